@@ -9,6 +9,7 @@ async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5"
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -19,11 +20,11 @@ from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import NeverFull, PluginChain
 from spindle.agent.permissions.approval import CanUseTool, PermissionOptions
+from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
-from spindle.agent.run.result import RunResult, SchemaNotMet, failure, without_run
+from spindle.agent.run.result import RunResult, SchemaNotMet, failure
 from spindle.agent.session import AgentSession
-from spindle.base.flow import Mailbox
 from spindle.base.signature import read_type
 from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.plugins.extensions.tools import make_tool
@@ -32,7 +33,7 @@ from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
 from spindle.sessions.session import Session
-from spindle.shapes.events import AgentSettled, Event
+from spindle.shapes.events import Event
 from spindle.shapes.messages import AgentMessage, Image
 from spindle.shapes.model import THINKING_LEVELS, Model
 from spindle.tools.base import BUILTIN_TOOLS, Tool
@@ -43,9 +44,6 @@ T = TypeVar("T")
 
 AnyTool: TypeAlias = str | Tool | Callable[..., Any]
 """The name of a tool, a tool, or a function that becomes one."""
-
-EVENTS_WAITING = 1000
-"""So many events that were not read make the agent pause."""
 
 
 class Limits(TypedDict, total=False):
@@ -220,32 +218,25 @@ class Agent:
         early does not stop the agent; cancelling the task while it waits for an event does. An agent that is just
         being aborted is waited for. Raises `AgentError` if refused: it is at work, closed, or has no model or key.
         """
+        run = await self._submit(text, images, schema, limits)
+        async with self._stopped_if_cancelled(run), aclosing(run.events()) as events:
+            async for event in events:
+                yield event
+            if run.disposition == "handled":
+                await run.result()
+
+    async def _submit(self, text: str, images: Sequence[Image], schema: Any, limits: Limits) -> Run:
         self._require_open()
         options = RunOptions(limits=_limits(limits), schema=None if schema is None else read_type(schema)[0])
-        events: Mailbox[Event] = Mailbox(EVENTS_WAITING)
-        self.session.subscribe(events)
+        return await self.session.submit(text, images, source="sdk", options=options)
+
+    @asynccontextmanager
+    async def _stopped_if_cancelled(self, run: Run) -> AsyncGenerator[None, None]:
         try:
-            while self.session.winding_up or self.session.aborting:  # so that every prompt has an end of its own
-                await self.session.wait_idle()
-            self._require_open()
-            if await self.session.submit(text, images, source="sdk", options=options) == "handled":
-                await self.session.finished()
-                return
-            # A run may have settled while the prompt was on its way.
-            events.drop_through(lambda event: isinstance(event, AgentSettled))
-            try:
-                async for event in events:
-                    yield event
-                    if isinstance(event, AgentSettled):
-                        return
-            except asyncio.CancelledError:
-                if not any(isinstance(event, AgentSettled) for event in events.waiting):
-                    events.drop()  # nothing is to wait for us
-                    await self.session.abort()
-                raise
-        finally:
-            self.session.unsubscribe(events)
-            events.drop()
+            yield
+        except asyncio.CancelledError:
+            await run.stop()
+            raise
 
     async def run(
         self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
@@ -255,15 +246,9 @@ class Agent:
         What the model handed in for `schema` is the `value` of the result, as JSON. Raises `AgentError` if refused;
         cancelling the task aborts the run.
         """
-        before, settled = self.session.last_result(), None
-        async for event in self.prompt(text, images, schema=schema, **limits):
-            settled = event if isinstance(event, AgentSettled) else None
-        if settled is None:
-            return without_run(self.session.session)
-        result = self.session.last_result()
-        if result is None or result is before:  # it was refused after all, in the session that it was meant for
-            raise AgentError(settled.error_message or "The prompt was refused")
-        return result
+        run = await self._submit(text, images, schema, limits)
+        async with self._stopped_if_cancelled(run):
+            return await run.result()
 
     @overload
     async def ask(

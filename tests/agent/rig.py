@@ -19,6 +19,7 @@ from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
 from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.seat import Seat
 from spindle.resources.loader import load_resources
 from spindle.sessions import open as sessions
 from spindle.shapes.codec import decode, encode
@@ -49,7 +50,7 @@ def kinds(frames: Sequence[Frame]) -> list[str]:
     return [frame["type"] for frame in frames if frame["type"] != "message_update"]
 
 
-class _Wire:
+class _Wire(Seat):
     """A client that writes down what it gets. It may stop reading."""
 
     def __init__(self, frames: list[Frame]) -> None:
@@ -61,9 +62,6 @@ class _Wire:
     def put(self, item: Any) -> None:
         self._frames.append(decode(encode(item)))
         self.on_frame()
-
-    def hold(self) -> None:
-        """Nothing leaves the process here."""
 
     @property
     def full(self) -> bool:
@@ -77,11 +75,6 @@ class _Wire:
 
     def read_on(self) -> None:
         self._room.set()
-
-    # what commands may ask of a wire
-    def set_update_mode(self, mode: str) -> None: ...
-
-    def request_shutdown(self) -> None: ...
 
 
 class Rig:

@@ -139,7 +139,7 @@ def test_a_listener_that_raises_does_not_disturb_the_run(home, capsys):
 def test_whoever_stops_listening_does_not_stop_the_agent(home):
     """A program that leaves the loop over events early: the run goes on without it."""
     from spindle import Agent
-    from spindle.inprocess import EVENTS_WAITING
+    from spindle.agent.run.handle import EVENTS_WAITING
     from spindle.testing import Script
 
     async def main():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
-from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
 from spindle.base import limits
@@ -48,7 +48,7 @@ class SessionChanges:
 
     async def carry_out(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
-        lifecycle, loop = self._agent.lifecycle, asyncio.get_running_loop()
+        lifecycle = self._agent.lifecycle
         if not (lifecycle.changes or lifecycle.closed):
             self._engine.queues.demote()  # a prompt behind an abort is left in the session that it was sent to
             lifecycle.on_free()
@@ -71,9 +71,14 @@ class SessionChanges:
 
         task = self.tasks.spawn(change_over(), "spindle-change", report=False)
         task.add_done_callback(lambda _: change.close())  # it may not even have begun
-        # The caller has its turn, and answers its client, before this.
-        task.add_done_callback(lambda _: loop.call_soon(loop.call_soon, lifecycle.tell_change))
-        return await _carried_out(task)
+        try:
+            return await _carried_out(task)
+        finally:
+            # The caller answers its client in this very step, before a prompt that waits for it goes on.
+            if task.done():
+                lifecycle.tell_change()
+            else:  # the caller is gone
+                task.add_done_callback(lambda _: lifecycle.tell_change())
 
     # -- the four changes: what came of one, and what tells extensions of it ----------------------
 
@@ -191,6 +196,7 @@ class SessionChanges:
         model, level = choice.model, choice.level
         waiting = kept_queues(left.id, engine.queues.in_queues(), engine.queues.prompted)
         engine.queues.forget()
+        engine.refuse_joined("The session was left before the message was delivered; it waits there")
         engine.take_for_next_prompt()
         choice.registry = resources.registry
         context = engine.conversation.use(other, known)
@@ -268,7 +274,7 @@ async def _carried_out(task: asyncio.Task[T]) -> T:
     """Wait for a task of the agent's, which goes on if the caller is cancelled. Raises `AgentError` if it cannot."""
     await asyncio.wait([task])
     if task.cancelled():
-        raise AgentError("The session has ended")
+        raise AgentError(SESSION_ENDED)
     return task.result()
 
 

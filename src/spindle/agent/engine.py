@@ -23,8 +23,9 @@ from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Requ
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
 from spindle.agent.retry import Retry
+from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter, RunLimits
-from spindle.agent.run.options import Run, RunOptions
+from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits
@@ -67,7 +68,7 @@ RECOVERY_FAILED = (
 )
 TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-retry attempt."
 
-Prepare = Callable[[Run], Awaitable[list[AgentMessage] | None]]
+Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
 PIECES_AT_ONCE = 32
 """Pieces of an answer that are told before the next look at whether the listeners keep up."""
@@ -98,8 +99,10 @@ class Engine:
         """Where files are that an editor has open."""
         self.may_read: Callable[[str], bool] = lambda path: True
         self.failure: llm.Failure | None = None
-        self.run: Run | None = None
+        self.run: Chain | None = None
         """The chain of work that is going on."""
+        self.joined: list[Run] = []
+        """Prompts whose senders wait for its end."""
         self._active_hooks = hooks
         """Those of the run, or of the session."""
         self.last_result: RunResult | None = None
@@ -171,6 +174,12 @@ class Engine:
         session = self.conversation.session
         kept = self.queues.kept(session.id)
         session.keep_beside(encode(kept) if kept.waiting else None)
+        self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        """The prompt that began the chain is in a file now."""
+        if self.run is not None and self.run.run is not None:
+            self.run.run.keep()
 
     def publish(self, event: Event) -> None:
         """Tell of something without waiting."""
@@ -242,6 +251,8 @@ class Engine:
         stored = await self._active_hooks.message_end(message)
         self.conversation.store(stored)
         self.queues.stored(message)
+        if isinstance(message, UserMessage):
+            self._tell_kept()
         return stored
 
     async def enter(self, message: AgentMessage) -> None:
@@ -275,17 +286,32 @@ class Engine:
 
     # -- a chain of work -------------------------------------------------------------------------
 
-    def start(self, prepare: Prepare, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
-        """Begin to work, on an idle agent. Events come from a task of their own, after the caller went on."""
+    def start(
+        self,
+        prepare: Prepare,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+        run: Run | None = None,
+    ) -> None:
+        """Begin to work, on an idle agent. Events come from a task of their own, after the caller went on.
+
+        `run` is held by the sender of the prompt.
+        """
         self.lifecycle.begin(Phase.PREPARING)
         structured = None if options.schema is None else StructuredAnswer(options.schema)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
         meter = Meter(options.limits.over(self.limits), self.settings.runaway)
-        self.run = Run(options, meter, self._active_hooks, structured=structured)
+        self.run = Chain(options, meter, run, self._active_hooks, structured=structured)
+        if run is not None:
+            self.join(run)
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
-    async def _work(self, run: Run, prepare: Prepare) -> None:
+    def join(self, run: Run) -> None:
+        """Let the sender of a prompt that is part of the chain know of its end."""
+        run.begin()
+        self.joined.append(run)
+
+    async def _work(self, run: Chain, prepare: Prepare) -> None:
         from spindle.agent import loop
 
         run.hooks.begin_run()
@@ -314,7 +340,7 @@ class Engine:
                 clock.cancel()
             self._settle(run)
 
-    def _start_clock(self, run: Run) -> asyncio.TimerHandle | None:
+    def _start_clock(self, run: Chain) -> asyncio.TimerHandle | None:
         """End the run when its time is over, also in the middle of a model call."""
         if run.meter.limits.max_time is None:
             return None
@@ -341,7 +367,7 @@ class Engine:
         if (limit := self.limit_reached()) is not None:
             raise AgentError(f"Compacting the conversation used up {limit}, so the prompt was not sent")
 
-    async def _after(self, run: Run, ending: "Ending") -> list[AgentMessage] | None:
+    async def _after(self, run: Chain, ending: "Ending") -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
         answer = ending.answer
         run.stop_reason = "error" if answer.stop_reason == "error" else "end"
@@ -386,13 +412,13 @@ class Engine:
 
         After an abort they wait for the user, after an error too, unless one of them is a prompt.
         """
-        if self.signal.aborted or self.lifecycle.changes or not len(self.queues):
+        if self.signal.aborted or self.lifecycle.changes or not self.queues.deliverable:
             return False
         if self.run is not None and self.run.meter.stopped:
             return False
         return self.queues.prompted or answer.stop_reason not in ("error", "aborted")
 
-    async def _compact_after(self, run: Run, answer: AssistantMessage) -> bool:
+    async def _compact_after(self, run: Chain, answer: AssistantMessage) -> bool:
         """Compact if the answer asks for it. Returns whether an answer that had no room may now be tried again."""
         reason = self.compactor.reason(answer)
         if reason is None:
@@ -417,11 +443,14 @@ class Engine:
             self.lifecycle.move(Phase.ENDING)
         return again
 
-    def _settle(self, run: Run) -> None:
+    def _settle(self, run: Chain) -> None:
         """End the chain. Whatever went wrong before, the agent is idle afterwards."""
         self._chain = None
+        if self.lifecycle.closed:
+            self.queues.save()  # a prompt that did not get into the session is offered again when that is opened
+        else:
+            self.queues.put_back()
         self.run = None
-        self.queues.put_back()
         try:
             self.conversation.release_held()
             self.conversation.sync_later()
@@ -433,8 +462,19 @@ class Engine:
             self.last_result = run.result(text, self.conversation.session)
             self.lifecycle.end()
             self.publish(AgentSettled(aborted, run.stop_reason, run.error))
+            for joined in self._leave():
+                joined.end(self.last_result)
             self._active_hooks = self.hooks
             self.lifecycle.free()
+
+    def _leave(self) -> list[Run]:
+        joined, self.joined = self.joined, []
+        return joined
+
+    def refuse_joined(self, why: str) -> None:
+        """Prompts that wait in the queues are not delivered: the session they wait in is left."""
+        for joined in self._leave():
+            joined.refuse(why)
 
     # -- stopping --------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from typing import Final
 
 from spindle.agent import AgentError
 
+SESSION_ENDED = "The session has ended"
+
 
 class Aborted(Exception):
     """The user stopped the work in hand."""
@@ -110,6 +112,7 @@ class Request(Enum):
 
     PROMPT = "a prompt"
     PROMPT_OR_QUEUE = "a prompt with streamingBehavior"
+    OWN = "a prompt of a program, which gets a run of its own"
     QUEUE = "a steering or follow-up message"
     INSIDE = "a prompt of an extension, which may be what the agent waits for"
     INSIDE_OR_QUEUE = "a prompt of an extension with deliver_as"
@@ -121,7 +124,7 @@ class Request(Enum):
 class Verdict(Enum):
     START = "the agent is idle: begin"
     QUEUE = "the message waits in its queue for the run that is going on"
-    WAIT = "kept until the agent has arrived in the other session, or an abort is over; then looked at again"
+    WAIT = "kept until the other session is there, or what is being wound up is over; then looked at again"
     ABORT_FIRST = "what runs is aborted, then this begins"
 
 
@@ -141,6 +144,7 @@ _ROWS: dict[Request, tuple[Verdict | str, ...]] = {
     #                         idle    prepar. room    stream. tools   ending  retry.  compact. summar.   switching
     Request.PROMPT:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _QUEUE, _BUSY,  _QUEUE,  _SUMMARY, _WAIT),
     Request.PROMPT_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _WAIT),
+    Request.OWN:             (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _WAIT,  _BUSY,  _WAIT,   _SUMMARY, _WAIT),
     Request.QUEUE:           (_QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _QUEUE,   _WAIT),
     Request.INSIDE:          (_START, _QUEUE, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
     Request.INSIDE_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _CHANGE),
@@ -149,6 +153,7 @@ _ROWS: dict[Request, tuple[Verdict | str, ...]] = {
     Request.CHANGE:          (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
 }
 # fmt: on
+_PROMPTS = (Request.PROMPT, Request.PROMPT_OR_QUEUE, Request.OWN)
 ADMISSION: Final[dict[Request, dict[Phase, Verdict | str]]] = {
     request: dict(zip(_COLUMNS, row, strict=True)) for request, row in _ROWS.items()
 }
@@ -197,7 +202,7 @@ class Lifecycle:
         """
         self.check_open()
         kept = self.changes and request not in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
-        kept = kept or (self.aborting and request in (Request.PROMPT, Request.PROMPT_OR_QUEUE))
+        kept = kept or (self.aborting and request in _PROMPTS)
         verdict = ADMISSION[request][Phase.SWITCHING if kept else self.phase]
         if isinstance(verdict, str):
             raise AgentError(verdict)
@@ -205,7 +210,7 @@ class Lifecycle:
 
     def check_open(self) -> None:
         if self.closed:
-            raise AgentError("The session has ended")
+            raise AgentError(SESSION_ENDED)
 
     def begin(self, phase: Phase) -> None:
         """Leave `IDLE`; `end` comes back to it. Raises `AgentError` if the agent is going away."""
@@ -257,6 +262,15 @@ class Lifecycle:
         while self.phase is not Phase.IDLE or self.changes:
             await self._idle.wait()
             await self._unchanging.wait()
+
+    async def admissible(self, request: Request) -> None:
+        """Wait until a request would not be refused, and is neither behind an abort nor behind a change of session.
+
+        Raises `AgentError` if the agent is going away.
+        """
+        while self.aborting or self.changes or isinstance(ADMISSION[request][self.phase], str):
+            self.check_open()
+            await self.wait_free()
 
     @asynccontextmanager
     async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:

@@ -137,7 +137,7 @@ async def _turns(
         created.extend(results)
         await port.emit(TurnEnd(answer, results))
         go_on = bool(results) and not ended
-        if (go_on or len(queues)) and port.exhausted():
+        if (go_on or queues.deliverable) and port.exhausted():
             return answer
         waiting = []
         if not signal.aborted:

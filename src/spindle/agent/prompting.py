@@ -6,15 +6,18 @@ Everything that may take time (hooks, extensions that still load, a compaction) 
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
-from spindle.agent.run.options import Run, Submission
-from spindle.base.flow import Tasks, dues
+from spindle.agent.run.handle import Disposition, Run
+from spindle.agent.run.options import Chain, Submission
+from spindle.agent.run.result import without_run
+from spindle.base import limits
+from spindle.base.flow import Tasks, beginnings
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import AgentSettled, ExtensionError, Notice
@@ -25,15 +28,14 @@ class NotReady(AgentError):
     """There is no model to ask, or no key for it."""
 
 
-Disposition = Literal["started", "queued", "handled"]
-
-
 class Prompting:
     def __init__(self, engine: Engine, plugins: Plugins) -> None:
         self._engine = engine
         self._plugins = plugins
         self._in_order = asyncio.Lock()
         """Messages come to their queues in the order in which they were sent, however long hooks look at them."""
+        self._beginning = asyncio.Lock()
+        """Prompts and commands go on in the order in which they were sent, once extensions know the session."""
         self._unseen: list[Submission] = []
         """Kept from before, for hooks to look at."""
         self.commands = Tasks()
@@ -73,9 +75,13 @@ class Prompting:
             submission.options.limits.over(engine.limits).check(engine.model)
         self._claim()
         engine.queues.accept_start(submission)
-        engine.start(lambda run: self._prepare(submission, run), submission.options)
-        dues.add(engine.queues.save)  # if nothing holds it up, the run has stored it by then
+        engine.start(lambda chain: self._prepare(submission, chain), submission.options, submission.run)
         return "started"
+
+    async def admissible(self, submission: Submission) -> None:
+        """Wait until the message would not be refused because of what the agent is doing. Raises `AgentError`."""
+        if not self._command(submission):
+            await self._engine.lifecycle.admissible(_request(submission))
 
     def _command(self, submission: Submission) -> str:
         """Return the name of the extension's command that was sent; nothing if it is none."""
@@ -107,6 +113,8 @@ class Prompting:
             except AgentError as error:
                 is_end = submission.is_prompt
                 engine.publish(AgentSettled(False, "error", str(error)) if is_end else Notice(str(error), "warning"))
+                if submission.run is not None:
+                    submission.run.refuse(str(error))
         if arrived:
             engine.queues.save()
 
@@ -139,7 +147,7 @@ class Prompting:
         self._engine.lifecycle.admit(Request.INSIDE)
         self.require_model()
 
-        async def prepare(run: Run) -> list[AgentMessage]:
+        async def prepare(chain: Chain) -> list[AgentMessage]:
             await self._engine.make_room()
             self._engine.signal.check()
             return [message]
@@ -177,30 +185,45 @@ class Prompting:
     async def _until_begun(self, submission: Submission) -> None:
         """Wait until extensions know the session. One that sends a prompt may be what they wait for."""
         if submission.source != "extension":
-            await self._plugins.begin()
+            async with self._beginning:
+                await self._plugins.begin()
 
-    async def _prepare(self, submission: Submission, run: Run) -> list[AgentMessage] | None:
+    async def _take_turn(self, run: Run) -> None:
+        """Wait while many other prompts begin. A prompt that is held up after that is kept beside the session file."""
+        gate = beginnings()
+        await gate.acquire()
+        late = asyncio.get_running_loop().call_later(limits.PROMPT_KEPT, self._engine.queues.save)
+
+        def make_way(_: object) -> None:
+            late.cancel()
+            gate.release()
+
+        run.kept.add_done_callback(make_way)
+
+    async def _prepare(self, submission: Submission, chain: Chain) -> list[AgentMessage] | None:
         """Make the first messages of a run. Raises `AgentError`, `Aborted`."""
         engine, signal = self._engine, self._engine.signal
         with signal:
+            if chain.run is not None:
+                await self._take_turn(chain.run)
             await self._until_begun(submission)
             if submission.source != "extension":
                 await engine.lifecycle.change_told.wait()
-            ready = await run.hooks.input(submission.text, submission.images, submission.source, None)
+            ready = await chain.hooks.input(submission.text, submission.images, submission.source, None)
         if ready is None:
             return None
         text, images = self._expand(ready[0], submission), ready[1]
         engine.conversation.release_held()
-        if run.hooks.wants_input:
+        if chain.hooks.wants_input:
             self.require_model()  # they may have taken long, and a key or a provider may be gone
         await engine.make_room()
         made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()
         start = Start(text, images, before, made_of)
         with signal:
-            await run.hooks.before_agent_start(start)
+            await chain.hooks.before_agent_start(start)
         if start.system_prompt != before:
-            run.system_prompt = start.system_prompt
+            chain.system_prompt = start.system_prompt
         return [submission.message(text, images), *engine.take_for_next_prompt(), *start.messages]
 
     async def _queue_later(self, submission: Submission) -> None:
@@ -214,6 +237,8 @@ class Prompting:
                 await self._engine.lifecycle.wait_idle()
             if ready is not None:
                 self._queue(submission, self._expand(ready[0], submission), ready[1])
+            elif submission.run is not None:
+                submission.run.end(without_run(self._engine.conversation.session))
             self._engine.queues.let_go(submission)
 
     def _claim(self) -> None:
@@ -226,6 +251,8 @@ class Prompting:
     def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
         engine = self._engine
         engine.queues.put(submission.message(text, images), submission.behavior, prompt=submission.is_prompt)
+        if submission.run is not None:
+            engine.join(submission.run)
         if submission.is_prompt:
             self.deliver()
 
@@ -237,7 +264,7 @@ class Prompting:
         )
 
 
-async def with_nothing_new(run: Run) -> list[AgentMessage]:
+async def with_nothing_new(chain: Chain) -> list[AgentMessage]:
     """Begin a run with what is there, in the conversation or in the queues."""
     return []
 
@@ -247,4 +274,6 @@ def _request(submission: Submission) -> Request:
         return Request.QUEUE
     if submission.source == "extension":
         return Request.INSIDE_OR_QUEUE if submission.behavior else Request.INSIDE
+    if submission.source == "sdk":
+        return Request.OWN
     return Request.PROMPT_OR_QUEUE if submission.behavior else Request.PROMPT

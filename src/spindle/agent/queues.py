@@ -12,11 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.agent import AgentError
+from spindle.agent.run.handle import Run
 from spindle.agent.run.options import Submission
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import CustomMessage, Image, Text, UserMessage, Wire, text_of
 
+NOT_BEGUN = "Aborted before it began; the message waits in its queue"
 QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
 
@@ -136,6 +138,11 @@ class Queues:
     def __len__(self) -> int:
         return len(self.steering) + len(self.follow_up) + len(self._arriving)
 
+    @property
+    def deliverable(self) -> bool:
+        """Whether a message waits that the run which is going on may deliver."""
+        return len(self.steering) + len(self.follow_up) > 0
+
     def put(self, message: Queued, behavior: str | None, *, prompt: bool = False) -> None:
         """Add a message: `steer`, else behind the run."""
         (self.steering if behavior == "steer" else self.follow_up).waiting.append(message)
@@ -203,6 +210,7 @@ class Queues:
     def clear(self) -> tuple[list[str], list[str]]:
         """Empty all; return the texts that were waiting."""
         removed = self.steering.clear(), [*self.follow_up.clear(), *(item.text for item in self._arriving)]
+        self.refuse("Taken out of the queue")
         self._arriving.clear()
         self.prompted = False
         self._changed()
@@ -282,8 +290,21 @@ class Queues:
     def demote(self) -> bool:
         """An abort: what is kept will wait in its queue, and start nothing by itself. Returns whether it would have."""
         starting = self.starting
-        self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
+        self.refuse(NOT_BEGUN)
+        self._arriving = [replace(item, is_prompt=False, run=None) for item in self._arriving]
         return starting
+
+    def withdraw(self, run: Run) -> None:
+        """Take back a prompt that is kept."""
+        self._arriving = [item for item in self._arriving if item.run is not run]
+        run.refuse("The prompt was taken back")
+        self._changed()
+
+    def refuse(self, why: str) -> None:
+        """Tell the senders of prompts that are kept that they start nothing after all."""
+        for item in self._arriving:
+            if item.run is not None:
+                item.run.refuse(why)
 
     def arrived(self) -> list[Submission]:
         """Return what was kept, to be looked at now; then `save`."""

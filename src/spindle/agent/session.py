@@ -20,11 +20,12 @@ from spindle.agent.features.stream_rules import StreamRules
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
 from spindle.agent.host_tools import HostTools, Replies
-from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.permissions.approval import Approval, PermissionOptions, PermissionState
-from spindle.agent.prompting import Disposition, Prompting, with_nothing_new
-from spindle.agent.queues import QueueMode
+from spindle.agent.prompting import Prompting, with_nothing_new
+from spindle.agent.queues import NOT_BEGUN, QueueMode
+from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions, Submission
 from spindle.agent.run.result import RunResult
@@ -132,19 +133,27 @@ class AgentSession:
         expand: bool = True,
         ordered: Sequence[Text | Image] | None = None,
         options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    ) -> Disposition:
+        wait: bool = False,
+    ) -> Run:
         """Take a prompt. Returns when it is accepted; its events follow.
 
         `behavior` is the queue it may wait in if the agent is at work. `expand` says whether commands, skills and
-        templates in it count. `ordered` is the same text and images in an order of their own.
+        templates in it count. `ordered` is the same text and images in an order of their own. With `wait`, a prompt
+        that would be refused because of what the agent is doing waits for the end of that.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = await self._prompting.read_images(images)
+        run = Run(self)
+        submission = Submission(text, pictures, behavior, source, expand, ordered, options, run=run)
+        if wait:
+            await self._prompting.admissible(submission)
         behind_abort = self.aborting
-        disposition = self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
-        if behind_abort and disposition == "queued":
-            await self.wait_idle()  # so that the end of what was aborted is not taken for the end of this
-        return disposition
+        run.disposition = self._prompting.take(submission)
+        if run.disposition != "started":
+            run.keep()
+        if behind_abort and run.disposition == "queued":
+            await self.wait_idle()  # so that a client does not take the end of what was aborted for the end of this
+        return run
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
@@ -154,7 +163,7 @@ class AgentSession:
         """Queue a message for when the run would end."""
         return await self._prompting.queue(text, images, "followUp", source)
 
-    async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
+    async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Run:
         self.stop()
         while self.busy:  # again if another client was quicker
             await self.abort()
@@ -173,8 +182,15 @@ class AgentSession:
             await engine.emit(events.MessageStart(message))
             await engine.commit(message)
 
-    async def regenerate(self, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
+    async def regenerate(
+        self,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+        *,
+        wait: bool = False,
+    ) -> Run:
         """Drop everything after the last user message and answer it again. Raises `AgentError`."""
+        if wait:
+            await self.lifecycle.admissible(Request.REGENERATE)
         self._engine.lifecycle.admit(Request.REGENERATE)
         branch = reversed(self.session.branch())
         entry = next((e for e in branch if e.type == "message" and isinstance(e.message, UserMessage)), None)
@@ -183,7 +199,10 @@ class AgentSession:
         self._prompting.require_model()
         self.session.move(entry.id)
         self.rebuild("regenerate")
-        self._engine.start(with_nothing_new, options)
+        run = Run(self)
+        run.keep()
+        self._engine.start(with_nothing_new, options, run)
+        return run
 
     def send_queued(self, id: str) -> None:
         """Deliver a message that waits before all others; if nothing runs, it starts a run. Raises `AgentError`."""
@@ -236,9 +255,9 @@ class AgentSession:
         return self._conversation.as_stored()
 
     @property
-    def winding_up(self) -> bool:
-        """Whether a run has told of its end, and it is not clear yet what follows."""
-        return self.lifecycle.phase in (Phase.ENDING, Phase.COMPACTING)
+    def phase(self) -> str:
+        """Where it stands, in a word for people."""
+        return self.lifecycle.phase.value
 
     @property
     def busy(self) -> bool:
@@ -535,9 +554,7 @@ class AgentSession:
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
         if self._engine.queues.demote() and not self.lifecycle.running:
-            self.publish(
-                events.AgentSettled(True, "aborted", "Aborted before it began; the message waits in its queue")
-            )
+            self.publish(events.AgentSettled(True, "aborted", NOT_BEGUN))
         self._engine.stop()
 
     async def abort(self) -> None:
@@ -578,7 +595,9 @@ class AgentSession:
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
         if self._engine.queues.starting:
-            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
+            self.publish(events.AgentSettled(True, "aborted", SESSION_ENDED))
+        self._engine.queues.refuse(SESSION_ENDED)
+        self._engine.refuse_joined(SESSION_ENDED)
         await self._shell.abort_all()
         kill_all(self._engine)
         await self._changes.tasks.end(times.TASKS_END)

@@ -1,9 +1,8 @@
-"""What async code is held together with: a mailbox between a producer and a consumer, an owner for tasks, and work
-that is due before anything leaves."""
+"""What async code is held together with: a mailbox between a producer and a consumer, an owner for tasks, and gates
+for work that comes all at once."""
 
 import asyncio
 import sys
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -172,93 +171,15 @@ def turnstile() -> Turnstile:
 AT_ONCE = 12
 """So many prompts begin together: the files of new sessions are made with them, a millisecond each on a bad day."""
 
-
-class Dues(threading.local):
-    """Work to be done before more is sent to clients, two turns of the event loop later.
-
-    What runs until then may make it unnecessary. Each thread has its own, and forgets those of a loop that has ended.
-    """
-
-    def __init__(self) -> None:
-        self._begin_anew(None)
-
-    def _begin_anew(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._loop = loop
-        self._work: deque[Callable[[], None]] = deque()
-        self._is_first_turn = True
-        self._then: list[Callable[[], None]] = []
-        self._late: deque[Callable[[], None]] = deque()
-
-    def _enter(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._begin_anew(loop)
-        return loop
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._work) and self._loop is asyncio.get_running_loop()
-
-    def add(self, work: Callable[[], None]) -> None:
-        loop = self._enter()
-        if not self._work:
-            self._is_first_turn = True
-            loop.call_soon(self._end_first_turn)
-        self._work.append(work)
-        loop.call_soon(loop.call_soon, self._do)
-
-    def _end_first_turn(self) -> None:
-        self._is_first_turn = False
-
-    def _do(self) -> None:
-        try:
-            self._work.popleft()()
-        finally:
-            if not self._work:
-                then, self._then = self._then, []
-                for call in then:
-                    call()
-
-    def when_settled(self, then: Callable[[], None]) -> None:
-        """Call `then` when what waits now is done."""
-        self._then.append(then)
-
-    async def settled(self) -> None:
-        if self.waiting:
-            done = asyncio.Event()
-            self.when_settled(done.set)
-            await done.wait()
-
-    # -- what adds to it -------------------------------------------------------------------------
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether there is time in this turn to begin what adds to it. What is sent has turns in between."""
-        if self.waiting and (not self._is_first_turn or len(self._work) >= AT_ONCE):
-            return False
-        return turnstile().is_open
-
-    def when_it_may(self, begin: Callable[[], None]) -> None:
-        """Call `begin` in a turn that has time for it, after those that wait already."""
-        loop = self._enter()
-        if not self._late:
-            loop.call_soon(self._go_on)
-        self._late.append(begin)
-
-    def _go_on(self) -> None:
-        while self._late and self.may_grow:
-            self._late.popleft()()
-        if self._late:
-            self._enter().call_soon(self._go_on)
-
-    async def turn(self) -> None:
-        """Wait behind those that wait already."""
-        turn = asyncio.Event()
-        self.when_it_may(turn.set)
-        await turn.wait()
+_beginnings: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-dues = Dues()
+def beginnings() -> asyncio.Semaphore:
+    """Return the gate of the running event loop that prompts pass one after another, in the order they came in."""
+    loop = asyncio.get_running_loop()
+    if (found := _beginnings.get(loop)) is None:
+        found = _beginnings[loop] = asyncio.Semaphore(AT_ONCE)
+    return found
 
 
 class Tasks:

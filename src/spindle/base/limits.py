@@ -27,6 +27,8 @@ DISK_SYNC: Final = 5.0
 """The session file may reach the disk."""
 SYNC_LATER: Final = 0.2
 """Until the end of a run is forced to disk, unless the next message does it before."""
+PROMPT_KEPT: Final = 0.005
+"""Until a prompt that is held up before it is in the session file is kept beside it. Its sender is told after that."""
 COMMANDS_END: Final = 2.0
 """For cancelled commands."""
 OUTPUT_DRAIN: Final = 5.0

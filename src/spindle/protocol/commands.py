@@ -13,8 +13,8 @@ import msgspec
 from spindle.agent.hooks import McpServerState
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.permissions.approval import PermissionState
-from spindle.agent.prompting import Disposition
 from spindle.agent.queues import QueueMode
+from spindle.agent.run.handle import Disposition
 from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult
@@ -35,7 +35,7 @@ IDLE_ABORT_S = 0.01
 # -- prompts and queues, stopping, compaction, shell commands ----------------------------------------
 
 
-@command("prompt", key="disposition", waits_for="images")
+@command("prompt", key="disposition")
 async def prompt(
     call: Call,
     message: str,
@@ -53,16 +53,18 @@ async def prompt(
     """
     limits = RunLimits(max_turns, max_cost, max_time, max_total_tokens)
     options = RunOptions(limits=limits, schema=json_schema)
-    return await call.agent.submit(message, images, streaming_behavior, options=options)
+    run = await call.agent.submit(message, images, streaming_behavior, options=options)
+    call.client.accepted(run)
+    return run.disposition
 
 
-@command("steer", key="disposition", waits_for="images")
+@command("steer", key="disposition")
 async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Queue a message for before the next model call of this run, or for the next run."""
     return await call.agent.steer(message, images)
 
 
-@command("follow_up", key="disposition", waits_for="images")
+@command("follow_up", key="disposition")
 async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Queue a message for when the run would end."""
     return await call.agent.follow_up(message, images)
@@ -84,7 +86,9 @@ async def abort(call: Call) -> None:
 @command("abort_and_prompt", key="disposition")
 async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Stop what runs, then send a message."""
-    return await call.agent.abort_and_submit(message, images)
+    run = await call.agent.abort_and_submit(message, images)
+    call.client.accepted(run)
+    return run.disposition
 
 
 @command("abort_commands", key="commands")

@@ -6,20 +6,19 @@ Commands begin in input order. One that has to wait is a task of its own, so the
 import re
 import sys
 import traceback
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Protocol, get_args
 
 import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.base.flow import Tasks, dues
+from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS
-from spindle.protocol.registry import Call, Client, CommandSpec
+from spindle.protocol.registry import Call, CommandSpec
 from spindle.protocol.render import Response
+from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
 from spindle.sessions.lock import SessionLocked
 from spindle.shapes.codec import DecodeError, decode, encode
@@ -29,30 +28,32 @@ class InvalidFields(AgentError):
     """A command has fields that make no sense."""
 
 
+class UnknownCommand(AgentError):
+    """There is no command of that name."""
+
+
 class Output(Protocol):
     def put(self, item: Any) -> None: ...
 
-    def hold(self) -> None: ...
-
 
 class Dispatcher:
+    """Carries out the commands of one client in one session."""
+
     def __init__(
         self,
         agent: AgentSession,
-        client: Client,
+        seat: Seat,
         output: Output,
         route: Callable[[dict[str, Any]], bool] = lambda frame: False,
     ) -> None:
         """`route` is shown frames with a `sessionId`; it returns whether it has taken them to that session."""
         self._agent = agent
         self._route = route
-        self._client = client
+        self._seat = seat
         self._output = output
         self._tasks = Tasks()
         self._unbegun = 0
         """Tasks that have not had their first turn."""
-        self._late: deque[dict[str, Any]] = deque()
-        """A prompt that came with many others and waits for its turn, and what the client sent behind it."""
 
     def receive(self, line: bytes) -> None:
         """Take one line. Never raises: what is wrong with it becomes a response."""
@@ -67,36 +68,32 @@ class Dispatcher:
         frame = value if isinstance(value, dict) else {}
         if frame.get("sessionId") is not None and self._route(frame):
             return
-        if self._late or (frame.get("type") == "prompt" and not dues.may_grow):
-            self._late.append(frame)
-            if len(self._late) == 1:
-                dues.when_it_may(self._catch_up)
-        else:
-            self._take(frame)
-
-    def _catch_up(self) -> None:
-        try:
-            while self._late:
-                self._take(self._late.popleft())
-                if self._late and self._late[0].get("type") == "prompt":
-                    break
-        finally:
-            if self._late:
-                dues.when_it_may(self._catch_up)
-
-    def _take(self, frame: dict[str, Any]) -> None:
         # Answers to dialogs and host tools go to those who wait for them and get no response.
         if self._agent.receive_reply(frame):
             return
         kind = frame.get("type")
         spec = COMMANDS.get(kind) if isinstance(kind, str) else None
-        self._unbegun += 1
-        work = self._run(frame, spec)
-        if self._unbegun > 1 or self._agent.aborting or (spec is not None and spec.may_wait(frame)):
-            self._tasks.spawn(work, "command")
+        if self._unbegun or (spec is not None and spec.waits):
+            self._unbegun += 1
+            self._tasks.spawn(self._answer_later(frame, spec), "command")
+            return
+        id = frame.get("id", msgspec.UNSET)
+        try:
+            data = begin(Call(self._agent, self._seat, id), frame, spec)
+        except Exception as error:
+            self._refuse(id, _shown(kind), _explained(error))
         else:
-            with suppress(StopIteration):  # it never waits, so this is all of it
-                work.send(None)
+            self._output.put(Response(id=id, command=kind, success=True, data=data))
+
+    async def _answer_later(self, frame: dict[str, Any], spec: CommandSpec | None) -> None:
+        self._unbegun -= 1
+        id, kind = frame.get("id", msgspec.UNSET), frame.get("type")
+        try:
+            data = await carry_out(Call(self._agent, self._seat, id), frame, spec)
+        except Exception as error:
+            self._refuse(id, _shown(kind), _explained(error))
+        else:
+            self._output.put(Response(id=id, command=kind, success=True, data=data))
 
     def refuse_line(self, reason: str, id: Any = msgspec.UNSET) -> None:
         """Answer a line that could not even be read."""
@@ -105,46 +102,66 @@ class Dispatcher:
     @property
     def busy(self) -> bool:
         """Whether a command is not answered yet."""
-        return bool(self._late) or len(self._tasks) > 0
-
-    async def begun(self) -> None:
-        """Wait until no command waits for its turn any more."""
-        while self._late:
-            await dues.turn()
+        return len(self._tasks) > 0
 
     async def finish(self, timeout: float | None = None) -> None:
-        """Wait until all commands are answered, or for `timeout` seconds after they have begun."""
-        await self.begun()
+        """Wait until all commands are answered, or for `timeout` seconds."""
         await self._tasks.join(timeout)
 
     async def close(self) -> None:
-        self._late.clear()
         await self._tasks.end(COMMANDS_END)
-
-    async def _run(self, frame: dict[str, Any], spec: CommandSpec | None) -> None:
-        self._unbegun -= 1
-        id = frame.get("id", msgspec.UNSET)
-        kind = frame.get("type")
-        name = "parse" if kind is None else kind if isinstance(kind, str) else encode(kind).decode()
-        try:
-            if spec is None:
-                raise AgentError("type is required" if kind is None else f"Unknown command: {name}")
-            data = await spec.run(Call(self._agent, self._client, id), read_fields(frame, spec.fields))
-        except SessionLocked as error:
-            advice = "Begin another with new_session, or start an agent that goes on in a copy: --fork and this path"
-            self._refuse(id, name, f"{error.what}. {advice}")
-        except (AgentError, SessionError) as error:
-            self._refuse(id, name, str(error))
-        except Exception as error:  # a bug must not cost the client its answer, nor the others the process
-            self._refuse(id, name, f"{type(error).__name__}: {error}")
-            traceback.print_exception(error, file=sys.stderr)
-        else:
-            if name == "prompt" or name == "abort_and_prompt":
-                self._output.hold()  # until what was accepted is kept
-            self._output.put(Response(id=id, command=name, success=True, data=data))
 
     def _refuse(self, id: Any, command: Any, error: str) -> None:
         self._output.put(Response(id=id, command=command, success=False, error=error))
+
+
+def find_command(frame: dict[str, Any]) -> CommandSpec:
+    """Return the command that a frame names, whose fields are right. Raises `UnknownCommand`, `InvalidFields`."""
+    if (spec := COMMANDS.get(frame["type"])) is None:
+        raise _unknown(frame["type"])
+    read_fields(frame, spec.fields)
+    return spec
+
+
+def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
+    """Call the handler of a command. Returns `data` of the answer, or what to await for it.
+
+    Raises `UnknownCommand`, `InvalidFields`, and whatever the handler raises.
+    """
+    if spec is None:
+        raise _unknown(frame.get("type"))
+    result = spec.handler(call, *msgspec.structs.astuple(read_fields(frame, spec.fields)))
+    return result if spec.waits else spec.data_of(result)
+
+
+async def carry_out(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
+    """Carry out a command and return `data` of its answer; unset if there is none. Raises as `begin` does."""
+    data = begin(call, frame, spec)
+    return spec.data_of(await data) if spec is not None and spec.waits else data
+
+
+def _unknown(kind: Any) -> UnknownCommand:
+    return UnknownCommand("type is required" if kind is None else f"Unknown command: {_shown(kind)}")
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, SessionLocked):
+        return f"{error.what}. {_LOCKED_ADVICE}"
+    if isinstance(error, AgentError | SessionError):
+        return str(error)
+    # A bug must not cost the client its answer, nor the others the process.
+    traceback.print_exception(error, file=sys.stderr)
+    return f"{type(error).__name__}: {error}"
+
+
+_LOCKED_ADVICE = "Begin another with new_session, or start an agent that goes on in a copy: --fork and this path"
+
+
+def _shown(kind: Any) -> str:
+    """Return the name of a command as the client is told it."""
+    if kind is None:
+        return "parse"
+    return kind if isinstance(kind, str) else encode(kind).decode()
 
 
 # Patterns are compiled when they are needed: by then something is wrong.

@@ -28,6 +28,7 @@ from spindle.base import limits
 from spindle.base.flow import Tasks, turnstile
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
+from spindle.protocol.seat import Seat
 from spindle.shapes.events import Event, ExtensionUIRequest
 
 LOG_BYTES, LOG_EVENTS = 4 << 20, 32
@@ -78,22 +79,6 @@ class AgentSource(Protocol):
         """
 
 
-class SessionClient(Protocol):
-    """One client of a live session."""
-
-    holds: bool
-    """Whether the session stays in memory as long as this client is there."""
-    answers: bool
-    """Whether it has words for questions."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a command of this client is not answered yet."""
-
-    def session_ended(self, live: "LiveSession", reason: str) -> None:
-        """The session leaves memory while the client is there."""
-
-
 class EventLog(NeverFull):
     """The last events of a session, numbered, for clients that lost their connection.
 
@@ -132,15 +117,13 @@ class LiveSession(NeverFull):
         self.handle = handle or agent.session.id
         """Names it for as long as it lives, whichever file the conversation goes on in."""
         self.log = EventLog(first_event or 0)
-        self.clients: set[SessionClient] = set()
+        self.clients: set[Seat] = set()
         self.used = 0.0
         """When something last happened."""
         self.in_hand = 0
         """What is being done for those who are no clients, such as requests that are not answered."""
         self.ended = False
         """It leaves memory."""
-        self.bells: set[asyncio.Event] = set()
-        """Rung when it leaves memory and when it has left, for those who wait for it and are no clients."""
         self._alone: asyncio.TimerHandle | None = None
         """Ends questions that no client is there to answer."""
         if first_event is not None:
@@ -163,14 +146,14 @@ class LiveSession(NeverFull):
         """Count from now on how long it is not used."""
         self.used = monotonic()
 
-    def join(self, client: SessionClient) -> None:
+    def join(self, client: Seat) -> None:
         self.clients.add(client)
         self.touch()
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
 
-    def leave(self, client: SessionClient) -> None:
+    def leave(self, client: Seat) -> None:
         self.clients.discard(client)
         self.touch()
         self._withdraw_unanswerable()
@@ -198,14 +181,9 @@ class LiveSession(NeverFull):
         finally:
             self.in_hand -= 1
 
-    def ring(self) -> None:
-        for bell in self.bells:
-            bell.set()
-
     def end(self, reason: str) -> None:
         """Tell the clients that it leaves memory."""
         self.ended = True
-        self.ring()
         if self._alone is not None:
             self._alone.cancel()
         for client in list(self.clients):
@@ -257,7 +235,7 @@ class LiveSession(NeverFull):
             session_file=None if path is None else str(path),
             name=agent.session.name,
             cwd=agent.cwd,
-            phase=agent.lifecycle.phase.value,
+            phase=agent.phase,
             model=None if model is None else f"{model.provider}/{model.id}",
             clients=len(self.clients),
             queue=len(agent.queues),
@@ -318,7 +296,7 @@ class SessionPool:
         live = self._live[agent.session.id] = LiveSession(agent, first_event=None)
         return live
 
-    async def open(self, wanted: Wanted, client: SessionClient | None = None) -> LiveSession:
+    async def open(self, wanted: Wanted, client: Seat | None = None) -> LiveSession:
         """Return a new session, or the stored one: as it is if it is alive. The client joins it.
 
         Raises `UnknownSession`, `TooManySessions`, and what keeps an agent from being made; no other session is
@@ -331,7 +309,7 @@ class SessionPool:
     def find(self, id: str) -> LiveSession | None:
         return self._live.get(id) or (None if id in self._moved else self._current(id))
 
-    async def get(self, id: str, client: SessionClient | None = None, cwd: str | None = None) -> LiveSession:
+    async def get(self, id: str, client: Seat | None = None, cwd: str | None = None) -> LiveSession:
         """Return the session with this handle or id: the live one, else the stored one. The client joins it.
 
         A stored one is opened in `cwd`; None: where its file says.
@@ -341,7 +319,7 @@ class SessionPool:
             return await self._shielded(open_it(Wanted(cwd=cwd), id, client), client)
         return self.joined(live, client)
 
-    async def _shielded(self, work: Coroutine[Any, Any, LiveSession], client: SessionClient | None) -> LiveSession:
+    async def _shielded(self, work: Coroutine[Any, Any, LiveSession], client: Seat | None) -> LiveSession:
         """Open a session also if the client goes away meanwhile; then it is taken out again."""
         opening = self._tasks.spawn(work, "spindle-session-open", report=False)
         try:
@@ -351,17 +329,17 @@ class SessionPool:
                 opening.add_done_callback(lambda _: self.forsake(client))
             raise
 
-    def forsake(self, client: SessionClient) -> None:
+    def forsake(self, client: Seat) -> None:
         """Take a client out wherever it is."""
         for live in self:
             if client in live.clients:
                 self.leave(client, live)
 
-    async def _open_named(self, wanted: Wanted, name: str, client: SessionClient | None) -> LiveSession:
+    async def _open_named(self, wanted: Wanted, name: str, client: Seat | None) -> LiveSession:
         """Open what a handle or id leads to."""
         return await self._open(replace(wanted, session=self._moved.get(name, name)), client, name)
 
-    async def _open(self, wanted: Wanted, client: SessionClient | None, name: str | None = None) -> LiveSession:
+    async def _open(self, wanted: Wanted, client: Seat | None, name: str | None = None) -> LiveSession:
         if wanted.session is None:
             return self.joined(await self._make(wanted), client)
         live = self._current(wanted.session)
@@ -375,7 +353,7 @@ class SessionPool:
             raise UnknownSession(f"No session {name or wanted.session}")
         return self.joined(live, client)
 
-    async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
+    async def _open_or_create(self, wanted: Wanted, id: str, client: Seat | None) -> LiveSession:
         async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
             if (live := self.find(id)) is not None:
                 return self.joined(live, client)
@@ -436,7 +414,7 @@ class SessionPool:
         self._look_later(live, max(self._limits.keep_seconds, FIRST_LOOK))
         return live
 
-    def joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
+    def joined(self, live: LiveSession, client: Seat | None) -> LiveSession:
         if client is not None:
             live.join(client)
         if live.held and (timer := self._timers.pop(live, None)) is not None:
@@ -449,7 +427,7 @@ class SessionPool:
 
     # -- leaving ---------------------------------------------------------------------------------
 
-    def leave(self, client: SessionClient, live: LiveSession) -> None:
+    def leave(self, client: Seat, live: LiveSession) -> None:
         """Take a client out; a session that no client holds stays in memory for a while."""
         live.leave(client)
         if live.held or self._live.get(live.handle) is not live:
@@ -513,7 +491,6 @@ class SessionPool:
             log.exception("session %s did not end cleanly", live.session_id)
         finally:
             del self._closing[live]
-            live.ring()
             asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
 
     def _forget(self, live: LiveSession) -> None:

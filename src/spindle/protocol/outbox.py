@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from spindle.base.flow import dues
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import Item, Renderer
 from spindle.shapes.events import DELTAS, MessageUpdate
@@ -38,8 +37,8 @@ class Outbox:
         self._update_mode = renderer.update_mode
         """As it was last asked for."""
         self._waiting: deque[Entry] = deque()
-        self._held: dict[Renderer, deque[Entry]] = {}
-        """What sessions have to say after that which is due before; see `hold`."""
+        self._held: dict[Renderer, tuple[asyncio.Future[None], deque[Entry]]] = {}
+        """What sessions put in while a prompt of theirs is not kept yet; see `hold`."""
         self._bytes = 0
         """Length of the lines in both."""
         self.full = False
@@ -48,7 +47,7 @@ class Outbox:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting) + sum(map(len, self._held.values()))
+        return len(self._waiting) + sum(len(entries) for _, entries in self._held.values())
 
     # -- the producers' side ---------------------------------------------------------------------
 
@@ -79,12 +78,12 @@ class Outbox:
         if not self._closed:
             self._append((renderer, mode), renderer)
 
-    def hold(self, renderer: Renderer | None = None) -> None:
-        """Let what a session puts from now on wait until that is done which is due. Other sessions do not wait."""
+    def hold(self, kept: asyncio.Future[None], renderer: Renderer | None = None) -> None:
+        """Let whatever a session puts in from now on wait until its prompt is kept. Other sessions do not wait."""
         renderer = renderer or self._renderer
-        if dues.waiting and renderer not in self._held:
-            self._held[renderer] = deque()
-            dues.when_settled(lambda: self._let_go(renderer))
+        if not kept.done() and not self._closed:
+            self._held[renderer] = kept, self._held[renderer][1] if renderer in self._held else deque()
+            kept.add_done_callback(lambda kept: self._let_go(renderer, kept))
 
     def lane(self, session_id: str) -> "Lane":
         """Return a way in for another session than the client's first."""
@@ -110,13 +109,14 @@ class Outbox:
 
     def _append(self, entry: Entry, renderer: Renderer) -> None:
         if renderer in self._held:
-            self._held[renderer].append(entry)
+            self._held[renderer][1].append(entry)
         else:
             self._send(entry)
 
-    def _let_go(self, renderer: Renderer) -> None:
-        for entry in self._held.pop(renderer, ()):
-            self._send(entry)
+    def _let_go(self, renderer: Renderer, kept: asyncio.Future[None]) -> None:
+        if renderer in self._held and self._held[renderer][0] is kept:  # not, if another prompt came meanwhile
+            for entry in self._held.pop(renderer)[1]:
+                self._send(entry)
 
     def _send(self, entry: Entry) -> None:
         self._waiting.append(entry)
@@ -197,8 +197,8 @@ class Lane:
     def put(self, item: Item) -> None:
         self._outbox.put(item, self._renderer)
 
-    def hold(self) -> None:
-        self._outbox.hold(self._renderer)
+    def hold(self, kept: asyncio.Future[None]) -> None:
+        self._outbox.hold(kept, self._renderer)
 
     @property
     def full(self) -> bool:

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from functools import cache
 from inspect import iscoroutinefunction
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.seat import Seat
 from spindle.shapes.messages import Wire
 
 T = TypeVar("T")
@@ -52,39 +51,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Of a session that is begun with exactly this id if there is none."""
 
 
-class Client(Protocol):
-    """What commands may change about the wire they came in on, and ask about its other sessions."""
-
-    def set_update_mode(self, mode: UpdateMode) -> None: ...
-
-    def request_shutdown(self) -> None: ...
-
-    async def open_session(self, wanted: Wanted) -> LiveInfo: ...
-
-    async def close_session(self) -> None:
-        """End the session that the command is about."""
-
-    async def live_sessions(self) -> list[LiveInfo]: ...
-
-
-class OneSession:
-    """A client whose wire holds a single session, as far as commands are concerned."""
-
-    async def open_session(self, wanted: Wanted) -> LiveInfo:
-        raise AgentError("There is one session here; new_session and switch_session change it")
-
-    async def close_session(self) -> None:
-        raise AgentError("The session of this client ends with it")
-
-    async def live_sessions(self) -> list[LiveInfo]:
-        return []
-
-
 class Call(msgspec.Struct, frozen=True):
     """One command in hand."""
 
     agent: AgentSession
-    client: Client
+    client: Seat
     id: Any
     """As the client sent it; `msgspec.UNSET` if it sent none."""
 
@@ -100,8 +71,6 @@ class CommandSpec(msgspec.Struct, frozen=True):
     handler: Callable[..., Any]
     waits: bool
     """Whether the handler is a coroutine; others answer at once."""
-    waits_for: str | None
-    """The field without which that never waits either."""
     doc: str
 
     @property
@@ -114,14 +83,8 @@ class CommandSpec(msgspec.Struct, frozen=True):
         """Type of `data` in the answer; None if there is none."""
         return self.answer if self.key is None else _keyed(self.shape_name, self.key, self.answer)
 
-    def may_wait(self, frame: dict[str, Any]) -> bool:
-        return self.waits and (self.waits_for is None or bool(frame.get(self.waits_for)))
-
-    async def run(self, call: Call, fields: msgspec.Struct) -> Any:
-        """Return `data` of the answer; unset if there is none."""
-        result = self.handler(call, *msgspec.structs.astuple(fields))
-        if self.waits:
-            result = await result
+    def data_of(self, result: Any) -> Any:
+        """Return `data` of the answer, of what the handler returned; unset if there is none."""
         if self.answer is None:
             return msgspec.UNSET
         return result if self.key is None else {self.key: result}
@@ -146,14 +109,14 @@ def _keyed(name: str, key: str, kind: Any) -> type[msgspec.Struct]:
 COMMANDS: dict[str, CommandSpec] = {}
 
 
-def command(*names: str, key: str | None = None, data: Any = None, waits_for: str | None = None) -> Callable[[T], T]:
+def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[T], T]:
     """Register a handler under the names of its command. `data` says what is in an answer that is JSON already."""
 
     def register(handler: Any) -> Any:
         answer = (data if key is None else None) or handler.__annotations__["return"]
         waits, doc = iscoroutinefunction(handler), handler.__doc__.strip()
         for name in names:
-            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, waits_for, doc)
+            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, doc)
         return handler
 
     return register

@@ -11,14 +11,17 @@ from typing import Any
 from msgspec import UNSET
 
 from spindle.agent import AgentError
+from spindle.agent.lifecycle import SESSION_ENDED
+from spindle.agent.run.handle import Run
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession, SessionPool, Wanted
 from spindle.protocol.outbox import Outbox
-from spindle.protocol.registry import REPLIES, Client, LiveInfo
+from spindle.protocol.registry import REPLIES, LiveInfo
 from spindle.protocol.render import Response
+from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import SessionClosed
 
@@ -26,15 +29,16 @@ from spindle.shapes.events import SessionClosed
 class Router:
     """The sessions of one client beside its first."""
 
-    def __init__(self, pool: SessionPool, first: LiveSession, client: Client, outbox: Outbox) -> None:
+    def __init__(self, pool: SessionPool, first: LiveSession, seat: Seat, outbox: Outbox) -> None:
         self.pool = pool
-        self.client = client
+        self.seat = seat
+        """The client's at its first session."""
         self.outbox = outbox
         self.tasks = Tasks()
         self._first = first
         self.to_first: Callable[[dict[str, Any]], None] = lambda frame: None
         """Takes frames for the first session that were sent under another of its names."""
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, RoutedSeat] = {}
         """By the handle of the session; by the name that the client has used while it is being opened."""
 
     def route(self, frame: dict[str, Any]) -> bool:
@@ -55,12 +59,12 @@ class Router:
                 if kind == "close_session" and live is None:
                     self._refuse(frame, f"Session {name} is not open")
                     return True
-                seat = self._seats[name] = Seat(self)
+                seat = self._seats[name] = RoutedSeat(self)
                 self.tasks.spawn(self._open(seat, name), "spindle-session-join")
         seat.receive(frame)
         return True
 
-    async def _open(self, seat: "Seat", name: str) -> None:
+    async def _open(self, seat: "RoutedSeat", name: str) -> None:
         """Bring the session that a client has named."""
         try:
             self._place(seat, await self.pool.get(name, seat))
@@ -71,7 +75,7 @@ class Router:
 
     async def open(self, wanted: Wanted) -> LiveInfo:
         """Open a session for the client. Raises what the pool raises."""
-        seat = Seat(self)
+        seat = RoutedSeat(self)
         try:
             live = await self.pool.open(wanted, seat)
             info = await live.info()
@@ -81,10 +85,10 @@ class Router:
         self._place(seat, live)  # behind it nothing waits: the answer goes out before the first event
         return info
 
-    def _place(self, seat: "Seat", live: LiveSession) -> None:
+    def _place(self, seat: "RoutedSeat", live: LiveSession) -> None:
         other = self._seats.get(live.handle)
         if seat.ended:
-            self._give_up(seat, "The session has ended")
+            self._give_up(seat, SESSION_ENDED)
         elif live is self._first or (other is not None and other is not seat):
             # The client has this session already, or has asked for it twice at once.
             self.pool.leave(seat, live)
@@ -96,7 +100,7 @@ class Router:
             self._seats[live.handle] = seat
             seat.begin(live)
 
-    def _give_up(self, seat: "Seat", error: str) -> None:
+    def _give_up(self, seat: "RoutedSeat", error: str) -> None:
         for frame in self.forget(seat):
             if frame.get("type") not in REPLIES:
                 self._refuse(frame, error)
@@ -106,15 +110,13 @@ class Router:
         lane = self.outbox.lane(name) if isinstance(name, str) else self.outbox
         lane.put(Response(id=frame.get("id", UNSET), command=frame.get("type", "parse"), success=False, error=error))
 
-    def forget(self, seat: "Seat") -> list[dict[str, Any]]:
+    def forget(self, seat: "RoutedSeat") -> list[dict[str, Any]]:
         """Take a seat out; return the frames that wait there."""
         self._seats = {name: other for name, other in self._seats.items() if other is not seat}
         return seat.waiting
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
-        for seat in set(self._seats.values()):
-            await seat.begun()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.tasks.join()
@@ -129,11 +131,8 @@ class Router:
             await seat.leave()
 
 
-class Seat:
-    """A client's place at one of its other sessions."""
-
-    holds = False
-    answers = True
+class RoutedSeat(Seat):
+    """A client's seat at one of its other sessions."""
 
     def __init__(self, router: Router) -> None:
         self.ended = False
@@ -162,10 +161,6 @@ class Seat:
         else:
             self._live.touch()
             self._dispatcher.receive_value(frame)
-
-    async def begun(self) -> None:
-        if self._live is not None:
-            await self._dispatcher.begun()
 
     async def finish(self, timeout: float) -> None:
         if self._live is not None:
@@ -204,11 +199,14 @@ class Seat:
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
+    def accepted(self, run: Run) -> None:
+        self._lane.hold(run.kept)
+
     def set_update_mode(self, mode: UpdateMode) -> None:
         self._lane.set_update_mode(mode)
 
     def request_shutdown(self) -> None:
-        self._router.client.request_shutdown()
+        self._router.seat.request_shutdown()
 
     async def open_session(self, wanted: Wanted) -> LiveInfo:
         return await self._router.open(wanted)

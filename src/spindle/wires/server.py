@@ -17,14 +17,14 @@ from spindle.base import limits
 from spindle.protocol.dialect import SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.protocol.neighbours import DIALECTS
-from spindle.wires.chat.connection import ChatConnection, ChatSeat
+from spindle.wires.chat.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
 from spindle.wires.network.answers import failed, healthy, page_file, plain
 from spindle.wires.network.listener import HttpConnection, Listener
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Peer
-from spindle.wires.websocket import RpcConnection
+from spindle.wires.websocket import RpcSeat
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 
@@ -50,7 +50,7 @@ class RemoteServer:
             max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
         )
         self._pool = SessionPool(source, kept, numbered=True)
-        self._seats: WeakKeyDictionary[LiveSession, ChatSeat] = WeakKeyDictionary()
+        self._chats: WeakKeyDictionary[LiveSession, OneAtATime] = WeakKeyDictionary()
         self._api = HttpApi(self._pool, options)
         self._listener: Listener | None = None
         self._access = Access(options.host, options.port, options.token, options.origins)
@@ -161,7 +161,7 @@ class RemoteServer:
         number, began = next(self._numbers), time.monotonic()
         is_rpc = path == RPC_PATH
         stall = options.viewer_stall_timeout if is_rpc else options.stall_timeout
-        peer = Peer(socket, request, options, stall_timeout=stall, answers=is_rpc)
+        peer = Peer(socket, request, options, stall_timeout=stall)
         self._peers[peer] = asyncio.current_task()
         log.info("connection %d: %s from %s", number, path, request.remote)
         try:
@@ -184,8 +184,10 @@ class RemoteServer:
         return socket
 
     async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:
+        dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
+        seat = RpcSeat(peer, self._pool, dialect) if path == RPC_PATH else ChatSeat(peer, self._options)
         try:
-            live = await self._pool.open(Wanted(session=query.get("session")), peer)
+            live = await self._pool.open(Wanted(session=query.get("session")), seat)
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return
@@ -194,14 +196,15 @@ class RemoteServer:
             peer.leave(FAILED, str(error) or type(error).__name__)
             return
         try:
-            if path == RPC_PATH:
-                dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
-                await peer.run(RpcConnection(peer, live, self._pool, dialect, event_number(query.get("since", ""))))
+            if isinstance(seat, RpcSeat):
+                seat.begin(live, event_number(query.get("since", "")))
+                await peer.run(seat)
             else:
-                async with self._seats.setdefault(live, ChatSeat()).take(peer):
-                    await peer.run(ChatConnection(peer, live, self._options))
+                async with self._chats.setdefault(live, OneAtATime()).take(peer):
+                    seat.begin(live)
+                    await peer.run(seat)
         finally:
-            self._pool.leave(peer, live)
+            self._pool.leave(seat, live)
 
 
 async def _is_own(request: web.BaseRequest) -> bool:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
+from spindle.agent.run.handle import Run
 from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.version import __version__
@@ -16,18 +17,20 @@ from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Ready, Renderer
+from spindle.protocol.seat import Seat
 from spindle.wires.pipe.framing import LineTooLong
 from spindle.wires.pipe.stdio import Exit, StdioWire
 
 if TYPE_CHECKING:  # loaded only if there are several sessions
-    from spindle.protocol.live import LiveSession, SessionPool
+    from spindle.protocol.live import SessionPool
     from spindle.protocol.router import Router
 
 
-class Server:
+class StdioSeat(Seat):
     """One client on stdio. Ends with an exit code: EOF, `shutdown`, a signal, or a reader that went away."""
 
-    holds = answers = busy = True
+    holds = True
+    busy = True
 
     def __init__(
         self, agent: AgentSession, wire: StdioWire, renderer: Renderer, make_pool: "Callable[[], SessionPool]"
@@ -42,12 +45,14 @@ class Server:
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
+    def accepted(self, run: Run) -> None:
+        self._outbox.hold(run.kept)
+
     def set_update_mode(self, mode: UpdateMode) -> None:
         self._outbox.set_update_mode(mode)
 
     def request_shutdown(self) -> None:
-        # The answer is put into the outbox right after this; the exit drains it.
-        asyncio.get_running_loop().call_soon(self._exit.end, 0)
+        self._exit.end(0)  # which drains the outbox: the answer is put in there in this very step
 
     async def open_session(self, wanted: Wanted) -> LiveInfo:
         return await self._router.open(wanted)
@@ -73,9 +78,6 @@ class Server:
     def _several(self) -> bool:
         """Whether other sessions were ever asked for."""
         return "_router" in self.__dict__
-
-    def session_ended(self, live: "LiveSession", reason: str) -> None:
-        """Never called: the first session is not ended by the pool."""
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 
 from spindle.agent import AgentError
+from spindle.agent.run.handle import Run
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
 from spindle.base.version import __version__
@@ -13,26 +14,35 @@ from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, Wanted
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
 from spindle.protocol.router import Router
+from spindle.protocol.seat import Seat
 from spindle.shapes.codec import encode
 from spindle.wires.network.peer import BYE, Peer
 
 
-class RpcConnection:
+class RpcSeat(Seat):
     """One client of a live session. Several may be attached; all see its events."""
 
-    def __init__(self, peer: Peer, live: LiveSession, pool: SessionPool, dialect: Dialect, since: int | None) -> None:
-        """`since` is the number of the last event the client saw before its connection broke."""
+    holds = True
+    busy = True
+
+    def __init__(self, peer: Peer, pool: SessionPool, dialect: Dialect) -> None:
         self._peer = peer
-        self._live = live
+        self._pool = pool
+        self._dialect = dialect
         self._outbox = Outbox(Renderer(dialect))
-        self._router = Router(pool, live, self, self._outbox)
-        self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
-        self._router.to_first = self._dispatcher.receive_value
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set
+        self._tasks = Tasks()
         self._ended = False
+
+    def begin(self, live: LiveSession, since: int | None) -> None:
+        """Listen to the session. `since` is the number of the last event the client saw before its connection broke."""
+        self._live = live
+        self._router = Router(self._pool, live, self, self._outbox)
+        self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
+        self._router.to_first = self._dispatcher.receive_value
         # A dialect leaves events out, so its clients cannot count them.
-        replay = live.log.after(since) if since is not None and dialect is SPINDLE else None
+        replay = live.log.after(since) if since is not None and self._dialect is SPINDLE else None
         # Without a replay, questions that wait for an answer are asked again: no other client may be there to give it.
         first = [encode(request) for request in live.agent.dialogs.open_requests()] if replay is None else replay
         hello = {
@@ -47,10 +57,15 @@ class RpcConnection:
         """What goes out before anything else."""
         # In the same breath as the look into the log: no event may fall into the gap.
         live.agent.subscribe(self._outbox)
-        self._tasks = Tasks()
         self._tasks.spawn(live.begin(), "spindle-begin")
 
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self._peer.session_ended(reason)
+
     # -- what commands may ask of the wire -------------------------------------------------------
+
+    def accepted(self, run: Run) -> None:
+        self._outbox.hold(run.kept)
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         self._outbox.set_update_mode(mode)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.base.flow import dues
 from spindle.llm.live import LiveMessage
 from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
@@ -327,37 +326,44 @@ def test_memory_is_bounded_while_nobody_reads(mode: str) -> None:
     assert len(box) == 0
 
 
-def test_what_is_due_is_done_before_a_session_says_more():
+def test_a_session_says_no_more_until_its_prompt_is_kept():
     """What it put before may leave, and what others put; the rest keeps its place."""
 
     async def main() -> None:
-        box, done, rung = outbox(), [], []
+        box, rung = outbox(), []
+        kept = asyncio.get_running_loop().create_future()
         other = box.lane("other")
         box.put_line(b"before\n")
-        dues.add(lambda: done.append(len(box)))
-        box.hold()
+        box.hold(kept)
         box.put_line(b"accepted\n")
         other.put(Notice("free"))
-        assert b"before" in (said := box.take(1000)) and b"free" in said and box.take(100) == b"" and done == []
-        box.on_waiting = lambda: rung.append(done[:])
-        await dues.settled()
+        assert b"before" in (said := box.take(1000)) and b"free" in said and box.take(100) == b""
+        box.on_waiting = lambda: rung.append(kept.done())
         box.put_line(b"after\n")
-        assert done == [1] and rung == [[1]] and box.take(100) == b"accepted\nafter\n"
+        assert rung == []
+        kept.set_result(None)
+        await asyncio.sleep(0)
+        assert rung == [True] and box.take(100) == b"accepted\nafter\n"
+        box.hold(kept)  # already
+        box.put_line(b"free\n")
+        assert box.take(100) == b"free\n"
 
     asyncio.run(main())
 
 
-def test_what_was_due_in_a_loop_that_has_ended_holds_up_nothing():
-    async def leave() -> None:
-        dues.add(lambda: None)
-        dues.when_it_may(lambda: None)
-
+def test_a_second_prompt_that_comes_while_the_first_is_held_is_kept_before_it_is_answered():
     async def main() -> None:
         box = outbox()
-        box.hold()
-        box.put_line(b"free\n")
-        assert box.take(100) == b"free\n"
-        await asyncio.wait_for(dues.turn(), 5)
+        first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+        box.hold(first)
+        box.put_line(b"first\n")
+        first.set_result(None)
+        box.hold(second)  # before the end of the first was told
+        box.put_line(b"second\n")
+        await asyncio.sleep(0)
+        assert box.take(100) == b""
+        second.set_result(None)
+        await asyncio.sleep(0)
+        assert box.take(100) == b"first\nsecond\n"
 
-    asyncio.run(leave())
     asyncio.run(main())

@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, field
 
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.hooks import HookChain, Hooks
+from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter, RunLimits
 from spindle.agent.run.result import RunResult, status_of
 from spindle.sessions.session import Session
@@ -48,15 +49,17 @@ class RunOptions(Struct, frozen=True):
     """Ask before every tool call, even if the session does not want that."""
 
 
-class Run(Struct):
+class Chain(Struct):
     """One chain of work, from the accepted prompt until the agent is settled."""
 
     options: RunOptions
     meter: Meter
+    run: Run | None
+    """Held by the one who sent the prompt; None: an extension or a message that waited began it."""
     hooks: HookChain
     """Those of the session, then those of the request."""
     system_prompt: str | None = None
-    """As hooks changed it for this run."""
+    """As hooks changed it for this chain."""
     recovered: bool = False
     """Whether an overflow was already answered by a compaction since the last user message."""
     structured: StructuredAnswer | None = None
@@ -113,6 +116,8 @@ class Submission(Struct, frozen=True):
     """False: a steering or follow-up message, which starts nothing."""
     timestamp: int = field(default_factory=_unique_time)
     """Of its message, whatever becomes of it."""
+    run: Run | None = None
+    """Held by its sender, if it is a prompt."""
 
     def message(self, text: str, images: list[Image]) -> UserMessage:
         """Return the message of the user, of the text and images that were made of it."""

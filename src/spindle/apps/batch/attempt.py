@@ -407,7 +407,8 @@ class Try:
             await agent.begin()
             check_tools(agent, job.task.tools or shared.plan.agent.tools or ())
             options = RunOptions(hooks=watch, limits=self._limits(), schema=job.schema)
-            await agent.submit(job.prompt, self._images, source="sdk", options=options)
+            run = await agent.submit(job.prompt, self._images, source="sdk", options=options)
+            await run.result()
             await agent.finished()
         finally:
             await agent.close()

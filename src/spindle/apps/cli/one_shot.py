@@ -137,10 +137,11 @@ async def _play(
         for message in messages:
             if agent.shutdown_requested.is_set():
                 break
-            taken = await agent.submit(message, images, source=mode, options=wishes)
+            run = await agent.submit(message, images, source=mode, options=wishes)
             images = []
+            result = await run.result()
             await agent.finished()
-            if taken != "handled" and (result := agent.last_result()) is not None:
+            if run.disposition != "handled":
                 results.append(result)
     finally:
         await agent.close()

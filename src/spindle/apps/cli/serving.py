@@ -44,7 +44,7 @@ def chosen_dialect(options: Options) -> Dialect:
 async def _serve(options: Options, dialect: Dialect) -> int:
     from spindle.protocol.render import Renderer
     from spindle.wires.pipe.stdio import StdioWire
-    from spindle.wires.stdio import Server
+    from spindle.wires.stdio import StdioSeat
 
     wire = StdioWire.claim()
     agent = await assemble(options, mode="rpc")
@@ -59,7 +59,7 @@ async def _serve(options: Options, dialect: Dialect) -> int:
         source = CommandLineAgents(options, "rpc", agent.resources.options, roots=limits.roots)
         return SessionPool(source, _live_limits(limits))
 
-    return await Server(agent, wire, Renderer(dialect, options.updates), make_pool).run()
+    return await StdioSeat(agent, wire, Renderer(dialect, options.updates), make_pool).run()
 
 
 def _live_limits(limits: "Limits") -> "LiveLimits":

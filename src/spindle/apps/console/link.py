@@ -4,22 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from spindle.agent.run.handle import Run
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END, LAST_ANSWERS
 from spindle.client.errors import RpcError
-from spindle.protocol.dialect import SPINDLE
+from spindle.protocol.dialect import SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
-from spindle.protocol.registry import OneSession
 from spindle.protocol.render import Renderer
+from spindle.protocol.seat import Seat
 from spindle.shapes.codec import decode
 
 _READ = 64 << 10
 
 
-class AgentLink(OneSession):
-    """A `Transport` of `RpcClient`, and the `Client` of commands. It owns the agent: closing the client closes it."""
+class AgentLink(Seat):
+    """A `Transport` of `RpcClient`, and the seat of that client. It owns the agent: closing the client closes it."""
 
     def __init__(self, agent: AgentSession) -> None:
         self.error: RpcError | None = None
@@ -31,14 +32,19 @@ class AgentLink(OneSession):
         """Something waits in the outbox, or nothing ever will."""
         self._ended = False
         self.send = self._dispatcher.receive
-        self.set_update_mode = self._outbox.set_update_mode
         self._outbox.on_waiting = self._news.set
         agent.subscribe(self._outbox)
         self._tasks.spawn(agent.begin(), "agent-begin")
         self._tasks.spawn(self._watch_shutdown(), "agent-shutdown")
 
+    def accepted(self, run: Run) -> None:
+        self._outbox.hold(run.kept)
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        self._outbox.set_update_mode(mode)
+
     def request_shutdown(self) -> None:
-        asyncio.get_running_loop().call_soon(self._end)  # after its answer
+        self._end()  # what is in the outbox by then still goes out, and the answer is
 
     async def room(self) -> None:
         """There is always room: nothing is kept."""

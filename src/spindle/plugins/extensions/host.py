@@ -130,10 +130,8 @@ class ExtensionHost:
         untold, self._untold = self._untold, None
         if untold is not None and self.hooks is not None:
             self._beginning = self._tasks.spawn(self._begin(self.hooks, *untold), "spindle-begin")
-        if self._beginning is not None:
-            # However it ends, and even if the one who waits is gone. It takes a turn of the event loop even if it is
-            # over, so that commands begin in the order in which they were sent.
-            await asyncio.wait([self._beginning])
+        if self._beginning is not None and not self._beginning.done():
+            await asyncio.wait([self._beginning])  # however it ends, and even if the one who waits is gone
 
     async def _begin(self, hooks: "ExtensionHooks", reason: str, previous: str | None) -> None:
         retired, self._retired = self._retired, None

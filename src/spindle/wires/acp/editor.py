@@ -25,7 +25,7 @@ from spindle.wires.acp.json_rpc import (
     Connection,
     RpcError,
 )
-from spindle.wires.acp.seat import EditorAbilities, Seat, Wishes
+from spindle.wires.acp.seat import EditorAbilities, EditorSeat, Wishes
 from spindle.wires.pipe.stdio import Exit, StdioWire
 
 PAGE = 100
@@ -73,7 +73,7 @@ class Editor:
         self._connection = Connection(wire, self._handle)
         self._can = EditorAbilities()
         self._initialized = False
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, EditorSeat] = {}
         self._kept: dict[str, Wishes] = {}
         """Of sessions that left memory."""
         self._prompts: set[tuple[str, Any]] = set()
@@ -175,14 +175,14 @@ class Editor:
     async def _resume(self, params: _Params, _: Any) -> dict[str, Any]:
         return self._choices(await self._come_back(params))
 
-    async def _come_back(self, params: _Params) -> Seat:
+    async def _come_back(self, params: _Params) -> EditorSeat:
         wishes = _wishes(params)
         seat = await self._seat(params.session_id, wishes.cwd)
         await seat.use(wishes)
         seat.tell_place(wishes.cwd)
         return seat
 
-    async def _seat(self, id: str, cwd: str | None = None) -> Seat:
+    async def _seat(self, id: str, cwd: str | None = None) -> EditorSeat:
         """Return the seat in a session: a live one, or one that is looked up on disk. Raises `RpcError`."""
         if (seat := self._seats.get(id)) is not None:
             return seat
@@ -197,11 +197,11 @@ class Editor:
             raise RpcError(NOT_FOUND, str(error)) from None
         return await self._sit(id, live)
 
-    async def _sit(self, id: str, live: LiveSession, wishes: Wishes | None = None) -> Seat:
+    async def _sit(self, id: str, live: LiveSession, wishes: Wishes | None = None) -> EditorSeat:
         """Take a seat; with `wishes` in a new session, of which nothing is told before the editor knows its id."""
         if (seat := self._seats.get(id)) is not None:  # another request was quicker
             return seat
-        seat = self._seats[id] = Seat(id, live, self._connection, self._can, self._left)
+        seat = self._seats[id] = EditorSeat(id, live, self._connection, self._can, self._left)
         await self._pool.get(live.handle, seat)
         if wishes is not None:
             await seat.use(wishes)
@@ -210,13 +210,13 @@ class Editor:
             await seat.use(kept)
         return seat
 
-    def _left(self, seat: Seat) -> None:
+    def _left(self, seat: EditorSeat) -> None:
         """A session leaves memory; its id still works."""
         if self._seats.get(seat.id) is seat:
             del self._seats[seat.id]
             self._kept[seat.id] = seat.wishes()
 
-    def _choices(self, seat: Seat) -> dict[str, Any]:
+    def _choices(self, seat: EditorSeat) -> dict[str, Any]:
         return {"modes": seat.modes(), "configOptions": seat.options()}
 
     async def _list(self, params: _Params, _: Any) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class Editor:
         except asyncio.CancelledError:
             if (found := self._seats.get(params.session_id)) is not None:
                 # Once for all that are cancelled: what is sent behind `session/cancel` is not meant by it.
-                await (found.cancel() if this in self._prompts else found.stopped())
+                await (found.cancel() if this in self._prompts else found.agent.wait_idle())
             return {"stopReason": "cancelled"}
         finally:
             self._prompts.discard(this)

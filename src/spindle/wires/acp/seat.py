@@ -10,17 +10,18 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from spindle.agent.lifecycle import Phase
 from spindle.agent.prompting import NotReady
+from spindle.agent.run.handle import Run
+from spindle.agent.run.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.agent.tool_batch import CALL
-from spindle.base.flow import Tasks, dues
+from spindle.base.flow import Tasks
 from spindle.base.limits import EDITOR_FILE, TASKS_END
-from spindle.protocol.dialect import UpdateMode
-from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.dispatch import carry_out
 from spindle.protocol.live import LiveSession
-from spindle.protocol.registry import REPLIES, OneSession
-from spindle.protocol.render import Response
+from spindle.protocol.registry import REPLIES, Call
+from spindle.protocol.seat import Seat
 from spindle.sessions.tree import entry_message
 from spindle.shapes import events
 from spindle.shapes.codec import to_builtins
@@ -64,17 +65,14 @@ class Wishes(msgspec.Struct):
     rules: dict[str, list[str]] = {}
 
 
-class Seat(OneSession):
-    holds = False
-    answers = True
-
+class EditorSeat(Seat):
     def __init__(
         self,
         id: str,
         live: LiveSession,
         connection: Connection,
         can: EditorAbilities,
-        on_left: Callable[["Seat"], None],
+        on_left: Callable[["EditorSeat"], None],
     ) -> None:
         """`id`: what the editor calls the session. `on_left` is called when the session leaves memory."""
         self.id = id
@@ -85,8 +83,6 @@ class Seat(OneSession):
         self._can = can
         self._in_hand = 0
         """Requests that are not answered."""
-        self._prompts: list[asyncio.Future[events.AgentSettled]] = []
-        """Requests that wait for the end of the run."""
         self._own = 0
         """Messages of the editor that start a run: it shows them already."""
         self._calls: dict[str, updates.CallView] = {}
@@ -99,8 +95,8 @@ class Seat(OneSession):
         self._shown_commands: list[dict[str, Any]] | None = None
         self._questions = Questions(connection, self.agent, id, forms=can.forms)
         self._tasks = Tasks()
-        self._commands: Dispatcher | None = None
-        self._command_answers: dict[str, asyncio.Future[Response]] = {}
+        self._accepted: set[asyncio.Future[None]] = set()
+        """Prompts that the editor sent as commands and that are not kept yet."""
 
     @property
     def agent(self) -> AgentSession:
@@ -175,11 +171,6 @@ class Seat(OneSession):
         self.agent.unsubscribe(self)
         self.agent.use_editor(None)
         self._questions.close()
-        self._settle(events.AgentSettled(True, "aborted"))
-        if self._commands is not None:
-            await self._commands.close()
-        for answer in self._command_answers.values():
-            answer.cancel()
         await self._tasks.end(TASKS_END, asyncio.current_task())
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
@@ -191,20 +182,11 @@ class Seat(OneSession):
     async def prompt(self, content: list[dict[str, Any]], behavior: str) -> dict[str, Any]:
         """Send a message and return how the run ended that it began or joined. Raises `RpcError`."""
         text, images = _read_content(content)
-        agent = self.agent
-        await self.stopped()  # it would end with that
-        while agent.lifecycle.phase is Phase.SUMMARIZING:  # would be refused
-            await agent.wait_idle()
         self._in_hand += 1
         try:
-            disposition = await agent.submit(text, images, behavior, source="acp")
-            if disposition == "handled":
-                await agent.finished()
-                return {"stopReason": "end_turn"}
-            self._own += disposition == "started"
-            end: asyncio.Future[events.AgentSettled] = asyncio.get_running_loop().create_future()
-            self._prompts.append(end)
-            return {"stopReason": self._stop_reason(await end)}
+            run = await self.agent.submit(text, images, behavior, source="acp", wait=True)
+            self._own += run.disposition == "started"
+            return {"stopReason": self._stop_reason(await run.result())}
         except NotReady as error:
             raise RpcError(AUTH_REQUIRED, str(error)) from None
         finally:
@@ -219,32 +201,19 @@ class Seat(OneSession):
         self.agent.dialogs.withdraw()  # of a command, which is no run
         await self.agent.wait_idle()
 
-    async def stopped(self) -> None:
-        """Wait for the end of a run that is being stopped."""
-        lifecycle = self.agent.lifecycle
-        while lifecycle.running and lifecycle.signal.aborted:
-            await self.agent.wait_idle()
-
-    def _stop_reason(self, settled: events.AgentSettled) -> str:
-        answer = self.agent.last_answer()
-        reason = _ENDS.get(settled.stop_reason)
+    def _stop_reason(self, result: RunResult) -> str:
+        answer = self.agent.last_answer() if result.turns else None
+        reason = _ENDS.get(result.stop_reason)
         if reason is not None:
             return reason
         if answer is not None and answer.raw_stop_reason in _REFUSED:
             return "refusal"
-        if settled.stop_reason in ("error", "stalled", "schema"):
-            raise RpcError(INTERNAL_ERROR, settled.error_message or f"The run ended with {settled.stop_reason}")
-        if settled.stop_reason in ("maxCost", "maxTime", "repeated"):
+        if result.stop_reason in ("error", "stalled", "schema"):
+            raise RpcError(INTERNAL_ERROR, result.error or f"The run ended with {result.stop_reason}")
+        if result.stop_reason in ("maxCost", "maxTime", "repeated"):
             return "max_turn_requests"
-        cut = settled.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
+        cut = result.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
         return "max_tokens" if cut else "end_turn"
-
-    def _settle(self, settled: events.AgentSettled) -> None:
-        waiting, self._prompts = self._prompts, []
-        self._own = 0
-        for end in waiting:
-            if not end.done():
-                end.set_result(settled)
 
     # -- what can be chosen ----------------------------------------------------------------------
 
@@ -284,31 +253,24 @@ class Seat(OneSession):
 
     # -- commands of ours ------------------------------------------------------------------------
 
-    def set_update_mode(self, mode: UpdateMode) -> None:
-        """Our own events go out in delta form."""
-
-    def request_shutdown(self) -> None:
-        """Editors end us by closing stdin."""
+    def accepted(self, run: Run) -> None:
+        self._accepted.add(run.kept)
+        run.kept.add_done_callback(self._accepted.discard)
 
     async def command(self, name: str, params: dict[str, Any]) -> Any:
         """Carry out a command of the RPC protocol. Raises `RpcError`."""
         if name in REPLIES:
             self.agent.receive_reply({**params, "type": name})
             return {}
-        if self._commands is None:
-            self._commands = Dispatcher(self.agent, self, _Answers(self._command_answers))
-        id = str(uuid.uuid4())
-        answer = self._command_answers[id] = asyncio.get_running_loop().create_future()
+        frame = {**params, "type": name}
         self._in_hand += 1
         try:
-            self._commands.receive_value({**params, "id": id, "type": name})
-            response = await answer
-            await dues.settled()  # what was accepted is kept before the editor hears of it
+            data = await carry_out(Call(self.agent, self, str(uuid.uuid4())), frame, COMMANDS.get(name))
+            if self._accepted:
+                await asyncio.wait(self._accepted)  # a prompt is kept before the editor is told of it
         finally:
             self._in_hand -= 1
-        if not response.success:
-            raise RpcError(INTERNAL_ERROR, str(response.error))
-        return {} if response.data is msgspec.UNSET else response.data
+        return {} if data is msgspec.UNSET else data
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -354,7 +316,7 @@ class Seat(OneSession):
             case events.AgentSettled():
                 self._calls.clear()
                 self._writing = None
-                self._settle(event)
+                self._own = 0
             case events.ExtensionUIRequest():
                 self._put_request(event)
             case events.StateChanged() | events.ThinkingLevelChanged() | events.SessionChanged():
@@ -501,20 +463,6 @@ class Seat(OneSession):
         if update != self._usage:
             self._usage = update
             self.tell(update)
-
-
-class _Answers:
-    """Hands responses to those who wait for them."""
-
-    def __init__(self, waiting: dict[str, asyncio.Future[Response]]) -> None:
-        self._waiting = waiting
-
-    def put(self, response: Response) -> None:
-        if (answer := self._waiting.pop(response.id, None)) is not None and not answer.done():
-            answer.set_result(response)
-
-    def hold(self) -> None:
-        """Who waits for the response holds it."""
 
 
 def _select(id: str, name: str, category: str, value: str, options: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
+from spindle.agent.run.handle import Run
 from spindle.agent.run.options import Question as Wanted
 from spindle.agent.run.options import RunOptions
 from spindle.agent.session import AgentSession
@@ -88,10 +89,8 @@ class ChatRun(Hooks):
         self._tool_time = _Countdown(options.tool_timeout, self._time_out, "The tools took too long")
         self._waiting = AbortSignal()
         """Ends the request while it waits for the agent."""
-        self._started = False
-        """The agent has taken it on."""
-        self._settled = asyncio.Event()
-        """The agent is done with it."""
+        self._run: Run | None = None
+        """What the agent makes of it, once it has taken it on."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -100,11 +99,10 @@ class ChatRun(Hooks):
         self._request_time.go_on()
         try:
             with self._waiting:
-                agreed = await self._may_take_turn()
-                if agreed:
-                    await self._agent.wait_free()
-            if agreed:
-                await self._carry_out()
+                if await self._may_take_turn():
+                    self._run = await self._submit()
+            if self._run is not None and self._run.disposition != "handled":
+                await self._run.result()
         except Aborted:
             pass
         except AgentError as error:
@@ -122,7 +120,7 @@ class ChatRun(Hooks):
 
     def stop(self) -> None:
         """Interrupt the request; `ended` tells when that is done. One that is just ending ends as it would have."""
-        if self._settled.is_set():
+        if self._run is not None and self._run.over:
             return
         self._reply.interrupted = True
         self.question = None
@@ -144,8 +142,8 @@ class ChatRun(Hooks):
             return True
         return False
 
-    async def _carry_out(self) -> None:
-        """Give the request to the agent, which is free, and wait until it is settled. Raises `AgentError`."""
+    async def _submit(self) -> Run:
+        """Give the request to the agent when that is free. Raises `AgentError`."""
         options = RunOptions(
             max_tokens=self.request.config.max_tokens or self._state.max_tokens,
             system_prompt=self._state.prompt,
@@ -154,21 +152,18 @@ class ChatRun(Hooks):
             ask=self._ask_user,
             ask_before_tools=self._state.ask_before_tools,
         )
+        if isinstance(parts := self.request.input, Parts):
+            run = await self._agent.submit(
+                parts.text, parts.images, source="remote", ordered=parts.content, options=options, wait=True
+            )
+        else:
+            run = await self._agent.regenerate(options, wait=True)
         self._state.turns += 1
         self._agent.subscribe(self)
-        if isinstance(parts := self.request.input, Parts):
-            taken = await self._agent.submit(
-                parts.text, parts.images, source="remote", ordered=parts.content, options=options
-            )
-            if taken == "handled":
-                return  # a command of an extension
-        else:
-            await self._agent.regenerate(options)
-        self._started = True
-        await self._settled.wait()
+        return run
 
     def _stop(self) -> None:
-        if self._started:
+        if self._run is not None:
             self._agent.stop()
         else:
             self._waiting.abort()
@@ -208,7 +203,6 @@ class ChatRun(Hooks):
             reply.interrupted = True  # perhaps by another client, or a change of session
         elif event.stop_reason == "error":
             reply.fail(structured_error("processing_error", event.error_message or "The request failed"))
-        self._settled.set()
 
     # -- the hook's side -------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,20 +13,20 @@ from msgspec import UNSET, ValidationError, convert
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import NeverFull
-from spindle.agent.run.result import RunResult, without_run
-from spindle.agent.session import AgentSession
+from spindle.agent.run.handle import Run
+from spindle.agent.run.result import RunResult
 from spindle.base import limits
-from spindle.base.flow import Tasks, dues
+from spindle.base.flow import Tasks
 from spindle.base.version import __version__
-from spindle.protocol.commands import COMMANDS
 from spindle.protocol.dialect import UpdateMode
-from spindle.protocol.dispatch import InvalidFields, read_fields
+from spindle.protocol.dispatch import InvalidFields, UnknownCommand, carry_out, find_command, read_fields
 from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, TooManySessions, UnknownSession, Wanted
 from spindle.protocol.registry import Call
+from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import AgentSettled, Event
+from spindle.shapes.events import Event
 from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, openapi
 from spindle.wires.network.answers import SAFETY, bytes_answer, failed, json_answer
 from spindle.wires.network.listener import HttpConnection
@@ -64,7 +63,7 @@ class HttpApi:
             return await self._route(request, [unquote(part) for part in path.strip("/").split("/")], query)
         except (BadRequest, InvalidFields) as error:
             return _failed(400, error)
-        except (NotFound, UnknownSession) as error:
+        except (NotFound, UnknownSession, UnknownCommand) as error:
             return _failed(404, error)
         except TooManySessions as error:
             answer = _failed(429, error)
@@ -150,23 +149,22 @@ class HttpApi:
             read_fields(body, HostToolReply)
             (await self._session(id)).agent.receive_reply({**body, "type": name})
             return bytes_answer(204, b"", "application/json")
-        if (spec := COMMANDS.get(name)) is None:
-            raise NotFound(f"Unknown command: {name}")
-        fields = read_fields(body, spec.fields)
+        frame = {**body, "type": name}
+        spec = find_command(frame)  # before a session is opened for it
         waits = query.get("wait", "false")
         if waits not in ("true", "false"):
             raise BadRequest("wait must be true or false")
         live = await self._session(id)
-        call = Call(live.agent, _HttpClient(self, self._pool, live), UNSET)
+        seat = HttpSeat(self, self._pool, live)
         live.in_hand += 1
         try:
-            if name == "prompt":
-                while not dues.may_grow:
-                    await dues.turn()
-                if waits == "true":
-                    return await _finished(request, live, lambda: spec.run(call, fields))
-            data = await spec.run(call, fields)
-            await dues.settled()  # what was accepted is kept before the client hears of it
+            data = await carry_out(Call(live.agent, seat, UNSET), frame, spec)
+            if seat.run is not None and waits == "true":
+                connection = request.protocol
+                assert isinstance(connection, HttpConnection)
+                return json_answer(await _result_of(seat.run, connection.gone))
+            if seat.run is not None:
+                await seat.run.kept
         finally:
             live.in_hand -= 1
             live.touch()
@@ -259,11 +257,10 @@ class _Stream:
         return last
 
 
-class _Viewer(NeverFull):
+class _Viewer(Seat, NeverFull):
     """A client that reads a session's events. It keeps nothing of them, so the agent never waits for it."""
 
-    holds = answers = True
-    busy = False
+    holds = True
 
     def __init__(self, bell: asyncio.Event) -> None:
         self.ended: str | None = None
@@ -288,19 +285,21 @@ class _Viewer(NeverFull):
         return True
 
 
-class _HttpClient:
-    """What commands may ask of a wire on which nothing stays."""
+class HttpSeat(Seat):
+    """A client for the time of one request."""
 
     def __init__(self, api: HttpApi, pool: SessionPool, live: LiveSession) -> None:
+        self.run: Run | None = None
+        """Of the prompt that was taken."""
         self._api = api
         self._pool = pool
         self._live = live
 
+    def accepted(self, run: Run) -> None:
+        self.run = run
+
     def set_update_mode(self, mode: UpdateMode) -> None:
         raise AgentError("Over HTTP events always carry only what is new")
-
-    def request_shutdown(self) -> None:
-        """A client ends its own connection only, and here that is over with the answer."""
 
     async def open_session(self, wanted: Wanted) -> LiveInfo:
         return await self._api.open(wanted)
@@ -312,46 +311,17 @@ class _HttpClient:
         return await self._pool.infos()
 
 
-class _Settled(NeverFull):
-    """Listens for the end of a run: not of one that a prompt waits for which will start another."""
-
-    def __init__(self, agent: AgentSession, bell: asyncio.Event) -> None:
-        self._agent = agent
-        self._bell = bell
-        self.event: AgentSettled | None = None
-
-    def put(self, event: Event) -> None:
-        if isinstance(event, AgentSettled) and not self._agent.queues.starting:
-            self.event = event
-            self._bell.set()
-
-
-async def _finished(
-    request: web.BaseRequest, live: LiveSession, prompt: Callable[[], Awaitable[dict[str, Any]]]
-) -> web.Response:
-    """Answer with what came of a prompt. If the client hangs up the run goes on."""
-    connection, agent = request.protocol, live.agent
-    assert isinstance(connection, HttpConnection)
-    live.bells.add(connection.bell)
-    before, settled = agent.last_result(), _Settled(agent, connection.bell)
-    connection.bell.clear()
-    agent.subscribe(settled)
+async def _result_of(run: Run, gone: asyncio.Event) -> RunResult:
+    """Wait for what comes of a prompt. If the client hangs up the run goes on. Raises `AgentError`."""
+    ends = asyncio.create_task(run.result()), asyncio.create_task(gone.wait())
     try:
-        if (await prompt())["disposition"] == "handled":
-            return json_answer(without_run(agent.session))
-        settled.event = None  # of a run that ended while pictures were read
-        while settled.event is None and not connection.gone.is_set() and (agent.busy or not live.ended):
-            await connection.bell.wait()
-            connection.bell.clear()
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not ends[0].done():
+            raise AgentError("The client has hung up")
+        return ends[0].result()
     finally:
-        live.bells.discard(connection.bell)
-        agent.unsubscribe(settled)
-    if settled.event is None:
-        raise AgentError("The session has ended")
-    result: RunResult | None = agent.last_result()
-    if result is None or result is before:
-        raise AgentError(settled.event.error_message or "The prompt was refused")
-    return json_answer(result)
+        for end in ends:
+            end.cancel()
 
 
 def event_number(text: str) -> int | None:

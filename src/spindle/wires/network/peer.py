@@ -11,7 +11,7 @@ from aiohttp import WSMsgType
 from aiohttp.web import BaseRequest, WebSocketResponse
 
 from spindle.base.limits import CLOSE_FRAME, LAST_FRAMES
-from spindle.protocol.live import SHUTDOWN, LiveSession
+from spindle.protocol.live import SHUTDOWN
 from spindle.wires.network.options import RemoteOptions
 
 # Close codes.
@@ -49,11 +49,6 @@ class Client(Protocol):
 
 
 class Peer:
-    """Also the client of the live session that its connection is about."""
-
-    holds = True
-    busy = True
-
     def __init__(
         self,
         socket: WebSocketResponse[Any],
@@ -61,10 +56,7 @@ class Peer:
         options: RemoteOptions,
         *,
         stall_timeout: float,
-        answers: bool,
     ) -> None:
-        """`answers`: its protocol has words for questions."""
-        self.answers = answers
         self._socket = socket
         self._wire = request.protocol
         self._stall_timeout = stall_timeout
@@ -85,7 +77,8 @@ class Peer:
         if self._reading is not None:
             self._reading.cancel()
 
-    def session_ended(self, live: LiveSession, reason: str) -> None:
+    def session_ended(self, reason: str) -> None:
+        """The session of the client leaves memory."""
         self.leave(GOING_AWAY if reason == SHUTDOWN else BYE, reason)
 
     async def run(self, client: Client) -> None:

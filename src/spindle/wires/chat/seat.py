@@ -16,6 +16,7 @@ from spindle.agent import AgentError
 from spindle.base.flow import Tasks
 from spindle.base.limits import CHAT_STOP
 from spindle.protocol.live import LiveSession
+from spindle.protocol.seat import Seat
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 from spindle.wires.chat.protocol import (
@@ -56,8 +57,8 @@ INSTRUCTIONS = {
 log = logging.getLogger("spindle.remote")
 
 
-class ChatSeat:
-    """The place of the one client of the remote protocol that a session has: the newest."""
+class OneAtATime:
+    """Lets a session have one client of the remote protocol: the newest."""
 
     def __init__(self) -> None:
         self._taken_by: Peer | None = None
@@ -65,7 +66,7 @@ class ChatSeat:
 
     @asynccontextmanager
     async def take(self, peer: Peer) -> AsyncIterator[None]:
-        """Sit down; the client before has stopped its work then."""
+        """Let the client in; the one before has stopped its work then."""
         older, self._taken_by = self._taken_by, peer
         if older is not None:
             older.leave(REPLACED, "this session was opened elsewhere")
@@ -77,17 +78,26 @@ class ChatSeat:
                 self._taken_by = None
 
 
-class ChatConnection:
-    def __init__(self, peer: Peer, live: LiveSession, options: RemoteOptions) -> None:
+class ChatSeat(Seat):
+    holds = True
+    busy = True
+    answers = False
+
+    def __init__(self, peer: Peer, options: RemoteOptions) -> None:
         self._state = ChatState(max_turns=options.max_turns or None)
         self._peer = peer
-        self._agent = live.agent
         self._options = options
         self._frames = FrameQueue()
         self._run: ChatRun | None = None
         self._queue: deque[ChatRequest] = deque()
         """Requests that wait for their turn."""
         self._tasks = Tasks()
+
+    def begin(self, live: LiveSession) -> None:
+        self._agent = live.agent
+
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self._peer.session_ended(reason)
 
     # -- what the peer needs ---------------------------------------------------------------------
 

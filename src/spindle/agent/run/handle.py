@@ -1,0 +1,114 @@
+"""A prompt that the agent has taken, as its sender holds it: where it went, its events, and what came of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Literal
+
+from spindle.agent import AgentError
+from spindle.agent.run.result import RunResult, without_run
+from spindle.base.flow import Mailbox
+from spindle.shapes.events import Event
+
+if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
+
+Disposition = Literal["started", "queued", "handled"]
+EVENTS_WAITING = 1000
+"""So many events that were not read make the agent pause."""
+
+
+class Run:
+    """`AgentSession.submit` returns one. A prompt that was queued ends with the run that it joins."""
+
+    def __init__(self, agent: "AgentSession") -> None:
+        self.disposition: Disposition = "started"
+        """It started a run; it waits in a queue; or a command of an extension deals with it, and no run follows."""
+        self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the message is in a file: that of the session, or the one beside it."""
+        self._agent = agent
+        self._begun = False
+        """It is part of the run that is going on; until then it waits for another to end."""
+        self._over = asyncio.Event()
+        self._result: RunResult | None = None
+        self._refusal = ""
+        self._readers: list[Mailbox[Event]] = []
+
+    # -- the sender's side -----------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended, or the prompt was refused after all."""
+        return self._over.is_set()
+
+    async def result(self) -> RunResult:
+        """Wait for the end and return what came of the prompt.
+
+        Raises `AgentError` if it was refused after all, in the session that it was meant for.
+        """
+        if self.disposition == "handled":
+            await self._agent.finished()
+            return without_run(self._agent.session)
+        await self._over.wait()
+        if self._result is None:
+            raise AgentError(self._refusal)
+        return self._result
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """Return the events of the run from now on, until the agent has settled. The agent pauses for a slow reader.
+
+        Read them, or close the generator.
+        """
+        reader: Mailbox[Event] = Mailbox(EVENTS_WAITING)
+        if self.over or self.disposition == "handled":
+            reader.close()
+        else:
+            self._readers.append(reader)
+            if self._begun:
+                self._agent.subscribe(reader)
+        return self._read(reader)
+
+    async def _read(self, reader: Mailbox[Event]) -> AsyncGenerator[Event, None]:
+        try:
+            async for event in reader:
+                yield event
+        finally:
+            self._readers.remove(reader)
+            self._agent.unsubscribe(reader)
+            reader.drop()
+
+    async def stop(self) -> None:
+        """Take the prompt back if it still waits for another run to end; else abort the run that it is part of."""
+        if self._begun and not self.over:
+            await self._agent.abort()
+        elif not self.over:
+            self._agent.queues.withdraw(self)
+
+    # -- the agent's side ------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """The message is in a file."""
+        if not self.kept.done():
+            self.kept.set_result(None)
+
+    def begin(self) -> None:
+        """The prompt is part of the run that begins, or that is going on."""
+        self._begun = True
+        for reader in self._readers:
+            self._agent.subscribe(reader)
+
+    def end(self, result: RunResult) -> None:
+        """The run is over, and everyone was told so."""
+        self._result = result
+        self._close()
+
+    def refuse(self, why: str) -> None:
+        """The prompt starts nothing after all."""
+        self._refusal = why
+        self._close()
+
+    def _close(self) -> None:
+        self.keep()
+        self._over.set()
+        for reader in self._readers:
+            self._agent.unsubscribe(reader)
+            reader.close()
