@@ -59,12 +59,11 @@ class Run:
         Read them, or close the generator.
         """
         reader: Mailbox[Event] = Mailbox(EVENTS_WAITING)
+        self._readers.append(reader)
         if self.over or self.disposition == "handled":
             reader.close()
-        else:
-            self._readers.append(reader)
-            if self._begun:
-                self._agent.subscribe(reader)
+        elif self._begun:
+            self._agent.subscribe(reader)
         return self._read(reader)
 
     async def _read(self, reader: Mailbox[Event]) -> AsyncGenerator[Event, None]:
