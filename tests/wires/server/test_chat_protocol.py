@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.shapes.messages import Text
-from spindle.wires.chat.protocol import Command, Control, Parts, ProtocolError, ToolAnswer, TurnAnswer, parse_request
+from spindle.wires.chat.protocol import (
+    Control,
+    Instruction,
+    Parts,
+    ProtocolError,
+    ToolAnswer,
+    TurnAnswer,
+    parse_request,
+)
 from spindle.wires.network.access import Access, is_loopback, parse_address
 from tests.support.images import PIXEL
 
@@ -26,7 +34,7 @@ def request(input, **fields):
         ({"Text": "hi"}, Parts([Text("hi")])),
         ("Interrupt", Control("Interrupt")),
         ({"ClearContext": None}, Control("ClearContext")),
-        ({"Instruction": {"command": "/help"}}, Command("help", None)),
+        ({"Instruction": {"command": "/help"}}, Instruction("help", None)),
         ({"TurnConfirmationResponse": {"confirmed": True, "reason": "ok"}}, TurnAnswer(True, "ok")),
         (
             {"ToolConfirmationResponse": {"name": "bash", "arguments": {}, "approved": False}},

@@ -17,7 +17,7 @@ from spindle.agent.dialogs import Dialogs
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.run.meter import Meter
-from spindle.agent.run.options import Question, RunOptions
+from spindle.agent.run.options import ApprovalRequest, RunOptions
 from spindle.base.settings import Permissions
 from spindle.base.user_files import BadFile
 from spindle.shapes.codec import encode
@@ -165,7 +165,7 @@ class Approval(Hooks):
 
     async def before_turn(self) -> bool:
         if self.max_turns is not None and self._turns >= self.max_turns:
-            if not await self._confirm(Question(turns=self._turns)):
+            if not await self._confirm(ApprovalRequest(turns=self._turns)):
                 return False
             self._turns = 0
         self._turns += 1
@@ -234,7 +234,7 @@ class Approval(Hooks):
         if decision.behavior == "deny":
             return f"Permission denied: this call of {tool.name} is refused by {why}."
         no = f"The user did not allow this call of {tool.name} ({why})."
-        question = Question(tool, args)
+        question = ApprovalRequest(tool, args)
         if self._options.ask is not None:
             return None if await self._options.ask(question) else no
         if self._given.can_use_tool is not None:
@@ -259,7 +259,7 @@ class Approval(Hooks):
             await self._keep(list(decision.always), everywhere=chosen == always[1])
         return None if chosen == ONCE or chosen in always else _with_reason(no, given)
 
-    async def _confirm(self, question: Question) -> bool:
+    async def _confirm(self, question: ApprovalRequest) -> bool:
         if self._options.ask is not None:
             return await self._options.ask(question)
         answer = await self._dialog(method="confirm", title=_title(question), message=_text(question))
@@ -308,11 +308,11 @@ def _with_reason(no: str, given: dict[str, Any]) -> str:
     return f"{no} They said: {reason.strip()}" if isinstance(reason, str) and reason.strip() else no
 
 
-def _title(question: Question) -> str:
+def _title(question: ApprovalRequest) -> str:
     return "Go on?" if question.tool is None else f"Allow {question.tool.name}?"
 
 
-def _text(question: Question) -> str:
+def _text(question: ApprovalRequest) -> str:
     if question.tool is None:
         return f"The model has been called {question.turns} times in a row."
     if isinstance(question.arguments, dict) and len(question.arguments) == 1:

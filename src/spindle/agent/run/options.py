@@ -16,7 +16,7 @@ from spindle.shapes.messages import Image, Text, UserMessage, joint_source
 from spindle.tools.base import Tool
 
 
-class Question(Struct, frozen=True):
+class ApprovalRequest(Struct, frozen=True):
     """What the user is asked: may this tool run, or (no tool) may the model go on?"""
 
     tool: Tool | None = None
@@ -25,7 +25,7 @@ class Question(Struct, frozen=True):
     """Model calls since the user was last asked, or sent a message."""
 
 
-Ask = Callable[[Question], Awaitable[bool]]
+Ask = Callable[[ApprovalRequest], Awaitable[bool]]
 """Puts a question to the user; anything but a clear yes is False. May raise `Blocked` to refuse in its own words."""
 
 

@@ -53,7 +53,7 @@ class Control(Struct, frozen=True):
     name: str
 
 
-class Command(Struct, frozen=True):
+class Instruction(Struct, frozen=True):
     """An `Instruction`."""
 
     name: str
@@ -72,7 +72,7 @@ class TurnAnswer(Struct, frozen=True):
     reason: str | None
 
 
-Input: TypeAlias = Parts | Control | Command | ToolAnswer | TurnAnswer
+Input: TypeAlias = Parts | Control | Instruction | ToolAnswer | TurnAnswer
 
 
 class Config(Struct, frozen=True):
@@ -256,7 +256,7 @@ def _instruction(payload: Any) -> Input:
     name = fields.get("command")
     if not isinstance(name, str) or not name.strip():
         raise ProtocolError("Instruction.command must be a string")
-    return Command(name.strip().removeprefix("/"), fields.get("parameters"))
+    return Instruction(name.strip().removeprefix("/"), fields.get("parameters"))
 
 
 def _tool_answer(payload: Any) -> Input:

@@ -15,8 +15,7 @@ from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.run.handle import Run
-from spindle.agent.run.options import Question as Wanted
-from spindle.agent.run.options import RunOptions
+from spindle.agent.run.options import ApprovalRequest, RunOptions
 from spindle.agent.session import AgentSession
 from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage
@@ -54,18 +53,18 @@ class ChatState(Struct):
             self.prompt = config.prompt or None
 
 
-class Answer(Struct, frozen=True):
+class Decision(Struct, frozen=True):
     agreed: bool
     reason: str | None = None
 
 
-class Question(Struct, frozen=True):
+class Confirmation(Struct, frozen=True):
     """A confirmation the client owes us."""
 
     tool: str | None
     """None: it is about the turn limit."""
     arguments: Any
-    answered: asyncio.Future[Answer]
+    answered: asyncio.Future[Decision]
 
 
 class ChatRun(Hooks):
@@ -75,7 +74,7 @@ class ChatRun(Hooks):
         self, request: ChatRequest, agent: AgentSession, state: ChatState, frames: FrameQueue, options: RemoteOptions
     ) -> None:
         self.request = request
-        self.question: Question | None = None
+        self.question: Confirmation | None = None
         """What the client was asked and has not answered."""
         self.ended = asyncio.Event()
         """The last frame of the request is out."""
@@ -126,7 +125,7 @@ class ChatRun(Hooks):
         self.question = None
         self._stop()
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Decision) -> None:
         """Answer the open question; there is none any more then."""
         question, self.question = self.question, None
         if question is not None and not question.answered.done():
@@ -217,12 +216,12 @@ class ChatRun(Hooks):
         self._tool_time.go_on()
         return args
 
-    async def _ask_user(self, wanted: Wanted) -> bool:
+    async def _ask_user(self, wanted: ApprovalRequest) -> bool:
         """Ask what approval wants to know. Raises `Blocked` for a tool that the user refused."""
         tool = wanted.tool
         if tool is None:
             return self._reply.refusal is None and await self._ask_for_turns(wanted.turns, wanted.turns)
-        answer = Answer(False)
+        answer = Decision(False)
         if self._reply.refusal is None:  # after one refusal nothing more is asked
             asked = {"name": tool.name, "arguments": wanted.arguments, "description": tool.description or None}
             answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, wanted.arguments)
@@ -239,8 +238,8 @@ class ChatRun(Hooks):
             self._reply.refusal = TURNS_REFUSED
         return answer.agreed
 
-    async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Answer:
-        question = self.question = Question(tool, arguments, asyncio.get_running_loop().create_future())
+    async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Decision:
+        question = self.question = Confirmation(tool, arguments, asyncio.get_running_loop().create_future())
         self._reply.ask(content)
         self._request_time.pause()
         self._tool_time.pause()
@@ -249,7 +248,7 @@ class ChatRun(Hooks):
                 return await question.answered
         except TimeoutError:
             self._reply.fail(structured_error("timeout_error", "The confirmation was not answered in time"))
-            return Answer(False)
+            return Decision(False)
         finally:
             self.question = None
             self._request_time.go_on()

@@ -21,8 +21,8 @@ from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 from spindle.wires.chat.protocol import (
     ChatRequest,
-    Command,
     Control,
+    Instruction,
     Parts,
     ProtocolError,
     ToolAnswer,
@@ -32,7 +32,7 @@ from spindle.wires.chat.protocol import (
     structured_error,
 )
 from spindle.wires.chat.reply import FrameQueue
-from spindle.wires.chat.request import Answer, ChatRun, ChatState, Question
+from spindle.wires.chat.request import ChatRun, ChatState, Confirmation, Decision
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import BYE, REPLACED, Peer
 
@@ -114,7 +114,7 @@ class ChatSeat(Seat):
                 self._tool_answer(request, request.input)
             case TurnAnswer():
                 self._turn_answer(request, request.input)
-            case Command():
+            case Instruction():
                 self._reply(request, self._instruct(request.input))
             case Parts():
                 self._chat(request)
@@ -162,7 +162,7 @@ class ChatSeat(Seat):
         return running or any(waiting.id == id for waiting in self._queue)
 
     @property
-    def _question(self) -> Question | None:
+    def _question(self) -> Confirmation | None:
         return self._run.question if self._run is not None else None
 
     def _start_next(self) -> None:
@@ -190,14 +190,14 @@ class ChatSeat(Seat):
             # A yes sent twice must not allow the next call of the same tool.
             self._refuse(request.id, "Tool confirmation validation failed: these are not the arguments asked about")
         else:
-            run.answer(Answer(answer.approved, answer.reason))
+            run.answer(Decision(answer.approved, answer.reason))
 
     def _turn_answer(self, request: ChatRequest, answer: TurnAnswer) -> None:
         run, question = self._run, self._question
         if run is None or question is None or question.tool is not None:
             self._refuse(request.id, NOT_WAITING_FOR_TURN)
         else:
-            run.answer(Answer(answer.confirmed, answer.reason))
+            run.answer(Decision(answer.confirmed, answer.reason))
 
     # -- controls --------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class ChatSeat(Seat):
 
     # -- instructions ----------------------------------------------------------------------------
 
-    async def _instruct(self, command: Command) -> str:
+    async def _instruct(self, command: Instruction) -> str:
         """Carry an instruction out and return the text to answer with. Raises `AgentError`."""
         try:
             match command.name:
