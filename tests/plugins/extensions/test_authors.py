@@ -78,7 +78,6 @@ def test_older_clients_get_the_error_alone(tmp_path, dialect):
         ("agent.on('agent_start', lambda event: None)", "agent_start is called as <lambda>(event, ctx)"),
         ("agent.on('agent_start', 5)", "must be a function, not int"),
         ("agent.command('x')(lambda args: None)", "Command x is called as <lambda>(args, ctx)"),
-        ("agent.shortcut('x')(lambda: None)", "Shortcut x is called as <lambda>(ctx)"),
         ("agent.tool(lambda *things: None, name='x')", "cannot be described"),
     ],
 )
@@ -99,6 +98,25 @@ def extension(agent):
         agent.on("agent_start", function)
 """
     assert run(load_places(place(write(tmp_path / "ext.py", source))))[1] == []
+
+
+def test_an_extension_for_a_screen_loads(tmp_path):
+    source = """
+def extension(agent):
+    @agent.shortcut("ctrl+x", help="Do it")
+    def press(ctx): ...
+    @agent.message_renderer("note")
+    @agent.entry_renderer("note")
+    def draw(message): ...
+    assert (press.__name__, draw.__name__) == ("press", "draw")
+    @agent.tool(render_call=draw, render_result=draw)
+    def look() -> str:
+        "Look around."
+        return "all quiet"
+"""
+    with start(tmp_path, source, [reply(call("look", {}), finish="toolUse"), reply("ok")]) as agent:
+        agent.run("go")
+        assert result(agent)["content"][0]["text"] == "all quiet"
 
 
 def _one_shot(tmp_path: Path, source: str, *args: str) -> "subprocess.CompletedProcess[str]":

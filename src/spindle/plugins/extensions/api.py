@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 from spindle.base.children import environment
 from spindle.base.process import run
 from spindle.plugins.extensions.events import EVENTS
-from spindle.plugins.extensions.generation import Board, Command, Extension, Flag, Handler, Shortcut
+from spindle.plugins.extensions.generation import Board, Command, Extension, Flag, Handler
 from spindle.plugins.extensions.handlers import ExtensionHooks
 from spindle.plugins.extensions.providers import make_provider
 from spindle.plugins.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
@@ -156,8 +156,8 @@ class Agent:
         sequential: bool = False,
         interruptible: bool = True,
         prepare: Callable[[Any], Any] | None = None,
-        render_call: Callable[..., list[str]] | None = None,
-        render_result: Callable[..., list[str]] | None = None,
+        render_call: Any = None,
+        render_result: Any = None,
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -165,23 +165,22 @@ class Agent:
         function: Any = None,
         *,
         guidelines: Sequence[str] = (),
-        render_call: Callable[..., list[str]] | None = None,
-        render_result: Callable[..., list[str]] | None = None,
+        render_call: Any = None,
+        render_result: Any = None,
         **options: Any,
     ) -> Any:
         """Let the model call a function: `@agent.tool`, or `@agent.tool(snippet=…)`.
 
         Name, description and parameters come from the function, its docstring and its signature unless given
         (`parameters` may be a JSON Schema or a pydantic model). Keyword-only `ctx`, `update` and `call_id` are
-        filled in. A tool named like a built-in one replaces it. Raises `TypeError`, and `ValueError` for its name.
+        filled in. A tool named like a built-in one replaces it. `render_call` and `render_result` are accepted and
+        ignored, like `shortcut`. Raises `TypeError`, and `ValueError` for its name.
         """
 
         def add(function: F) -> F:
             make_context = functools.partial(self._hooks.context_for, self._extension)
             home = self._extension.home
             tool = make_tool(function, make_context, report, home, guidelines=tuple(guidelines), **options)
-            renderers = {"call": render_call, "result": render_result}
-            self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
             if self._binding.bound and self._generation.tools()[tool.name] is tool:
                 self._binding.do(lambda agent: agent.add_extension_tool(tool))
@@ -220,7 +219,7 @@ class Agent:
     def all_tools(self) -> list[Tool]:
         return self._binding.agent.all_tools()
 
-    # -- commands, options, keys -----------------------------------------------------------------
+    # -- commands, options -----------------------------------------------------------------------
 
     def command(
         self, name: str, *, help: str = "", complete: Callable[[str], Any] | None = None
@@ -259,23 +258,11 @@ class Agent:
             return flag.default
         return True if flag.type is bool else given
 
-    def shortcut(self, key: str, *, help: str = "") -> Callable[[F], F]:
-        """Offer a function `(ctx)` under a key, for user interfaces that have keys."""
+    def shortcut(self, name: str, *, help: str = "") -> Callable[[F], F]:
+        """Accept and ignore the function: Spindle draws no screen. An extension that has one for pi's still loads."""
+        return lambda function: function
 
-        def add(function: F) -> F:
-            _require_arguments(function, f"Shortcut {key}", "ctx")
-            self._extension.shortcuts[key] = Shortcut(key, function, help)
-            return function
-
-        return add
-
-    def message_renderer(self, custom_type: str) -> Callable[[F], F]:
-        """Let a function turn messages of a type into lines of text, for user interfaces."""
-        return _keep_in(self._extension.message_renderers, custom_type)
-
-    def entry_renderer(self, custom_type: str) -> Callable[[F], F]:
-        """Let a function turn session entries of a type into lines of text, for user interfaces."""
-        return _keep_in(self._extension.entry_renderers, custom_type)
+    message_renderer = entry_renderer = shortcut
 
     # -- models ----------------------------------------------------------------------------------
 
@@ -415,14 +402,6 @@ def _require_arguments(function: Any, what: str, *names: str) -> None:
 def _check_delivery(given: str | None, *known: str) -> None:
     if given is not None and given not in known:
         raise ValueError(f"deliver_as must be {' or '.join(known)}, not {given!r}")
-
-
-def _keep_in(renderers: dict[str, Callable[..., Any]], custom_type: str) -> Callable[[F], F]:
-    def add(function: F) -> F:
-        renderers[custom_type] = function
-        return function
-
-    return add
 
 
 def _first_line(text: str | None) -> str:

@@ -309,10 +309,6 @@ class UIPromptEndEvent(ExtensionEvent, tag="ui_prompt_end"):
     reason: str = "ui_prompt"
 
 
-class CacheWarmingDecisionEvent(ExtensionEvent, tag="cache_warming_decision"):
-    """Never sent: Spindle warms no caches. Known so that handlers of it load."""
-
-
 EVENTS: dict[str, type[Event]] = {
     str(kind.__struct_config__.tag): kind
     for name, kind in tuple(globals().items())

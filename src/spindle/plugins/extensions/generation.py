@@ -72,14 +72,6 @@ class Flag(Struct, frozen=True):
     help: str = ""
 
 
-class Shortcut(Struct, frozen=True):
-    """A key for user interfaces that have keys."""
-
-    key: str
-    function: Callable[..., Any]
-    help: str = ""
-
-
 class Provider(Struct, frozen=True):
     config: dict[str, Any]
     """With the keys of `models.json`."""
@@ -96,12 +88,7 @@ class Extension(Struct, eq=False):
     tools: dict[str, Tool] = {}
     commands: dict[str, Command] = {}
     flags: dict[str, Flag] = {}
-    shortcuts: dict[str, Shortcut] = {}
     providers: dict[str, Provider] = {}
-    message_renderers: dict[str, Callable[..., Any]] = {}
-    entry_renderers: dict[str, Callable[..., Any]] = {}
-    tool_renderers: dict[str, dict[str, Callable[..., Any]]] = {}
-    """Tool name → `call` and `result`: functions that return lines of text."""
     listeners: list[tuple[str, Listener]] = []
     """Channels and functions of `agent.events`."""
     agent: Any = None
