@@ -18,7 +18,7 @@ from spindle.shapes.model import ThinkingLevel
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
-_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming", "keepVariables", "limits")
+_GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits")
 """Only the user's own file may say these: a project must not decide about its own trust, or get keys."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
@@ -55,19 +55,6 @@ class BranchSummary(_Group, frozen=True):
 
     reserve_tokens: Count = 16384
     """Room for the summary in the context window."""
-    skip_prompt: bool = False
-    """Known to pi, whose interface asks; no effect here."""
-
-
-class ProviderRetry(_Group, frozen=True):
-    """Known to pi; without effect here, where only whole answers are asked for again."""
-
-    timeout_ms: Count | None = None
-    """No effect; see `httpIdleTimeoutMs`."""
-    max_retries: Count = 0
-    """No effect; see `retry.maxRetries`."""
-    max_retry_delay_ms: Count = 60000
-    """No effect; see `retry.maxAgentDelayMs`."""
 
 
 class Retry(_Group, frozen=True):
@@ -81,7 +68,6 @@ class Retry(_Group, frozen=True):
     """The first wait; each further one is twice as long."""
     max_agent_delay_ms: Count = 60000
     """The longest wait; a server that asks for a longer one is not waited for."""
-    provider: ProviderRetry = ProviderRetry()
 
 
 class Images(_Group, frozen=True):
@@ -370,21 +356,13 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def migrate(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with keys of older versions under their present names."""
+    """Return the settings with keys of older versions of pi under their present names."""
     result = dict(raw)
     if "queueMode" in result:
         result.setdefault("steeringMode", result.pop("queueMode"))
-    if isinstance(result.get("websockets"), bool):
-        result.setdefault("transport", "websocket" if result.pop("websockets") else "sse")
     if isinstance(skills := result.get("skills"), dict):
-        if "enableSkillCommands" in skills:
-            result.setdefault("enableSkillCommands", skills["enableSkillCommands"])
         result["skills"] = skills.get("customDirectories", [])
-    retry = result.get("retry")
-    if isinstance(retry, dict) and "maxDelayMs" in retry:
-        retry = dict(retry)
-        delay = retry.pop("maxDelayMs")
-        provider = retry.get("provider")
-        retry["provider"] = {"maxRetryDelayMs": delay} | (provider if isinstance(provider, dict) else {})
-        result["retry"] = retry
+    if isinstance(retry := result.get("retry"), dict):
+        # It has no effect here, but it looks like a misspelt maxAgentDelayMs.
+        result["retry"] = {key: value for key, value in retry.items() if key != "maxDelayMs"}
     return result

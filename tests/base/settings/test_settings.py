@@ -39,7 +39,6 @@ def test_nested_defaults() -> None:
         2000,
         60000,
     )
-    assert (settings.retry.provider.max_retries, settings.retry.provider.max_retry_delay_ms) == (0, 60000)
     assert settings.thinking_budgets == {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
     assert (settings.todo.reminders_max, settings.tasks.todo_clear_delay) == (3, 60)
     assert (settings.ttsr.context_mode, settings.ttsr.repeat_gap) == ("discard", 10)
@@ -77,17 +76,8 @@ def test_a_project_cannot_trust_itself(agent: Path, project: Path, write: Any) -
     [
         ({"queueMode": "all"}, {"steeringMode": "all"}),
         ({"queueMode": "all", "steeringMode": "one-at-a-time"}, {"steeringMode": "one-at-a-time"}),
-        ({"websockets": True}, {"transport": "websocket"}),
-        ({"websockets": False}, {"transport": "sse"}),
-        (
-            {"skills": {"enableSkillCommands": False, "customDirectories": ["~/s"]}},
-            {"skills": ["~/s"], "enableSkillCommands": False},
-        ),
-        ({"retry": {"maxDelayMs": 5}}, {"retry": {"provider": {"maxRetryDelayMs": 5}}}),
-        (
-            {"retry": {"maxDelayMs": 5, "provider": {"maxRetryDelayMs": 7}}},
-            {"retry": {"provider": {"maxRetryDelayMs": 7}}},
-        ),
+        ({"skills": {"enableSkillCommands": False, "customDirectories": ["~/s"]}}, {"skills": ["~/s"]}),
+        ({"retry": {"maxDelayMs": 5, "maxRetries": 7}}, {"retry": {"maxRetries": 7}}),
     ],
 )
 def test_old_keys_are_understood(raw: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -103,7 +93,7 @@ def test_old_keys_are_understood(raw: dict[str, Any], expected: dict[str, Any]) 
         ({"compaction": {"reserveTokens": "many"}}, "compaction.reserveTokens"),
         ({"compaction": {"reserveTokens": -1}}, "compaction.reserveTokens"),
         ({"compaction": "off"}, "compaction"),
-        ({"retry": {"provider": {"maxRetries": 1.5}}}, "retry.provider.maxRetries"),
+        ({"retry": {"maxRetries": 1.5}}, "retry.maxRetries"),
         ({"defaultThinkingLevel": "enormous"}, "defaultThinkingLevel"),
         ({"enabledModels": "gpt"}, "enabledModels"),
     ],
