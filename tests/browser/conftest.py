@@ -88,7 +88,7 @@ class Visit:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Any]:
     """One server for all tests of a module."""
-    pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+    pytest.importorskip("websockets", reason="websockets is not installed")
     from tests.wires.server.server import ServerProcess
 
     with ServerProcess() as server:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
 from tests.wires.server.server import ServerProcess

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
 from tests.wires.server.server import ServerProcess

@@ -12,7 +12,7 @@ from spindle.sessions.open import create
 from spindle.shapes.messages import UserMessage
 from tests.support.mock_model import call, gate, reply, think
 
-pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
 from tests.wires.server.server import TOKEN, ServerProcess
