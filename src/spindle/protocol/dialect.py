@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from spindle.shapes.codec import decode, encode
 
@@ -57,22 +56,3 @@ TITLE = "extension_ui_request setTitle"
 EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
 """These tell the other clients of a shared session what one client did."""
 SPINDLE = Dialect("spindle")
-
-
-def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
-    """Return the dialect of a client that has the agent to itself: it need not be told what it did.
-
-    `PI_RPC_EMIT_TITLE` in `env` says whether titles go out, whatever the dialect does.
-    """
-    dialect = SPINDLE
-    if name != SPINDLE.name:
-        from spindle.protocol.neighbours import DIALECTS
-
-        dialect = DIALECTS[name]
-    unknown = dialect.events | EVENTS_FOR_OTHERS
-    wanted = env.get("PI_RPC_EMIT_TITLE", "").strip().lower()
-    if wanted in ("1", "true", "yes", "on"):
-        unknown -= {TITLE}
-    elif wanted in ("0", "false", "no", "off"):
-        unknown |= {TITLE}
-    return replace(dialect, events=unknown)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from spindle.protocol.dialect import ANSWER_EDGES, EVENTS_FOR_OTHERS, SPINDLE, TITLE, Dialect, Path
 
 
@@ -155,3 +157,18 @@ DIALECTS: Mapping[str, Dialect] = {
         ),
     )
 }
+
+
+def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
+    """Return the dialect of a client that has the agent to itself: it need not be told what it did.
+
+    `PI_RPC_EMIT_TITLE` in `env` says whether titles go out, whatever the dialect does.
+    """
+    dialect = DIALECTS[name]
+    unknown = dialect.events | EVENTS_FOR_OTHERS
+    wanted = env.get("PI_RPC_EMIT_TITLE", "").strip().lower()
+    if wanted in ("1", "true", "yes", "on"):
+        unknown -= {TITLE}
+    elif wanted in ("0", "false", "no", "off"):
+        unknown |= {TITLE}
+    return replace(dialect, events=unknown)

@@ -1,14 +1,14 @@
 """A language model as the catalogue and the wire describe it."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
 from spindle.shapes.messages import Wire
 
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
-THINKING_LEVELS: tuple[ThinkingLevel, ...] = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+THINKING_LEVELS: tuple[ThinkingLevel, ...] = get_args(ThinkingLevel)
 
 
 class ModelCost(Wire):

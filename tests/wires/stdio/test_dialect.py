@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.protocol.dialect import ANSWER_EDGES, find_dialect, without
-from spindle.protocol.neighbours import DIALECTS
+from spindle.protocol.dialect import ANSWER_EDGES, without
+from spindle.protocol.neighbours import DIALECTS, find_dialect
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes import events as shapes

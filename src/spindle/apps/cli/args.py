@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from spindle.base.spelling import did_you_mean
+from spindle.protocol.neighbours import DIALECTS
+from spindle.shapes.model import THINKING_LEVELS
 
-LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
 PERMISSION_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
 REMOTE = "127.0.0.1:3838"
 
@@ -182,7 +182,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
     Option("--api-key", "KEY", "Key for the provider of that model"),
     Option("--models", "A,B", "Models to cycle through (patterns, globs)", "words"),
-    Option("--thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
+    Option("--thinking", "LEVEL", f"How hard to think: {', '.join(THINKING_LEVELS)}"),
     Option("--system-prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
     Option("--append-system-prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
     Option(
@@ -231,7 +231,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--max-total-tokens", "N", "End a run after so many tokens, input and output"),
     Option("--json-schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"),
     Option("--output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
-    Option("--dialect", "NAME", "What RPC clients get to see", choices=DIALECTS, modes="json rpc"),
+    Option("--dialect", "NAME", "What RPC clients get to see", choices=tuple(DIALECTS), modes="json rpc"),
     Option("--updates", "FORM", "full or delta message updates", choices=("full", "delta"), modes="json rpc"),
     Option("--remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
@@ -355,9 +355,10 @@ def _refuse_command(words: list[str]) -> None:
 
 def _check_level(options: Options) -> None:
     level = options.thinking
-    if level is None or level in LEVELS:
+    if level is None or level in THINKING_LEVELS:
         return
-    text = f'Invalid thinking level "{level}".{did_you_mean(level, LEVELS)} Valid values: {", ".join(LEVELS)}'
+    hint = did_you_mean(level, THINKING_LEVELS)
+    text = f'Invalid thinking level "{level}".{hint} Valid values: {", ".join(THINKING_LEVELS)}'
     if options.mode != "rpc":
         raise UsageError(text)
     options.notes.append(text)  # as with pi: a client may know levels that we do not

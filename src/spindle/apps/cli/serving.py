@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from spindle.apps.cli import warn
-from spindle.apps.cli.args import DIALECTS, Options, UsageError
+from spindle.apps.cli.args import Options, UsageError
 from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
 from spindle.apps.cli.process_limits import allowed_in, apply, chosen_limits, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base.children import kill_all
-from spindle.protocol.dialect import Dialect, find_dialect
+from spindle.protocol.dialect import Dialect
+from spindle.protocol.neighbours import DIALECTS, find_dialect
 from spindle.resources.loader import load_resources
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
