@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
+from reference import field_notes, reference_page
 
 from spindle.agent.run.result import EXIT_CODES
 from spindle.apps.cli.args import COMMANDS, OPTIONS
 from spindle.base.settings import Settings
-from spindle.protocol.reference import field_notes
-from spindle.protocol.schema import reference_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 EXITS = {

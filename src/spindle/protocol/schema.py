@@ -1,7 +1,7 @@
-"""The protocol as JSON Schema and as a reference page, both made of the registry and the shapes."""
+"""The protocol as JSON Schema, made of the registry and the shapes."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ DEFS = "#/$defs/{name}"
 def json_schema() -> dict[str, Any]:
     """Return one document with the schema of every command, response and event."""
     specs = sorted(COMMANDS.values(), key=lambda spec: spec.name)
-    kinds = sorted(_event_types(), key=_tag)
+    kinds = sorted(event_types(), key=_tag)
     shapes = [spec.fields for spec in specs] + [spec.data for spec in specs if spec.data is not None] + kinds
     found, components = schema_components([*shapes, KnownMessage], DEFS)
     schemas = iter(found)
@@ -53,7 +53,7 @@ def _say_items(schema: Any) -> None:
         _say_items(part)
 
 
-def _event_types() -> Iterator[type[Event]]:
+def event_types() -> Iterator[type[Event]]:
     waiting: list[type[Event]] = list(Event.__subclasses__())
     while waiting:
         kind = waiting.pop()
@@ -90,28 +90,3 @@ def _response(spec: CommandSpec, data: dict[str, Any] | None) -> dict[str, Any]:
     if data is not None:
         properties["data"] = data
     return {"type": "object", "properties": properties, "required": ["type", "command", "success"]}
-
-
-# -- the reference page --------------------------------------------------------------------------
-
-
-def reference_page() -> str:
-    from spindle.protocol.reference import Page, field_notes
-
-    kinds = [*_event_types(), *(kind for data in _data_types() for kind in data)]
-    return Page(json_schema(), {kind.__name__: field_notes(kind) for kind in kinds}).text()
-
-
-def _data_types() -> Iterator[list[type[msgspec.Struct]]]:
-    """Yield the shapes that every answer, event and message is made of."""
-    seen: set[type] = set()
-    waiting: list[Any] = [spec.data for spec in COMMANDS.values() if spec.data is not None]
-    waiting += [KnownMessage, *_event_types()]
-    while waiting:
-        kind = waiting.pop()
-        found = [item for item in (kind, *get_args(kind)) if isinstance(item, type) and item not in seen]
-        seen.update(found)
-        shapes = [item for item in found if issubclass(item, msgspec.Struct)]
-        waiting += [inner for inner in get_args(kind) if not isinstance(inner, type)]
-        waiting += [field.type for shape in shapes for field in msgspec.structs.fields(shape)]
-        yield shapes

@@ -129,12 +129,15 @@ def run_schema(argv: list[str]) -> int:
     import json
 
     from spindle.apps.cli.usage import CommandParser
-    from spindle.protocol.schema import json_schema, reference_page
+    from spindle.protocol.schema import json_schema
+    from spindle.resources.prompt import manual
 
     parser = CommandParser("spindle schema", description="Print the commands and events of the wire as JSON Schema.")
     parser.add_argument("--markdown", action="store_true", help="print the reference page (docs/protocol.md) instead")
     if parser.parse_args(argv).markdown:
-        print(reference_page(), end="")
+        if (folder := manual()) is None:
+            return _fail("The manual is not installed")
+        print((folder / "protocol.md").read_text(encoding="utf-8"), end="")
         return 0
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))

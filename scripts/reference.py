@@ -8,17 +8,21 @@ import inspect
 import itertools
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.schema import event_types, json_schema
+from spindle.shapes.messages import KnownMessage
 
 _HEAD = """\
 # Protocol reference
 
-Made by `spindle schema --markdown` from the registry in the code; do not edit. `spindle schema` prints the same as JSON
-Schema. How a client uses it is in [hosts.md](hosts.md).
+Made from the registry in the code by `scripts/manual.py`; do not edit. `spindle schema --markdown` prints this page,
+`spindle schema` the same as JSON Schema. How a client uses it is in [hosts.md](hosts.md).
 
 One JSON object a line: commands go to the agent, responses and events come from it. Every command may carry an `id`
 of any JSON type, which its response repeats. Fields in *italics* may be left out. `data` is what a successful response
@@ -84,6 +88,26 @@ _VALUES: dict[str, Any] = {
 }
 """Values of fields by name, where the type allows them."""
 _CHOICES = {"MessageUpdate.assistantMessageEvent": "TextDelta", "KnownMessage": "AssistantMessage"}
+
+
+def reference_page() -> str:
+    kinds = [*event_types(), *(kind for data in _data_types() for kind in data)]
+    return Page(json_schema(), {kind.__name__: field_notes(kind) for kind in kinds}).text()
+
+
+def _data_types() -> Iterator[list[type[msgspec.Struct]]]:
+    """Yield the shapes that every answer, event and message is made of."""
+    seen: set[type] = set()
+    waiting: list[Any] = [spec.data for spec in COMMANDS.values() if spec.data is not None]
+    waiting += [KnownMessage, *event_types()]
+    while waiting:
+        kind = waiting.pop()
+        found = [item for item in (kind, *get_args(kind)) if isinstance(item, type) and item not in seen]
+        seen.update(found)
+        shapes = [item for item in found if issubclass(item, msgspec.Struct)]
+        waiting += [inner for inner in get_args(kind) if not isinstance(inner, type)]
+        waiting += [field.type for shape in shapes for field in msgspec.structs.fields(shape)]
+        yield shapes
 
 
 class Page:
