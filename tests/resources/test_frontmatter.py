@@ -31,6 +31,11 @@ from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
         ),
         ("allowed-tools: Bash(git:*) Read", {"allowed-tools": "Bash(git:*) Read"}),
         ("", {}),
+        ("a: 2026-01-31\nb: yes\nc: 'true'\nd: \"\"", {"a": "2026-01-31", "b": "yes", "c": "true", "d": ""}),
+        ("a: x\na: y", {"a": "y"}),
+        ('a:\tb\tc \t\nd: "\\ud83d\\ude00"', {"a": "b\tc", "d": "😀"}),
+        ("argument-hint: [file] [--fast]\ndescription: x", {"description": "x"}),
+        ("argument-hint: >\n  [file]", {"argument-hint": "[file]"}),
     ],
 )
 def test_values(block: str, expected: dict[str, Any]) -> None:
@@ -45,8 +50,14 @@ def test_line_ends_and_absence() -> None:
 
 @pytest.mark.parametrize("block", ["description: use this: always", "just words", 'a: "open', "a: *anchor", "- list"])
 def test_what_is_no_yaml_is_refused_with_the_place(block: str) -> None:
-    with pytest.raises(BadFrontMatter):
+    with pytest.raises(BadFrontMatter, match=r"^line [34]: "):
         split_front_matter(f"---\nname: x\n{block}\n---\nbody")
+
+
+@pytest.mark.parametrize("block", ["a: " + "[" * 100_000, "- " * 100_000, "just words"])
+def test_what_is_no_mapping_is_refused(block: str) -> None:
+    with pytest.raises(BadFrontMatter):
+        split_front_matter(f"---\n{block}\n---\nbody")
 
 
 @given(st.text(max_size=60))
