@@ -31,6 +31,7 @@ from spindle.shapes import codec
 Input: TypeAlias = str | Json
 """A text, or an input as the protocol writes it: `{"Text": "hi"}`; `image_input` and `file_input` make such."""
 
+REGENERATE: Json = {"Regenerate": None}
 TOOL_FAILURE = "tool_execution_error"
 NOTHING_TO_INTERRUPT = "No active model output to interrupt"
 TAKEN_OVER, NO_SUCH_SESSION, TOO_MANY_CONNECTIONS = 4001, 4004, 503
@@ -278,8 +279,7 @@ class RemoteClient:
             except ConnectionFailed as failed:
                 if failed.status == NO_SUCH_SESSION and not self._spoken:
                     self.session_id = None  # the server does not keep a session without messages
-                    continue
-                if failed.status not in (None, TOO_MANY_CONNECTIONS) or loop.time() + delay > deadline:
+                elif failed.status not in (None, TOO_MANY_CONNECTIONS) or loop.time() + delay > deadline:
                     raise
             await asyncio.sleep(delay)
             delay = min(2 * delay, RECONNECT_LONGEST_DELAY)
@@ -344,31 +344,9 @@ class RemoteClient:
         Raises `RequestFailed`, `ConnectionLost` and `RequestTimeout`. A time-out does not stop the agent; `interrupt`
         does.
         """
-        return await self._collect(self._chat(_joined(inputs), False, config, use_tools), timeout)
-
-    def stream(
-        self, *inputs: Input, config: Config | None = None, use_tools: bool = True
-    ) -> AsyncGenerator[Piece, None]:
-        """Ask and give the answer piece by piece; the last one is a `Completion`. Raises as `ask` does.
-
-        Leaving the loop early interrupts the request.
-        """
-        return self._chat(_joined(inputs), True, config, use_tools)
-
-    async def regenerate(
-        self, *, config: Config | None = None, use_tools: bool = True, timeout: float | None = None
-    ) -> Answer:
-        """Let the model answer the last message again."""
-        return await self._collect(self._chat("Regenerate", False, config, use_tools), timeout)
-
-    def regenerate_stream(self, *, config: Config | None = None, use_tools: bool = True) -> AsyncGenerator[Piece, None]:
-        """Let the model answer the last message again, piece by piece."""
-        return self._chat("Regenerate", True, config, use_tools)
-
-    async def _collect(self, pieces: AsyncGenerator[Piece, None], timeout: float | None) -> Answer:
         text, end = "", Completion(None)
         try:
-            async with asyncio.timeout(timeout), aclosing(pieces):
+            async with asyncio.timeout(timeout), aclosing(self._chat(inputs, False, config, use_tools)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, TextPiece):
                         text += piece.text
@@ -380,12 +358,31 @@ class RemoteClient:
             raise RequestTimeout("ask", timeout or 0) from None
         return Answer(text, end.usage, end.interrupted, end.tool_failure)
 
+    def stream(
+        self, *inputs: Input, config: Config | None = None, use_tools: bool = True
+    ) -> AsyncGenerator[Piece, None]:
+        """Ask and give the answer piece by piece; the last one is a `Completion`. Raises as `ask` does.
+
+        Leaving the loop early interrupts the request.
+        """
+        return self._chat(inputs, True, config, use_tools)
+
+    async def regenerate(
+        self, *, config: Config | None = None, use_tools: bool = True, timeout: float | None = None
+    ) -> Answer:
+        """Let the model answer the last message again."""
+        return await self.ask(REGENERATE, config=config, use_tools=use_tools, timeout=timeout)
+
+    def regenerate_stream(self, *, config: Config | None = None, use_tools: bool = True) -> AsyncGenerator[Piece, None]:
+        """Let the model answer the last message again, piece by piece."""
+        return self.stream(REGENERATE, config=config, use_tools=use_tools)
+
     async def _chat(
-        self, input: Any, stream: bool, config: Config | None, use_tools: bool
+        self, inputs: tuple[Input, ...], stream: bool, config: Config | None, use_tools: bool
     ) -> AsyncGenerator[Piece, None]:
         wanted = {**self.config, **(config or {})}
         fields = {"stream": stream, "use_tools": use_tools, **({"config": wanted} if wanted else {})}
-        request = await self._request(input, **fields)
+        request = await self._request(_joined(inputs), **fields)
         self._spoken = True
         self._chats.append(request)
         try:
@@ -394,14 +391,12 @@ class RemoteClient:
                     if isinstance(piece, Completion):
                         self._forget(request)
                     yield piece
-        except RpcError:
-            self._forget(request)
+        except (GeneratorExit, asyncio.CancelledError):
+            if stream and request in self._chats[:1]:
+                self._post("Interrupt")
             raise
         finally:
-            abandoned = request in self._chats[:1]
             self._forget(request)
-            if abandoned and stream:
-                self._post("Interrupt")
 
     async def _pieces(self, frame: Json) -> list[Piece]:
         """Read one frame of a chat request. Raises `RequestFailed`."""
