@@ -33,13 +33,7 @@ def test_tokens_of_a_message(row):
 
 @pytest.mark.parametrize("row", table("estimate-context"))
 def test_tokens_of_a_conversation(row):
-    found = estimate_context(messages(row["in"]))
-    assert {
-        "tokens": found.tokens,
-        "usageTokens": found.usage_tokens,
-        "trailingTokens": found.trailing_tokens,
-        "lastUsageIndex": found.last_usage_index,
-    } == row["out"]
+    assert estimate_context(messages(row["in"])) == row["out"]["tokens"]
 
 
 @pytest.mark.parametrize("row", table("serialize-conversation"))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +24,6 @@ from spindle.client.errors import (
 from spindle.client.handle import AgentHandle, EventStream, is_handled
 from spindle.client.transport import Json, Process, Transport, WebSocket, websocket_url
 from spindle.shapes import codec
-
-log = logging.getLogger(__name__)
 
 
 class RpcClient(AgentHandle):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.llm.stream import ModelMessage, Request
@@ -338,23 +337,13 @@ def _length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-class ContextEstimate(Struct, frozen=True):
-    tokens: int
-    usage_tokens: int
-    """What the last good answer reported."""
-    trailing_tokens: int
-    """The estimate of what came after it."""
-    last_usage_index: int | None
-
-
-def estimate_context(messages: Sequence[AgentMessage]) -> ContextEstimate:
-    """Estimate a conversation: the last reported usage plus the length of later messages."""
-    trailing = 0
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
+def estimate_context(messages: Sequence[AgentMessage]) -> int:
+    """Estimate the tokens of a conversation: the last reported usage plus the length of later messages."""
+    later = 0
+    for message in reversed(messages):
         if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             used = message.usage.context
             if used:
-                return ContextEstimate(used + trailing, used, trailing, index)
-        trailing += estimate_tokens(message)
-    return ContextEstimate(trailing, 0, trailing, None)
+                return used + later
+        later += estimate_tokens(message)
+    return later

@@ -6,7 +6,7 @@ an unknown role, an unknown block or a missing key: what cannot be understood is
 
 import time
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -67,9 +67,6 @@ def text_of(content: str | list[Any], separator: str = "") -> str:
 def blocks_of(content: "str | list[Text | Image]") -> "list[Text | Image]":
     """Return the content of a message as blocks, also if it is a mere text."""
     return [Text(content)] if isinstance(content, str) else content
-
-
-StopReason = Literal["stop", "length", "toolUse", "error", "aborted"]
 
 
 class Cost(Wire, gc=False, omit_defaults=False):
@@ -140,7 +137,7 @@ class AssistantMessage(Message, tag="assistant"):
     model: str
     usage: Usage
     stop_reason: str
-    """One of `StopReason` when written by us; newer programs have more."""
+    """`stop`, `length`, `toolUse`, `error` or `aborted` when written by us; newer programs have more."""
     timestamp: int | float
     error_message: str | None = None
     response_id: str | None = None

@@ -46,7 +46,7 @@ def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> Comp
         return None
     previous = next((i for i in range(len(branch) - 1, -1, -1) if branch[i].type == "compaction"), None)
     start = 0 if previous is None else _first_kept(branch, previous)
-    tokens_before = estimate_context(build_context(branch).messages).tokens
+    tokens_before = estimate_context(build_context(branch).messages)
     cut = _cut_point(branch, start, keep_recent_tokens)
     if cut is None:
         return None

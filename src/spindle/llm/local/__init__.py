@@ -119,7 +119,6 @@ _QUANTIZATIONS = {
 
 
 class Header(msgspec.Struct, frozen=True):
-    architecture: str
     size_label: str
     """Such as `135M` or `7B`; empty if the file does not say."""
     quantization: str
@@ -151,11 +150,9 @@ def read_header(path: Path) -> Header:
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         reason = str(error) if type(error) is ValueError else "it ends too early"
         raise LocalModelError(f"{path} is not a sound GGUF file ({reason}). Remove it and get it again") from None
-    name = values.get("general.architecture")
-    prefix = f"{name}."
+    prefix = f"{values.get('general.architecture')}."
     facts = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
     return Header(
-        architecture=str(name or "unknown"),
         size_label=str(values.get("general.size_label", "")),
         quantization=_QUANTIZATIONS.get(values.get("general.file_type", -1), ""),
         context_length=_count(facts.get("context_length")),
