@@ -52,14 +52,14 @@ def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, capsys, where):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", ["_compact_after", "go_on"])
+@pytest.mark.parametrize("where", ["reason", "go_on"])
 def test_a_bug_after_a_run_still_settles(tmp_path, capsys, where):
     async def main():
         async with Rig(tmp_path, ["fine"]) as rig:
             if where == "go_on":
                 rig.agent._todos.go_on = breaks_later
             else:
-                rig.agent._engine._compact_after = breaks_later
+                rig.agent._engine.compactor.reason = breaks
             frames = await rig.run("go")
             assert kinds(frames)[-3:] == ["agent_end", "extension_error", "agent_settled"]
             assert not rig.agent.busy

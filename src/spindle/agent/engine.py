@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET
 
@@ -58,15 +58,6 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 from spindle.tools.base import ReadText, Tool, ToolContext
-
-if TYPE_CHECKING:  # loaded with the first prompt
-    from spindle.agent.loop import Ending
-
-RECOVERY_FAILED = (
-    "Context overflow recovery failed after one compact-and-retry attempt. "
-    "Try reducing context or switching to a larger-context model."
-)
-TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-retry attempt."
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
@@ -312,21 +303,21 @@ class Engine:
         self.joined.append(run)
 
     async def _work(self, run: Chain, prepare: Prepare) -> None:
-        from spindle.agent import loop
+        from spindle.agent import following, loop
 
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
-            following = await prepare(run)
-            if following is None:
+            messages = await prepare(run)
+            if messages is None:
                 run.stop_reason = "handled"
-                following = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
-            while following is not None:
+                messages = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
+            while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                ending = await loop.run(following, self, self.signal)
-                following = await self._after(run, ending)
-                if following is None and self._is_awaited(ending.answer):
-                    following = []  # a message was queued in the last moment; nothing waits between this and the end
+                ending = await loop.run(messages, self, self.signal)
+                messages = await following.after(run, ending, self)
+                if messages is None and self.is_awaited(ending.answer):
+                    messages = []  # a message was queued in the last moment; nothing waits between this and the end
         except Aborted:
             pass  # before the run had begun
         except AgentError as error:
@@ -367,47 +358,7 @@ class Engine:
         if (limit := self.limit_reached()) is not None:
             raise AgentError(f"Compacting the conversation used up {limit}, so the prompt was not sent")
 
-    async def _after(self, run: Chain, ending: "Ending") -> list[AgentMessage] | None:
-        """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
-        answer = ending.answer
-        run.stop_reason = "error" if answer.stop_reason == "error" else "end"
-        run.error = answer.error_message if answer.stop_reason == "error" else None
-        if self.failure is not None and self.failure.stop_reason:
-            run.meter.stopped = self.failure.stop_reason
-        if self.signal.aborted or run.meter.stopped:
-            await self.retry.gave_up()
-            return None
-        if answer.stop_reason == "aborted":  # by a hook that may want it tried again, not by the user
-            if await run.hooks.go_on(answer) and not run.meter.exhausted():
-                return []
-            await self.retry.gave_up()
-            return None
-        if ending.will_retry and run.meter.exhausted():
-            await self.retry.gave_up()
-            return None
-        if ending.will_retry:
-            self.lifecycle.move(Phase.RETRYING)
-            self.conversation.drop_failed(answer)
-            return [] if await self.retry.wait(answer, self.failure, self.signal) else None
-        if answer.stop_reason == "error":
-            await self.retry.failed(answer.error_message or "Unknown error")
-        recovered = await self._compact_after(run, answer)
-        if self.signal.aborted:
-            return None
-        if run.structured is not None and not recovered:
-            if run.structured.value is not UNSET:
-                return None
-            if (reminder := run.structured.reminder(answer)) is not None:
-                return None if run.meter.exhausted() else [reminder]
-            if answer.stop_reason != "error":
-                run.meter.stopped = "schema"
-                return None
-        if recovered or self._is_awaited(answer) or await run.hooks.go_on(answer):
-            return None if run.meter.exhausted() else []
-        more = await run.hooks.before_settle(answer, self.conversation.messages)
-        return None if more is None or self.signal.aborted or run.meter.exhausted() else list(more)
-
-    def _is_awaited(self, answer: AssistantMessage) -> bool:
+    def is_awaited(self, answer: AssistantMessage) -> bool:
         """Say whether queued messages are to be delivered now.
 
         After an abort they wait for the user, after an error too, unless one of them is a prompt.
@@ -417,31 +368,6 @@ class Engine:
         if self.run is not None and self.run.meter.stopped:
             return False
         return self.queues.prompted or answer.stop_reason not in ("error", "aborted")
-
-    async def _compact_after(self, run: Chain, answer: AssistantMessage) -> bool:
-        """Compact if the answer asks for it. Returns whether an answer that had no room may now be tried again."""
-        reason = self.compactor.reason(answer)
-        if reason is None:
-            return False
-        again = reason == "overflow" and answer.stop_reason in ("error", "length")
-        if run.meter.exhausted() if again else run.meter.reached():
-            return False
-        if again and run.recovered:
-            self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
-            return False
-        if not self.compactor.possible():
-            return False
-        if again:
-            run.recovered = True
-            self.conversation.drop_failed(answer)
-        self.lifecycle.move(Phase.COMPACTING)
-        try:
-            await self.compactor.run(reason, self.signal, will_retry=again)
-        except (AgentError, Aborted):
-            return False
-        finally:
-            self.lifecycle.move(Phase.ENDING)
-        return again
 
     def _settle(self, run: Chain) -> None:
         """End the chain. Whatever went wrong before, the agent is idle afterwards."""

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks, Start
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, custom_message
+from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, custom_message
 from spindle.tools.base import Tool, ToolContext, text_result
 
 TOOL_NAME = "final_result"
@@ -56,11 +56,12 @@ class StructuredAnswer(Hooks):
         if isinstance(message, ToolResultMessage) and message.tool_name == TOOL_NAME and message.is_error:
             self._failures += 1
 
-    def reminder(self, answer: AssistantMessage) -> CustomMessage | None:
-        """Return what tells a model that ended without a result to hand one in; None if that is over."""
-        if self.value is not UNSET or answer.stop_reason != "stop":
-            return None
+    @property
+    def told(self) -> bool:
+        """Whether the model was told that its result is missing, or does not fit."""
+        return self._failures > 0
+
+    def reminder(self) -> CustomMessage:
+        """Return what tells a model that ended without a result to hand one in."""
         self._failures += 1
-        if self._failures > 1:
-            return None
         return custom_message("result-reminder", _REMINDER)

@@ -1,0 +1,211 @@
+"""What follows a run: the table.
+
+`End` says how the run ended, `Found` what may be there then. A row is read from left to right, and the first thing
+that is there decides on the `Step`. A gap is not looked at: no hook is asked whether to go on after the user has
+stopped the run. `COMPACT` does not end the reading, nor does `RECOVER` if no room could be made.
+
+A step that calls the model is taken only if no limit of the run forbids the call; otherwise the agent settles.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Final, Protocol
+
+from msgspec import UNSET
+
+from spindle.agent import AgentError
+from spindle.agent.compaction import Compactor
+from spindle.agent.conversation import Conversation
+from spindle.agent.features.structured import StructuredAnswer
+from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase
+from spindle.agent.loop import Ending
+from spindle.agent.retry import Retry
+from spindle.agent.run.options import Chain
+from spindle.llm.stream import Failure
+from spindle.shapes.messages import AgentMessage, AssistantMessage
+
+
+class End(Enum):
+    """How a run ended."""
+
+    STOPPED = "the user or a limit stopped it"
+    CUT = "a hook stopped the answer, perhaps to have another"
+    TRANSIENT = "the answer failed, and listeners were told that it will be tried again"
+    FAILED = "the answer failed, and will not be tried again"
+    TRUNCATED = "the answer was cut off at its greatest length"
+    BY_TOOLS = "the tools asked to end it"
+    DONE = "the model had nothing more to ask for"
+
+
+class Found(Enum):
+    """What may be there after a run, in the order in which it is looked for."""
+
+    OVERFLOW = "the answer had too little room in the context"
+    THRESHOLD = "the context is nearly full"
+    RESULT = "the model has handed in the result that the request has a schema for"
+    MISSING = "it has not, and was not told so yet"
+    OVERDUE = "it has not, although it was told so"
+    QUEUED = "messages in the queues that are to be delivered now"
+    HOOK = "a hook wants the model to go on"
+    MESSAGES = "an extension has messages for the model"
+    NOTHING = "none of these"
+
+
+class Step(Enum):
+    """What is done next."""
+
+    RETRY = "wait, then make the failed request again"
+    RECOVER = "compact, then make the failed request again; read on if that is not possible"
+    COMPACT = "compact if possible, and read on"
+    REMIND = "another run, which tells the model to hand in its result"
+    GO_ON = "another run, with what was found"
+    FAIL = "the run has failed for want of a result: settle"
+    SETTLE = "the agent is idle again"
+
+
+_RETRY, _RECOVER, _COMPACT, _REMIND = Step.RETRY, Step.RECOVER, Step.COMPACT, Step.REMIND
+_GO_ON, _FAIL, _SETTLE = Step.GO_ON, Step.FAIL, Step.SETTLE
+_______ = None
+# fmt: off
+_ROWS: dict[End, tuple[Step | None, ...]] = {
+    #               overflow  threshold result   missing  overdue  queued   hook     messages nothing
+    End.STOPPED:   (_______,  _______,  _______, _______, _______, _______, _______, _______, _SETTLE),
+    End.CUT:       (_______,  _______,  _______, _______, _______, _______, _GO_ON,  _______, _SETTLE),
+    End.TRANSIENT: (_______,  _______,  _______, _______, _______, _______, _______, _______, _RETRY),
+    End.FAILED:    (_RECOVER, _COMPACT, _SETTLE, _______, _______, _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+    End.TRUNCATED: (_RECOVER, _COMPACT, _SETTLE, _FAIL,   _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+    End.BY_TOOLS:  (_COMPACT, _COMPACT, _SETTLE, _FAIL,   _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+    End.DONE:      (_COMPACT, _COMPACT, _SETTLE, _REMIND, _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+}
+# fmt: on
+FOLLOWING: Final[dict[End, dict[Found, Step]]] = {
+    end: {found: step for found, step in zip(Found, row, strict=True) if step is not None} for end, row in _ROWS.items()
+}
+
+REASONS: Final = {Found.OVERFLOW: "overflow", Found.THRESHOLD: "threshold"}
+"""Why a compaction is made, as its events tell."""
+_BY_STOP_REASON = {"aborted": End.CUT, "error": End.FAILED, "length": End.TRUNCATED, "stop": End.DONE}
+
+Look = Callable[[Found], Awaitable[Sequence[AgentMessage] | None]]
+"""Looks for something: None if it is not there, else the messages that it has for the next run."""
+Compact = Callable[[Found, Step], Awaitable[bool]]
+"""Compacts for what was found. Returns whether the failed request can be made again."""
+
+
+def end_of(answer: AssistantMessage, *, stopped: bool, will_retry: bool) -> End:
+    """Say how a run ended that has this last answer."""
+    if stopped:
+        return End.STOPPED
+    return End.TRANSIENT if will_retry else _BY_STOP_REASON.get(answer.stop_reason, End.BY_TOOLS)
+
+
+async def decide(end: End, look: Look, compact: Compact) -> tuple[Step, Sequence[AgentMessage]]:
+    """Read the row of the table, compacting on the way. Returns the step, and the messages that were found for it."""
+    *things, (_, otherwise) = FOLLOWING[end].items()
+    for found, step in things:
+        messages = await look(found)
+        if messages is not None and (step not in (Step.COMPACT, Step.RECOVER) or await compact(found, step)):
+            return step, messages
+    return otherwise, []
+
+
+# -- what is done about it -----------------------------------------------------------------------
+
+_RECOVERY_FAILED = (
+    "Context overflow recovery failed after one compact-and-retry attempt. "
+    "Try reducing context or switching to a larger-context model."
+)
+_TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-retry attempt."
+
+
+class FollowPort(Protocol):
+    """What is needed of the engine."""
+
+    conversation: Conversation
+    compactor: Compactor
+    lifecycle: Lifecycle
+    retry: Retry
+    failure: Failure | None
+    """What is known of the failure of the last answer."""
+
+    @property
+    def signal(self) -> AbortSignal: ...
+
+    def is_awaited(self, answer: AssistantMessage) -> bool:
+        """Say whether queued messages are to be delivered after this answer."""
+
+
+async def after(chain: Chain, ending: Ending, port: FollowPort) -> list[AgentMessage] | None:
+    """Do what follows a run. Returns the messages of the next one (none for a mere continuation), or None."""
+    answer, meter = ending.answer, chain.meter
+    failed = answer.stop_reason == "error"
+    chain.stop_reason, chain.error = ("error", answer.error_message) if failed else ("end", None)
+    if port.failure is not None and port.failure.stop_reason:
+        meter.stopped = port.failure.stop_reason
+    stopped = port.signal.aborted or meter.stopped is not None
+    end = end_of(answer, stopped=stopped, will_retry=ending.will_retry)
+    if end is End.FAILED:
+        await port.retry.failed(answer.error_message or "Unknown error")
+    step, messages = await decide(end, partial(_look, chain, answer, port), partial(_compact, chain, answer, port))
+    if step is Step.FAIL:
+        meter.stopped = "schema"
+    if step is Step.SETTLE or port.signal.aborted or meter.exhausted():
+        await port.retry.gave_up()
+        return None
+    if step is Step.RETRY:
+        port.lifecycle.move(Phase.RETRYING)
+        port.conversation.drop_failed(answer)
+        return [] if await port.retry.wait(answer, port.failure, port.signal) else None
+    if step is Step.REMIND and chain.structured is not None:
+        return [chain.structured.reminder()]
+    return list(messages)
+
+
+async def _look(
+    chain: Chain, answer: AssistantMessage, port: FollowPort, found: Found
+) -> Sequence[AgentMessage] | None:
+    """See `Look`. After an abort nothing is there."""
+    if port.signal.aborted:
+        return None
+    match found:
+        case Found.OVERFLOW | Found.THRESHOLD:
+            there = port.compactor.reason(answer) == REASONS[found]
+        case Found.RESULT | Found.MISSING | Found.OVERDUE:
+            there = chain.structured is not None and found is _standing(chain.structured)
+        case Found.QUEUED:
+            there = port.is_awaited(answer)
+        case Found.HOOK:
+            there = await chain.hooks.go_on(answer)
+        case _:
+            return await chain.hooks.before_settle(answer, port.conversation.messages)
+    return [] if there else None
+
+
+def _standing(structured: StructuredAnswer) -> Found:
+    if structured.value is not UNSET:
+        return Found.RESULT
+    return Found.OVERDUE if structured.told else Found.MISSING
+
+
+async def _compact(chain: Chain, answer: AssistantMessage, port: FollowPort, found: Found, step: Step) -> bool:
+    """See `Compact`."""
+    again = step is Step.RECOVER
+    if chain.meter.exhausted() if again else chain.meter.reached():
+        return False
+    if again and chain.recovered:
+        port.compactor.refuse(_RECOVERY_FAILED if answer.stop_reason == "error" else _TRUNCATED_AGAIN)
+        return False
+    if not port.compactor.possible():
+        return False
+    if again:
+        chain.recovered = True
+        port.conversation.drop_failed(answer)
+    port.lifecycle.move(Phase.COMPACTING)
+    try:
+        await port.compactor.run(REASONS[found], port.signal, will_retry=again)
+    except (AgentError, Aborted):
+        return False
+    finally:
+        port.lifecycle.move(Phase.ENDING)
+    return again
