@@ -105,18 +105,7 @@ async def _exchange(
         prepared = prepare(model, clean, options, live)
         call = prepared if isinstance(prepared, Call) else await prepared
         error_text = call.error_text or refused
-        layers = (call.headers, model.headers or {}, options.headers)
-        headers = {name.lower(): value for layer in layers for name, value in layer.items()}
-        if model.provider == COPILOT:
-            headers = copilot_headers(clean) | headers
-        body = call.body
-        if options.on_headers is not None:
-            await options.on_headers(headers)
-        if options.on_payload is not None:
-            body = await options.on_payload(body) or body
-        data = encode(body)
-        if call.sign is not None:
-            headers |= await call.sign(call.url, headers, data)
+        headers, data = await _sealed(call, model, clean, options)
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader, call.parser())
         progress = _Progress(options)
@@ -149,13 +138,33 @@ async def _exchange(
             async for chunk_again in _exchange(prepare, other.at_its_address(model), request, again):
                 yield chunk_again
             return
-        text = hide_secrets(_describe(error, error_text), secrets)
-        if failure.status == 401 and options.if_refused:
-            text += f"\n\n{options.if_refused}"
-        if failure.retry_after is not None:
-            text += f" (the server asks to wait {failure.retry_after:g} s)"
+        text = hide_secrets(_describe(error, error_text), secrets) + _advice(failure, options)
         finished = Finished(live.finish("error", text), failure)
     yield finished
+
+
+async def _sealed(call: Call, model: Model, request: Request, options: StreamOptions) -> tuple[dict[str, str], bytes]:
+    """Return headers and body as they are sent, after hooks have seen them. Raises `ModelError`."""
+    layers = (call.headers, model.headers or {}, options.headers)
+    headers = {name.lower(): value for layer in layers for name, value in layer.items()}
+    if model.provider == COPILOT:
+        headers = copilot_headers(request) | headers
+    body = call.body
+    if options.on_headers is not None:
+        await options.on_headers(headers)
+    if options.on_payload is not None:
+        body = await options.on_payload(body) or body
+    data = encode(body)
+    if call.sign is not None:
+        headers |= await call.sign(call.url, headers, data)
+    return headers, data
+
+
+def _advice(failure: Failure, options: StreamOptions) -> str:
+    """Return what is said behind the text of an error."""
+    login = f"\n\n{options.if_refused}" if failure.status == 401 and options.if_refused else ""
+    wait = "" if failure.retry_after is None else f" (the server asks to wait {failure.retry_after:g} s)"
+    return login + wait
 
 
 def _failure(error: Exception) -> Failure:
@@ -263,19 +272,22 @@ def _loosely(value: Any, shape: Any) -> object:
         return msgspec.convert(value, shape, strict=False)
     except msgspec.ValidationError:
         kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # of `X | None`
-    if kind is str and isinstance(value, list):  # text as a list of parts
+    if isinstance(value, list) and kind is str:  # text as a list of parts
         parts = [part.get("text") for part in value if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
-    if get_origin(kind) is list and isinstance(value, list):
+    if isinstance(value, list) and get_origin(kind) is list:
         items = (_loosely(item, get_args(kind)[0]) for item in value)
         return [item for item in items if item is not None]
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        given = [
-            (field, value[field.encode_name]) for field in msgspec.structs.fields(kind) if field.encode_name in value
-        ]
-        read = {field.name: item for field, raw in given if (item := _loosely(raw, field.type)) is not None}
-        return kind(**read)
+        return _struct_loosely(value, kind)
     return None
+
+
+def _struct_loosely(value: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """Read the keys that can be read."""
+    fields = [field for field in msgspec.structs.fields(kind) if field.encode_name in value]
+    read = {field.name: _loosely(value[field.encode_name], field.type) for field in fields}
+    return kind(**{name: item for name, item in read.items() if item is not None})
 
 
 class _Intake:

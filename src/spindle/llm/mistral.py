@@ -142,25 +142,29 @@ class MistralReader(ChatReader):
 
 
 def _common_form(data: bytes) -> bytes:
-    """Return a chunk as OpenAI would send it; one that is not understood stays as it is."""
+    """Return a chunk as OpenAI would send it; one that is not understood stays as it is. Raises `ModelError`."""
     try:
         chunk = decode(data)
         for choice in chunk.get("choices") or []:
-            if choice.get("finish_reason") == "model_length":
-                choice["finish_reason"] = "length"
             if choice.get("finish_reason") == "error":
                 raise ModelError("Provider stopped with: error (server error)")
-            delta = choice.get("delta") or {}
-            if isinstance(parts := delta.get("content"), list):
-                delta["content"] = "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
-                thoughts = [piece for part in parts if part.get("type") == "thinking" for piece in part["thinking"]]
-                delta["reasoning_content"] = "".join(piece.get("text") or "" for piece in thoughts)
-            for call in delta.get("tool_calls") or []:
-                if call.get("id") == "null":
-                    del call["id"]
+            if choice.get("finish_reason") == "model_length":
+                choice["finish_reason"] = "length"
+            _rewrite(choice.get("delta") or {})
         if usage := chunk.get("usage"):
             details = usage.get("prompt_tokens_details") or usage.get("prompt_token_details") or {}
             usage["cached_tokens"] = details.get("cached_tokens") or usage.get("num_cached_tokens")
         return encode(chunk)
     except (DecodeError, AttributeError, KeyError, TypeError):
         return data
+
+
+def _rewrite(delta: dict[str, Any]) -> None:
+    """Take thinking out of the content, and the ids that are none out of the calls."""
+    if isinstance(parts := delta.get("content"), list):
+        delta["content"] = "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
+        thoughts = [piece for part in parts if part.get("type") == "thinking" for piece in part["thinking"]]
+        delta["reasoning_content"] = "".join(piece.get("text") or "" for piece in thoughts)
+    for call in delta.get("tool_calls") or []:
+        if call.get("id") == "null":
+            del call["id"]

@@ -5,6 +5,7 @@ quite what it should be is read key by key. Blocks stay open until the stream en
 take turns in it.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -160,24 +161,29 @@ def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> d
         return None
     result["content"] = text or ("" if compat.requires_assistant_after_tool_result else None)
     if calls:
-        result["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": encode(call.arguments).decode()},
-            }
-            for call in calls
-        ]
-        if details := [detail for call in calls if (detail := _reasoning_detail(call)) is not None]:
-            result["reasoning_details"] = details
+        _add_calls(result, calls)
     if compat.requires_reasoning_content_on_assistant_messages and model.reasoning:
         result.setdefault("reasoning_content", "")
     return result
 
 
-def _reasoning_detail(call: ToolCall) -> Any:
+def _add_calls(answer: dict[str, Any], calls: Sequence[ToolCall]) -> None:
+    answer["tool_calls"] = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": encode(call.arguments).decode()},
+        }
+        for call in calls
+    ]
+    signed = [call.thought_signature for call in calls if call.thought_signature]
+    if signed and (details := [detail for text in signed if (detail := _reasoning_detail(text)) is not None]):
+        answer["reasoning_details"] = details
+
+
+def _reasoning_detail(signature: str) -> Any:
     try:
-        return decode(call.thought_signature) if call.thought_signature else None
+        return decode(signature)
     except DecodeError:
         return None
 
@@ -218,6 +224,52 @@ def _mark_text(message: dict[str, Any], mark: dict[str, Any]) -> bool:
 # -- thinking ------------------------------------------------------------------------------------
 
 
+class _Wish(msgspec.Struct, frozen=True):
+    """How much the model is to think, in all the words that a server may want it in."""
+
+    on: bool
+    word: str | None
+    """The provider's own for the level."""
+    is_listed: bool
+    """Whether the model's own list has a word for the level."""
+    budget: int
+    """Tokens."""
+    compat: ChatCompat
+
+    @property
+    def effort(self) -> dict[str, Any]:
+        return {"reasoning_effort": self.word} if self.word and self.compat.supports_reasoning_effort else {}
+
+    @property
+    def effort_if_on(self) -> dict[str, Any]:
+        return self.effort if self.on else {}
+
+    @property
+    def switch(self) -> dict[str, Any]:
+        return {"type": "enabled" if self.on else "disabled"}
+
+
+_THINKING: dict[str, Callable[[_Wish], dict[str, Any]]] = {
+    "openai": lambda wish: wish.effort,
+    "openrouter": lambda wish: {"reasoning": {"effort": wish.word or "none"}},
+    "deepseek": lambda wish: {"thinking": wish.switch, **wish.effort_if_on},
+    "zai": lambda wish: {"thinking": wish.switch, **wish.effort_if_on},
+    "together": lambda wish: {"reasoning": {"enabled": wish.on}, **wish.effort_if_on},
+    "qwen": lambda wish: {"enable_thinking": wish.on},
+    "qwen-chat-template": lambda wish: {
+        "chat_template_kwargs": {"enable_thinking": wish.on, "preserve_thinking": True}
+    },
+    "chat-template": lambda wish: {"chat_template_kwargs": _filled(wish.compat.chat_template_kwargs, wish)},
+    "baseten": lambda wish: {
+        "chat_template_args": _filled(wish.compat.chat_template_args, wish),
+        **wish.effort_if_on,
+    },
+    "string-thinking": lambda wish: {"thinking": wish.word or "none"},
+    "ant-ling": lambda wish: {"reasoning": {"effort": wish.word}} if wish.word and wish.is_listed else {},
+}
+"""What is put into a request, by `ChatCompat.thinking_format`."""
+
+
 def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, compat: ChatCompat) -> None:
     level = options.reasoning
     on = level != "off"
@@ -227,43 +279,19 @@ def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, co
     if not on and word == "off":
         word = None  # the level's own name is no word of the provider
     budget = thinking_budget(level, options.thinking_budgets) if on else 0
-    effort = {"reasoning_effort": word} if word and compat.supports_reasoning_effort else {}
-    variables = {"thinking.enabled": on, "thinking.effort": word, "thinking.budget": budget}
-    match compat.thinking_format:
-        case "openai":
-            body |= effort
-        case "openrouter":
-            body["reasoning"] = {"effort": word or "none"}
-        case "deepseek" | "zai":
-            body["thinking"] = {"type": "enabled" if on else "disabled"}
-            body |= effort if on else {}
-        case "together":
-            body["reasoning"] = {"enabled": on}
-            body |= effort if on else {}
-        case "qwen":
-            body["enable_thinking"] = on
-        case "qwen-chat-template":
-            body["chat_template_kwargs"] = {"enable_thinking": on, "preserve_thinking": True}
-        case "chat-template":
-            body["chat_template_kwargs"] = _filled(compat.chat_template_kwargs, variables)
-        case "baseten":
-            body["chat_template_args"] = _filled(compat.chat_template_args, variables)
-            body |= effort if on else {}
-        case "string-thinking":
-            body["thinking"] = word or "none"
-        case "ant-ling":
-            if word and level in (model.thinking_level_map or {}):
-                body["reasoning"] = {"effort": word}
+    is_listed = level in (model.thinking_level_map or {})
+    body |= _THINKING[compat.thinking_format](_Wish(on, word, is_listed, budget, compat))
     if on and compat.thinking_token_budget_field:
         body[compat.thinking_token_budget_field] = budget
 
 
-def _filled(values: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+def _filled(values: dict[str, Any], wish: _Wish) -> dict[str, Any]:
     """Return chat template arguments with their placeholders filled in."""
+    variables = {"thinking.enabled": wish.on, "thinking.effort": wish.word, "thinking.budget": wish.budget}
     filled = {}
     for key, value in values.items():
         if isinstance(value, dict) and "$var" in value:
-            if value.get("omitWhenOff") and not variables["thinking.enabled"]:
+            if value.get("omitWhenOff") and not wish.on:
                 continue
             value = variables.get(value["$var"])
         filled[key] = value
@@ -327,6 +355,7 @@ class _Chunk(msgspec.Struct, gc=False):
 
 
 _read_chunk = event_decoder(_Chunk)
+_NO_CHOICE = _Choice()
 
 
 class ChatReader:
@@ -354,14 +383,11 @@ class ChatReader:
         live = self._live
         if live.response_id is None or chunk.model != live.model:  # once, for most servers
             live.identify(chunk.id, chunk.model)
-        if chunk.usage is not None:
-            self._take_usage(chunk.usage)
-        if not chunk.choices:
-            return
-        choice = chunk.choices[0]
+        choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
+        usage = chunk.usage or choice.usage
+        if usage is not None:
+            self._take_usage(usage)
         self._finish_reason = choice.finish_reason or self._finish_reason
-        if choice.usage is not None and chunk.usage is None:
-            self._take_usage(choice.usage)
         delta = choice.delta
         if delta is None:
             return
@@ -373,17 +399,14 @@ class ChatReader:
         thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if thinking:
             if self._thinking is None:
-                field = next(name for name in REASONING_FIELDS if getattr(delta, name))
-                out.append(opening := live.start_thinking(field))
+                out.append(opening := live.start_thinking(_field_of_thinking(delta)))
                 self._thinking = opening.content_index
             out.append(live.append(self._thinking, thinking))
         if delta.tool_calls:
             for call in delta.tool_calls:
                 self._take_call(call, out)
         if delta.reasoning_details:
-            for detail in delta.reasoning_details:
-                if detail.get("type") == "reasoning.encrypted" and detail.get("data") and detail.get("id"):
-                    self._details[detail["id"]] = encode(detail).decode()
+            self._take_details(delta.reasoning_details)
 
     def finish(self, out: list[StreamEvent]) -> str:
         live = self._live
@@ -429,6 +452,11 @@ class ChatReader:
                 return call
         return None
 
+    def _take_details(self, details: list[dict[str, Any]]) -> None:
+        for detail in details:
+            if detail.get("type") == "reasoning.encrypted" and detail.get("data") and detail.get("id"):
+                self._details[detail["id"]] = encode(detail).decode()
+
     def _take_usage(self, reported: _Usage) -> None:
         details = reported.prompt_tokens_details or UsageDetails()
         take_usage(
@@ -440,6 +468,10 @@ class ChatReader:
             reasoning=(reported.completion_tokens_details or UsageDetails()).reasoning_tokens,
             billed=reported.total(self._live),
         )
+
+
+def _field_of_thinking(delta: _Delta) -> str:
+    return next(name for name in REASONING_FIELDS if getattr(delta, name))
 
 
 class _OpenCall(msgspec.Struct):
