@@ -146,19 +146,12 @@ def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, ke
     """Return when the command has ended by itself and has left nothing; otherwise this process ends."""
     status: int | None = None
     told = ordered = killing = abandoned = False
-    left = True
     while True:
-        try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == command:
-                    status = found[1]
-        except ChildProcessError:
-            left = False
+        status, left = _reap(command, status)
         if killing and left:
             killing = _signal_all(signal.SIGKILL)
-            left = killing or left
         # While it is being killed the end is told when everything has ended.
-        if status is not None and not told and not (killing and left) and not abandoned:
+        if status is not None and not told and not (killing and left):
             told = True
             _tell(control, b"ended %d %d\n" % (os.waitstatus_to_exitcode(status), left))
             if not left and not ordered:
@@ -169,20 +162,37 @@ def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, ke
             if file == wake:
                 os.read(wake, 4096)
                 continue
-            try:
-                order = control.recv(64)
-            except OSError:
-                order = b""
             ordered = True
+            order = _next_order(control)
+            if order == b"T":
+                _signal_all(signal.SIGTERM)
+                continue
+            killing = True
             if not order:
                 abandoned = True
                 poll.unregister(control)
                 if keep and status is not None:
                     os._exit(0)
-            if b"K" in order or not order:
-                killing = True
-            elif b"T" in order:
-                _signal_all(signal.SIGTERM)
+
+
+def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
+    """See what has ended. Returns the status of the command, if it is known now, and whether anything is left."""
+    try:
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            if found[0] == command:
+                status = found[1]
+    except ChildProcessError:
+        return status, False
+    return status, True
+
+
+def _next_order(control: socket.socket) -> bytes:
+    """Return `T`, or `K` if that has come as well; nothing if the agent is gone."""
+    try:
+        orders = control.recv(64)
+    except OSError:
+        return b""
+    return b"K" if b"K" in orders else orders[:1]
 
 
 def _is_gone(control: socket.socket) -> bool:

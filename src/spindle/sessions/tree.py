@@ -338,9 +338,7 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
     context = SessionContext(thinking_level=thinking_level_in_force(marks) or "off", model=model_in_force(path))
     with collector_paused():
         chosen = _choose(path, marks)
-        has_edits = any(entry.type == "context_edit" for entry in marks)
-        changes = [entry.value for entry in chosen if entry.type == "context_edit"] if has_edits else []
-        edits = {text_or_empty(change.get("targetId")): change.get("replacement", ...) for change in changes}
+        edits = _edits(chosen) if any(entry.type == "context_edit" for entry in marks) else {}
         messages, ids = context.messages, context.entry_ids
         for entry in chosen:
             message: AgentMessage | None
@@ -352,11 +350,11 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 message = entry_message(entry)
                 if message is None:
                     continue
-                if entry.type == "compaction" and entry.id not in edits:
-                    system = entry.value.get("systemMessage")
-                    if isinstance(system, dict):  # a newer program has stored it with its compaction
-                        messages.append(message_from_value(system))
-                        ids.append(entry.id)
+                # A newer program has stored it with its compaction.
+                system = entry.value.get("systemMessage") if entry.type == "compaction" else None
+                if isinstance(system, dict) and entry.id not in edits:
+                    messages.append(message_from_value(system))
+                    ids.append(entry.id)
             if edits and entry.id in edits and (message := _edited(message, edits[entry.id])) is None:
                 continue
             messages.append(message)
@@ -365,6 +363,12 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
     if order is not None:
         context.messages, context.entry_ids = [messages[at] for at in order], [ids[at] for at in order]
     return context
+
+
+def _edits(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Return what takes the place of messages, by the ids of their entries."""
+    changes = [entry.value for entry in entries if entry.type == "context_edit"]
+    return {text_or_empty(change.get("targetId")): change.get("replacement", ...) for change in changes}
 
 
 def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int] | None:

@@ -136,6 +136,17 @@ def _lines(name: str, base: str, data: bytes) -> Iterable[tuple[str, str, Any]]:
 
 
 def _job(task: Task, base: str, default_schema: dict[str, Any] | None) -> Job:
+    _check(task, base)
+    prompt, schema = _prompt(task, base), _schema(task, base)
+    content = {**asdict(task), "id": "", "meta": None, "prompt": prompt, "prompt_file": None, "schema": schema}
+    content["images"] = [hashlib.sha256(_read(Path(base, name))).hexdigest() for name in task.images]
+    digest = hashlib.sha256(encode(content)).hexdigest()[:16]
+    name = task.id or digest
+    return Job(task, name, _folder(name), digest, prompt, schema or default_schema, base)
+
+
+def _check(task: Task, base: str) -> None:
+    """Raises `AgentError`."""
     if (task.prompt is None) == (task.prompt_file is None):
         raise AgentError("a task needs either prompt or prompt_file")
     for name in ("max_cost", "max_turns", "timeout"):
@@ -147,24 +158,29 @@ def _job(task: Task, base: str, default_schema: dict[str, Any] | None) -> Job:
     place = task.cwd if task.repo is None else task.repo
     if place is not None and not is_address(task, base) and not Path(base, place).is_dir():
         raise AgentError(f"{Path(base, place)} is not a directory")
+
+
+def _prompt(task: Task, base: str) -> str:
+    """Raises `AgentError`."""
     prompt = task.prompt
     if task.prompt_file is not None:
         prompt = _read(Path(base, task.prompt_file)).decode("utf-8", "replace")
     if not prompt or not prompt.strip():
         raise AgentError("the prompt is empty")
-    schema = task.schema
-    if isinstance(schema, str):
-        try:
-            schema = decode(_read(Path(base, schema)))
-        except DecodeError as error:
-            raise AgentError(f"{task.schema}: {error}") from None
-        if not isinstance(schema, dict):
-            raise AgentError(f"{task.schema} must hold a JSON object")
-    content = {**asdict(task), "id": "", "meta": None, "prompt": prompt, "prompt_file": None, "schema": schema}
-    content["images"] = [hashlib.sha256(_read(Path(base, name))).hexdigest() for name in task.images]
-    digest = hashlib.sha256(encode(content)).hexdigest()[:16]
-    name = task.id or digest
-    return Job(task, name, _folder(name), digest, prompt, schema or default_schema, base)
+    return prompt
+
+
+def _schema(task: Task, base: str) -> dict[str, Any] | None:
+    """Raises `AgentError`."""
+    if not isinstance(task.schema, str):
+        return task.schema
+    try:
+        schema = decode(_read(Path(base, task.schema)))
+    except DecodeError as error:
+        raise AgentError(f"{task.schema}: {error}") from None
+    if not isinstance(schema, dict):
+        raise AgentError(f"{task.schema} must hold a JSON object")
+    return schema
 
 
 def is_address(task: Task, base: str) -> bool:

@@ -312,21 +312,26 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
             bare = bare or not options.messages
             _positional(options, argument)
             continue
-        name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        option = by_name.get(name)
-        if option is None:
-            _keep_unknown(options, name, attached if equals else None, waiting)
-            continue
-        if equals:
-            waiting.append(attached)
-        elif option.value and waiting and option.kind in ("text", "list", "words") and _is_option(waiting[-1], by_name):
-            raise UsageError(f"{name} needs a value ({option.value}), and {waiting[-1]} is an option")
-        _apply(options, option, name, waiting, attached=bool(equals))
+        _take_option(options, argument, waiting, by_name)
     if bare and not more and _may_be_command(options) and not (options.help or options.version):
         _refuse_command(options.messages)
     _check_level(options)
     _check_model(options)
     return options
+
+
+def _take_option(options: Options, argument: str, waiting: list[str], by_name: dict[str, Option]) -> None:
+    """Read an option, and its value from what is waiting (last first). Raises `UsageError`."""
+    name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
+    option = by_name.get(name)
+    if option is None:
+        _keep_unknown(options, name, attached if equals else None, waiting)
+        return
+    if equals:
+        waiting.append(attached)
+    elif option.value and waiting and option.kind in ("text", "list", "words") and _is_option(waiting[-1], by_name):
+        raise UsageError(f"{name} needs a value ({option.value}), and {waiting[-1]} is an option")
+    _apply(options, option, name, waiting, attached=bool(equals))
 
 
 def _is_option(word: str, by_name: dict[str, Option]) -> bool:

@@ -100,26 +100,13 @@ class View:
                 self.since = self.since or time.monotonic()
                 self._doing = "Compacting" if event["type"] == "compaction_start" else "Working"
             case "agent_settled":
-                self.since = None
-                self._running.clear()
-                if event.get("stopReason") == "aborted" and self._last != "interrupted":  # between two answers
-                    self.say("Interrupted", "yellow", kind="interrupted")
-                elif event.get("stopReason") not in (None, "end", "error", "aborted"):
-                    self.say(event.get("errorMessage") or f"Stopped: {event['stopReason']}", "yellow")
-            case "message_start" if event["message"].get("role") in ("user", "custom"):
-                if not self._look.plain:  # there the line was seen as it was typed
-                    self.message(event["message"])
-            case "message_start" if event["message"].get("role") == "assistant":
-                self._whole = True
+                self._settled(event)
+            case "message_start":
+                self._message_start(event["message"])
             case "message_update":
                 self._piece(event["assistantMessageEvent"])
-            case "message_end" if event["message"].get("role") == "assistant":
-                if self._whole:
-                    self._answer_end(event["message"])
-                else:
-                    self._blocks.flush()
-                    self.message(event["message"])
-                self._whole = False
+            case "message_end":
+                self._message_end(event["message"])
             case "tool_execution_start":
                 self._calls[event["toolCallId"]] = _call(event["toolName"], event.get("args"))
                 self._running[event["toolCallId"]] = time.monotonic(), ""
@@ -134,19 +121,48 @@ class View:
                 self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
                 self._doing = "Waiting"
             case "compaction_end":
-                self._doing = "Working"
-                asked_for = event["reason"] == "manual"  # then the answer says what went wrong
-                self.since = None if asked_for else self.since
-                if event.get("errorMessage") and not asked_for:
-                    self.fail(event["errorMessage"])
-                elif event.get("result"):
-                    self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
+                self._compacted(event)
             case "notice":
                 self.note(event["message"], event.get("level"))
             case "extension_error":
                 self.fail(f"{event.get('extensionPath') or 'Error'}: {event['error']}")
             case "ttsr_triggered":
                 self.say("The answer broke a rule and begins again", "yellow")
+
+    def _settled(self, event: Json) -> None:
+        self.since = None
+        self._running.clear()
+        reason = event.get("stopReason")
+        if reason == "aborted" and self._last != "interrupted":  # between two answers
+            self.say("Interrupted", "yellow", kind="interrupted")
+        elif reason not in (None, "end", "error", "aborted"):
+            self.say(event.get("errorMessage") or f"Stopped: {reason}", "yellow")
+
+    def _compacted(self, event: Json) -> None:
+        self._doing = "Working"
+        asked_for = event["reason"] == "manual"  # then the answer says what went wrong
+        self.since = None if asked_for else self.since
+        if event.get("errorMessage") and not asked_for:
+            self.fail(event["errorMessage"])
+        elif event.get("result"):
+            self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
+
+    def _message_start(self, message: Json) -> None:
+        role = message.get("role")
+        if role == "assistant":
+            self._whole = True
+        elif role in ("user", "custom") and not self._look.plain:  # there the line was seen as it was typed
+            self.message(message)
+
+    def _message_end(self, message: Json) -> None:
+        if message.get("role") != "assistant":
+            return
+        if self._whole:
+            self._answer_end(message)
+        else:
+            self._blocks.flush()
+            self.message(message)
+        self._whole = False
 
     def _piece(self, piece: Json) -> None:
         match piece["type"]:

@@ -131,23 +131,13 @@ def refresh(agent_dir: Path, url: str = URL) -> Refreshed:
     data, etag = _get(url, known)
     if data is None:
         return Refreshed(is_new=False)
-    try:
-        listed = msgspec.json.decode(data, type=dict[str, _Provider])
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise RefreshError(f"{url} is not in the form of models.dev: {error}. Nothing was changed") from None
-    today = time.strftime("%Y-%m-%d", time.gmtime())
-    files, merges = {}, []
-    for name in builtin_providers():
-        own, theirs = load_catalog(name), listed.get(_THEIR_NAMES.get(name, name))
-        if own and own.models and theirs:
-            merges.append(merge := _Merge(name, own, theirs, url, today))
-            files[name] = merge.catalog
-    if not files:
+    merges = _merged(data, url)
+    if not merges:
         raise RefreshError(f"{url} lists none of the providers we know. Nothing was changed")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, catalog in files.items():
-            write_atomic(folder / f"{name}.json", _text(catalog))
+        for merge in merges:
+            write_atomic(folder / f"{merge.provider}.json", _text(merge.catalog))
         write_atomic(folder / _STATE, _text(_State(url, etag, base)))
     except OSError as error:
         raise RefreshError(f"Cannot write to {folder}: {error.strerror or error}") from None
@@ -156,6 +146,17 @@ def refresh(agent_dir: Path, url: str = URL) -> Refreshed:
         repriced=tuple(name for merge in merges for name in merge.repriced),
         skipped=tuple(text for merge in merges for text in merge.skipped),
     )
+
+
+def _merged(data: bytes, url: str) -> "list[_Merge]":
+    """Merge what models.dev says into each provider that we both know. Raises `RefreshError`."""
+    try:
+        listed = msgspec.json.decode(data, type=dict[str, _Provider])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise RefreshError(f"{url} is not in the form of models.dev: {error}. Nothing was changed") from None
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    pairs = [(name, load_catalog(name), listed.get(_THEIR_NAMES.get(name, name))) for name in builtin_providers()]
+    return [_Merge(name, own, theirs, url, today) for name, own, theirs in pairs if own and own.models and theirs]
 
 
 def _read_state(folder: Path) -> _State | None:
@@ -203,7 +204,7 @@ class _Merge:
         self.added: list[str] = []
         self.repriced: list[str] = []
         self.skipped: list[str] = []
-        self._provider = provider
+        self.provider = provider
         self._own = own
         self._mark = {"source": url, "updated": today}
         models = {entry["id"]: entry for entry in own.models}
@@ -226,7 +227,7 @@ class _Merge:
             return None
         cost = _rates(model.cost, entry["cost"])
         if cost != entry["cost"] or entry.get("costUnknown"):
-            self.repriced.append(f"{self._provider}/{model.id}")
+            self.repriced.append(f"{self.provider}/{model.id}")
         known = {key: value for key, value in entry.items() if key != "costUnknown"}
         return {**known, "cost": cost, **self._mark}
 
@@ -238,7 +239,7 @@ class _Merge:
             return None
         cost = _rates(model.cost or _Cost(0, 0), {})
         window = model.limit.context
-        if self._provider in _AT_PLAIN_PRICE and "tiers" in cost:
+        if self.provider in _AT_PLAIN_PRICE and "tiers" in cost:
             window = min(window, *(tier["inputTokensAbove"] for tier in cost["tiers"]))
         entry: dict[str, Any] = {
             "id": model.id,
@@ -256,8 +257,8 @@ class _Merge:
         }
         if not cost["input"] and not cost["output"]:
             entry["costUnknown"] = True
-        msgspec.convert({**entry, "provider": self._provider}, Model)
-        self.added.append(f"{self._provider}/{model.id}")
+        msgspec.convert({**entry, "provider": self.provider}, Model)
+        self.added.append(f"{self.provider}/{model.id}")
         return {key: value for key, value in entry.items() if value != {}}
 
     def _siblings(self, npm: str | None) -> list[dict[str, Any]]:

@@ -80,23 +80,38 @@ def with_defaults(schema: Any, content: Message) -> Message:
 async def _field(ask: Asker, head: str, name: str, field: Message, *, needed: bool) -> Any:
     """Return the user's answer; None for no answer to a field that can do without. Raises `_Declined`."""
     label = str(field.get("title") or name)
-    about = f"{head}\n{label}" + (f": {field['description']}" if field.get("description") else "")
-    kind, default = field.get("type"), field.get("default")
-    if kind == "boolean":
-        answer = await ask(method="confirm", title=head, message=about.removeprefix(f"{head}\n"))
-        if answer is None or answer.get("cancelled"):
-            raise _Declined
-        return answer.get("confirmed") is True
-    choices = _choices(field)
-    if choices:
-        shown = [choice.shown for choice in choices] + ([] if needed else [SKIP])
-        answer = await ask(method="select", title=about, options=shown)
-        value = next((choice.value for choice in choices if answer and choice.shown == answer.get("value")), None)
-        if value is None and (answer is None or answer.get("value") != SKIP):
-            raise _Declined
-        return [value] if kind == "array" and value is not None else value
+    about = label + (f": {field['description']}" if field.get("description") else "")
+    if field.get("type") == "boolean":
+        return await _confirmed(ask, head, about)
+    title = f"{head}\n{about}"
+    if choices := _choices(field):
+        value = await _chosen(ask, title, choices, needed=needed)
+        return [value] if field.get("type") == "array" and value is not None else value
+    return await _written(ask, title, field, needed=needed)
+
+
+async def _confirmed(ask: Asker, head: str, about: str) -> bool:
+    answer = await ask(method="confirm", title=head, message=about)
+    if answer is None or answer.get("cancelled"):
+        raise _Declined
+    return answer.get("confirmed") is True
+
+
+async def _chosen(ask: Asker, title: str, choices: list[Choice], *, needed: bool) -> str | None:
+    shown = [choice.shown for choice in choices] + ([] if needed else [SKIP])
+    answer = await ask(method="select", title=title, options=shown)
+    given = None if answer is None else answer.get("value")
+    value = next((choice.value for choice in choices if choice.shown == given), None)
+    if value is None and given != SKIP:
+        raise _Declined
+    return value
+
+
+async def _written(ask: Asker, title: str, field: Message, *, needed: bool) -> str | None:
+    default = field.get("default")
     prefill = None if default is None else str(default)
-    answer = await ask(method="input", title=about, placeholder=prefill or str(kind or ""), prefill=prefill)
+    placeholder = prefill or str(field.get("type") or "")
+    answer = await ask(method="input", title=title, placeholder=placeholder, prefill=prefill)
     text = None if answer is None else answer.get("value")
     if not isinstance(text, str):
         raise _Declined
