@@ -66,9 +66,7 @@ def _mend(schema: Any, value: Any, root: Any) -> Any:
         value = _mend(member, value, root)
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
-            members = schema[keyword]
-            candidates = [(one, value) for one in members] + [(one, _mend(one, value, root)) for one in members]
-            value = next((mended for one, mended in candidates if _accepts(one, mended, root)), value)
+            value = _mend_for_one(schema[keyword], value, root)
     types = _types(schema)
     if types and not any(_is(value, kind) for kind in types):
         value = next((mended for kind in types if (mended := _convert(kind, value)) is not _NONE), value)
@@ -79,6 +77,12 @@ def _mend(schema: Any, value: Any, root: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and ("integer" in types or "number" in types):
         return int(value)
     return value
+
+
+def _mend_for_one(members: list[Any], value: Any, root: Any) -> Any:
+    """Return the value as the first schema takes it that takes it at all: as it is, or mended."""
+    candidates = [(one, value) for one in members] + [(one, _mend(one, value, root)) for one in members]
+    return next((mended for one, mended in candidates if _accepts(one, mended, root)), value)
 
 
 def _mend_object(schema: dict[str, Any], value: dict[str, Any], root: Any) -> dict[str, Any]:
@@ -165,23 +169,29 @@ def _problems(schema: Any, value: Any, path: _Path, root: Any) -> Iterator[tuple
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _problems(_item_schema(schema, index), item, (*path, str(index)), root)
-    elif _is(value, "number"):
+    for reason in _own_problems(schema, value):
+        yield path, reason
+    yield from _union_problems(schema, value, path, root)
+
+
+def _own_problems(schema: dict[str, Any], value: Any) -> Iterator[str]:
+    """Yield what is wrong with the value itself, whatever is in it."""
+    if _is(value, "number"):
         for keyword, holds, reason in _LIMITS:
             if keyword in schema and not holds(value, schema[keyword]):
-                yield path, reason.format(format_number(schema[keyword]))
+                yield reason.format(format_number(schema[keyword]))
     elif isinstance(value, str) and not _fits_pattern(schema.get("pattern"), value):
-        yield path, f"must match the pattern {schema['pattern']}"
+        yield f"must match the pattern {schema['pattern']}"
     if type(value) in _SIZES:
         keyword, things = _SIZES[type(value)]
         if len(value) < (least := schema.get("min" + keyword, 0)):
-            yield path, f"must not have fewer than {least} {things}"
+            yield f"must not have fewer than {least} {things}"
         if len(value) > (most := schema.get("max" + keyword, len(value))):
-            yield path, f"must not have more than {most} {things}"
+            yield f"must not have more than {most} {things}"
     if "const" in schema and not _same(value, schema["const"]):
-        yield path, "must be equal to constant"
+        yield "must be equal to constant"
     if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
-        yield path, "must be equal to one of the allowed values"
-    yield from _union_problems(schema, value, path, root)
+        yield "must be equal to one of the allowed values"
 
 
 def _fits_pattern(pattern: Any, text: str) -> bool:

@@ -21,7 +21,15 @@ from spindle.agent.run.options import ApprovalRequest, RunOptions
 from spindle.base.settings import Permissions
 from spindle.base.user_files import BadFile
 from spindle.shapes.codec import encode
-from spindle.shapes.events import Decision, Denial, EntryAppended, ExtensionError, ExtensionUIRequest, PermissionDenied
+from spindle.shapes.events import (
+    Behavior,
+    Decision,
+    Denial,
+    EntryAppended,
+    ExtensionError,
+    ExtensionUIRequest,
+    PermissionDenied,
+)
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.tools.base import Tool
 
@@ -32,6 +40,8 @@ ENTRY = "spindle.permissions"
 """Custom entries of a session with the rules that hold in it."""
 SAME_DENIALS = 3
 """So many equal refusals in a row end the run."""
+BEHAVIORS: tuple[Behavior, ...] = ("deny", "ask", "allow")
+"""In the order in which rules are tried."""
 ONCE, ALWAYS, DENY = "Allow once", "Always allow", "Deny"
 SAVED = "(in all sessions)"
 PLAN = (
@@ -131,11 +141,12 @@ class Approval(Hooks):
 
         try:
             rules = [
-                *(rule for name, source in sources for rule in rules_of("deny", source.deny, name)),
-                *(rule for name, source in sources for rule in rules_of("ask", source.ask, name)),
-                *(rule for name, source in sources for rule in rules_of("allow", source.allow, name)),
-                *rules_of("allow", self._kept, "this session"),
+                rule
+                for behavior in BEHAVIORS
+                for name, source in sources
+                for rule in rules_of(behavior, getattr(source, behavior), name)
             ]
+            rules += rules_of("allow", self._kept, "this session")
             return Policy(
                 self._engine.conversation.session.cwd,
                 mode_named(mode),
@@ -240,24 +251,32 @@ class Approval(Hooks):
         if self._given.can_use_tool is not None:
             answer = await self._given.can_use_tool(tool.name, args)
             return None if answer is True else answer if answer and isinstance(answer, str) else no
-        about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
+        always = list(decision.always)
+        about: dict[str, Any] = {"tool_call_id": call_id, "always": always or None}
         if self.tools or self._options.ask_before_tools:
             given = await self._dialog(method="confirm", title=_title(question), message=_text(question), **about)
-            given = given or {}
-            allowed = given.get("confirmed") is True
-            if allowed and given.get("always") is True:
-                await self._keep(list(decision.always), everywhere=False)
-            return None if allowed else _with_reason(no, given)
-        offered = ", ".join(decision.always)
-        always = [f"{ALWAYS} {offered}", f"{ALWAYS} {offered} {SAVED}"] if offered else []
+            return await self._confirmed(given or {}, always, no)
+        offers = [f"{ALWAYS} {', '.join(always)}{where}" for where in ("", f" {SAVED}")] if always else []
         title = f"Allow {tool.name}{' (may destroy data)' if tool.effect == 'destroys' else ''}? {_text(question)}"
-        given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY], **about)
+        given = await self._dialog(method="select", title=title, options=[ONCE, *offers, DENY], **about)
         if given is None:
             return f"Permission denied: this call of {tool.name} needs a yes ({why}), and there is no answer."
+        return await self._chosen(given, offers, always, no)
+
+    async def _confirmed(self, given: dict[str, Any], always: list[str], no: str) -> str | None:
+        """Take the answer to a question of yes or no. Returns the refusal, if it is one."""
+        if given.get("confirmed") is not True:
+            return _with_reason(no, given)
+        if given.get("always") is True:
+            await self._keep(always, everywhere=False)
+        return None
+
+    async def _chosen(self, given: dict[str, Any], offers: list[str], always: list[str], no: str) -> str | None:
+        """Take the answer to a question with choices, of which the last of `offers` holds in all sessions."""
         chosen = given.get("value")
-        if chosen in always:
-            await self._keep(list(decision.always), everywhere=chosen == always[1])
-        return None if chosen == ONCE or chosen in always else _with_reason(no, given)
+        if chosen in offers:
+            await self._keep(always, everywhere=chosen == offers[-1])
+        return None if chosen == ONCE or chosen in offers else _with_reason(no, given)
 
     async def _confirm(self, question: ApprovalRequest) -> bool:
         if self._options.ask is not None:

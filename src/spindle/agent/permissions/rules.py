@@ -143,16 +143,22 @@ def decide(
     if effect == "destroys" and decision.behavior == "ask" and decision.rule is None:
         decision = msgspec.structs.replace(decision, reason=f"{decision.reason}, and it says that it may destroy data")
     if ask and decision.behavior == "allow":
-        always, allowed = _allowing(policy, call)
-        if always or not allowed or not all(rule.text in agreed for rule in allowed):
-            whole = call.tool if call.command is None else _exactly(call.command.strip())
-            always = always or [rule.text for rule in allowed] or [whole]
-            decision = Decision("ask", reason="every tool call is asked about", always=tuple(always))
+        decision = _asked_anyway(policy, call, agreed) or decision
     if decision.behavior == "ask" and policy.mode == "dontAsk":
         return Decision(
             "deny", decision.rule, decision.source, f"mode dontAsk: {decision.reason or 'it would be asked'}"
         )
     return decision
+
+
+def _asked_anyway(policy: Policy, call: _Call, agreed: Sequence[str]) -> Decision | None:
+    """Ask about a call that would be allowed, unless the user has agreed to the rules that allow it."""
+    always, allowed = _allowing(policy, call)
+    if allowed and not always and all(rule.text in agreed for rule in allowed):
+        return None
+    whole = call.tool if call.command is None else _exactly(call.command.strip())
+    always = always or [rule.text for rule in allowed] or [whole]
+    return Decision("ask", reason="every tool call is asked about", always=tuple(always))
 
 
 def _unless_denied(policy: Policy, call: _Call, reads: bool) -> Decision:
@@ -305,45 +311,54 @@ def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
         return [], [whole]
     if call.command is not None:
         return _allowing_shell(policy, call, rules)
+    if fit := next((rule for rule in own if _covers(rule.pattern or "", call)), None):
+        return [], [fit]
+    return [_path_rule(call.tool, call.paths[1], call.cwd) if call.paths else call.tool], []
+
+
+def _covers(pattern: str, call: _Call) -> bool:
+    """Say whether a pattern is about the file of a call, or else about the only text that it has."""
     if call.paths:
-        fit = next((rule for rule in own if _path_fits(rule.pattern or "", call.paths[1], call.cwd)), None)
-        return ([_path_rule(call.tool, call.paths[1], call.cwd)], []) if fit is None else ([], [fit])
+        return _path_fits(pattern, call.paths[1], call.cwd)
     values = list(call.arguments.values())
-    lone = values[0] if len(values) == 1 and isinstance(values[0], str) else None
-    fit = next((rule for rule in own if lone is not None and _fits(rule.pattern or "", lone)), None)
-    return ([call.tool], []) if fit is None else ([], [fit])
+    return len(values) == 1 and isinstance(values[0], str) and _fits(pattern, values[0])
 
 
 def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[list[str], list[Rule]]:
-    line, text = call.line, (call.command or "").strip()
     own = [rule for rule in rules if _is_for(rule, "bash")]
-    exact = _exactly(text)
+    exact = _exactly((call.command or "").strip())
     for rule in own:  # the very same line, which a person has read
         if f"Bash({rule.pattern})" == exact:
             return [], [rule]
-    if line.unclear:
+    if call.line.unclear:
         return [exact], []
-    used: dict[Rule, None] = {}
-    missing: dict[str, None] = {}
-    for command in line.commands:
-        if command.free or _stays_inside(command, policy):
-            continue
-        fit = next((rule for rule in own if _fits(rule.pattern or "", command.text)), None)
-        used |= {fit: None} if fit else {}
-        missing |= {} if fit else {_command_rule(command): None}
-    for word in line.writes:
+    found = dict.fromkeys([*_for_commands(policy, call, own), *_for_redirections(policy, call, rules, exact)])
+    missing = [rule for rule in found if isinstance(rule, str)]
+    return missing, [] if missing else [rule for rule in found if isinstance(rule, Rule)]
+
+
+def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Rule | str]:
+    """Yield, for each command of a line, the rule that allows it, or else the text of one that would."""
+    for command in call.line.commands:
+        if not command.free and not _stays_inside(command, policy):
+            fit = next((rule for rule in rules if _fits(rule.pattern or "", command.text)), None)
+            yield fit or _command_rule(command)
+
+
+def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
+    """Do so for each file that a line writes to; `exact` would allow the line."""
+    editing = [rule for rule in rules if _is_for(rule, "write")]
+    for word in call.line.writes:
         if word.value in _SINKS:
             continue
         paths = _written(word, call)
-        editing = [rule for rule in rules if _is_for(rule, "write")]
-        for path in paths:
-            fit = next((r for r in editing if r.pattern is None or _path_fits(r.pattern, path, call.cwd)), None)
-            used |= {fit: None} if fit else {}
-            if fit is None and not (policy.mode == "acceptEdits" and _may_edit(path, policy)):
-                missing[_path_rule("write", path, call.cwd)] = None
         if not paths:
-            missing[exact] = None
-    return list(missing), list(used) if not missing else []
+            yield exact
+        for path in paths:
+            if fit := next((r for r in editing if r.pattern is None or _path_fits(r.pattern, path, call.cwd)), None):
+                yield fit
+            elif not (policy.mode == "acceptEdits" and _may_edit(path, policy)):
+                yield _path_rule("write", path, call.cwd)
 
 
 def _stays_inside(command: Command, policy: Policy) -> bool:
