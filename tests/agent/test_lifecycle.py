@@ -42,16 +42,17 @@ def test_a_refusal_is_raised_with_its_text():
     run(main())
 
 
+ROOMS = ("wires", "protocol", "apps", "plugins")
+
+
 def test_wires_call_methods_of_the_agent_and_nothing_behind_it():
-    """Wires and the command line know `AgentSession` by its public names."""
+    """Wires and applications know `AgentSession` by its public names, and never ask for a phase."""
     behind = re.compile(
-        r"(?<!spindle\.)agent\.(_\w+|engine|conversation|toolbox|choice|store|todos|approval|bash|host_tools)\b"
+        r"(?<!spindle\.)agent\.(_\w+|engine|conversation|toolbox|choice|store|todos|approval|bash|host_tools|lifecycle)\b"
+        r"|\bPhase\b"
     )
     root = Path(spindle.__file__).parent
-    found = [
-        f"{path.relative_to(root)}: {match[0]}"
-        for room in ("rpc", "remote", "protocol", "cli", "extensions")
-        for path in (root / room).rglob("*.py")
-        for match in behind.finditer(path.read_text())
-    ]
+    files = [*root.glob("*.py"), *(path for room in ROOMS for path in (root / room).rglob("*.py"))]
+    assert len(files) > 100
+    found = [f"{path.relative_to(root)}: {match[0]}" for path in files for match in behind.finditer(path.read_text())]
     assert found == []
