@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET
 
 from spindle.agent import AgentError
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.hooks import NeverFull, PluginChain
+from spindle.agent.hooks import NeverFull
 from spindle.agent.permissions.approval import CanUseTool, PermissionOptions
 from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import RunLimits
@@ -26,9 +25,8 @@ from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, SchemaNotMet, failure
 from spindle.agent.session import AgentSession
 from spindle.base.signature import read_type
-from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.plugins.extensions.tools import make_tool
-from spindle.plugins.mcp.mcp_host import McpOptions, is_server_tool, mcp_host
+from spindle.recipe import AgentOptions, check_tools, make_agent
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
@@ -36,7 +34,7 @@ from spindle.sessions.session import Session
 from spindle.shapes.events import Event
 from spindle.shapes.messages import AgentMessage, Image
 from spindle.shapes.model import THINKING_LEVELS, Model
-from spindle.tools.base import BUILTIN_TOOLS, Tool
+from spindle.tools.base import Tool
 
 __all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "ask", "run"]
 
@@ -101,6 +99,31 @@ def _limits(given: Limits) -> RunLimits:
     return RunLimits(**given)
 
 
+def _agent_options(given: Mapping[str, Any]) -> AgentOptions:
+    """Return the options of `create` in the words of the recipe. Raises what `create` raises for them."""
+    for name in given:
+        if name not in CreateOptions.__optional_keys__:
+            raise TypeError(f"Agent.create() got an unexpected keyword argument {name!r}")
+
+    def some(*names: str) -> dict[str, Any]:
+        return {name: given[name] for name in names if name in given}
+
+    thinking, tools, extensions = given.get("thinking"), given.get("tools"), given.get("extensions", ())
+    if thinking is not None and thinking not in THINKING_LEVELS:
+        raise AgentError(f'Invalid thinking level "{thinking}". Valid values: {", ".join(THINKING_LEVELS)}')
+    return AgentOptions(
+        **some("model", "thinking", "api_key", "mcp_servers"),
+        tools=None if tools is None else [_as_tool(item) for item in tools],
+        limits=_limits(cast(Limits, some(*Limits.__optional_keys__))),
+        dialogs=given.get("ui"),
+        permissions=PermissionOptions(given.get("permission_mode"), **some("allow", "ask", "deny", "can_use_tool")),
+        resources=ResourceOptions(
+            **some("system_prompt"), extensions=[item for item in extensions if isinstance(item, str)]
+        ),
+        factories=[item for item in extensions if not isinstance(item, str)],
+    )
+
+
 class Agent:
     """One agent with its session. Make it with `create` or `open`; close it when done."""
 
@@ -110,90 +133,45 @@ class Agent:
         """Everything a wire can ask for; the methods here are the everyday ones."""
 
     @classmethod
-    async def create(
-        cls,
-        *,
-        cwd: str | Path = ".",
-        model: str | Model | None = None,
-        thinking: str | None = None,
-        tools: Sequence[AnyTool] | None = None,
-        system_prompt: str | None = None,
-        api_key: str | None = None,
-        persist: bool = True,
-        session: Session | SessionManager | None = None,
-        extensions: Sequence[str | Callable[[Any], Any]] = (),
-        ui: Dialogs | None = None,
-        permission_mode: str | None = None,
-        allow: Sequence[str] = (),
-        ask: Sequence[str] = (),
-        deny: Sequence[str] = (),
-        can_use_tool: CanUseTool | None = None,
-        mcp_servers: Mapping[str, Any] | Literal[False] | None = None,
-        max_turns: int | None = None,
-        max_cost: float | None = None,
-        max_time: float | None = None,
-        max_total_tokens: int | None = None,
-    ) -> "Agent":
+    async def create(cls, **options: Unpack[CreateOptions]) -> "Agent":
         """Start an agent on a new session (or on `session`, which is the agent's from then on).
 
-        `persist=False` keeps the session in memory. `tools` are the only ones the model may use: names, `Tool`s, and
-        functions, whose signatures become the schema and whose docstrings the description.
+        It works in `cwd`, by default the current directory; `persist=False` keeps the session in memory.
+        `model`, `thinking` and `api_key` are as on the command line; `model` may be a `Model` of your own.
+        `system_prompt` takes the place of the built-in one. `tools` are the only ones the model may use: names,
+        `Tool`s, and functions, whose signatures become the schema and whose docstrings the description.
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` answers what they ask: True,
-        or False, or a text that says why not. With it the mode is `default` unless another one is set.
+        or False, or a text that says why not. With it `permission_mode` is `default` unless another one is set.
         `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
         `max_turns` (model calls), `max_cost` (US dollars), `max_time` (seconds) and `max_total_tokens` limit every run.
 
         Raises `AgentError` for a directory that does not exist, an unknown model, thinking level or tool, a limit or
         permission rule that makes no sense, and an extension that cannot be loaded; `TypeError` or `ValueError` for a
-        function that cannot be a tool.
+        function that cannot be a tool; `TypeError` for an option that does not exist.
         """
+        session = options.pop("session", None)
         if isinstance(session, SessionManager):
             session = session.session
         if not isinstance(session, Session | None):
             raise AgentError("session must be a Session; Agent.open(path) goes on with a file")
         try:
-            directory = Path(cwd).resolve()
+            directory = Path(options.get("cwd", ".")).resolve()
             if not directory.is_dir():
                 raise AgentError(f"Not a directory: {directory}")
-            if thinking is not None and thinking not in THINKING_LEVELS:
-                raise AgentError(f'Invalid thinking level "{thinking}". Valid values: {", ".join(THINKING_LEVELS)}')
-            options = AgentOptions(
-                model=model,
-                thinking=thinking,
-                tools=None if tools is None else [_as_tool(item) for item in tools],
-                api_key=api_key,
-                mode="sdk",
-                limits=_limits(
-                    Limits(max_turns=max_turns, max_cost=max_cost, max_time=max_time, max_total_tokens=max_total_tokens)
-                ),
-                dialogs=ui,
-                permissions=PermissionOptions(permission_mode, allow, ask, deny, can_use_tool),
-            )
-            paths = [item for item in extensions if isinstance(item, str)]
-            found = load_resources(str(directory), ResourceOptions(system_prompt=system_prompt, extensions=paths))
-            if session is None and persist:
+            wanted = _agent_options(options)
+            found = load_resources(directory, wanted.resources)
+            if session is None and options.get("persist", True):
                 folder = sessions.wanted_directory(None, found.settings.session_dir)
                 session = sessions.create(str(directory), folder, fsync=found.settings.fsync)
         except BaseException:
             if session is not None:
                 session.close()  # it must not stay locked
             raise
-        factories = [item for item in extensions if not isinstance(item, str)]
-        made = await create_session(
-            session or sessions.in_memory(str(directory)),
-            options,
-            found,
-            PluginChain(
-                ExtensionHost(ExtensionOptions(factories, dialogs=ui)),
-                *mcp_host(
-                    McpOptions(servers=mcp_servers), None if tools is None else [n for n in tools if isinstance(n, str)]
-                ),
-            ),
-        )
+        made, _ = await make_agent(session or sessions.in_memory(str(directory)), wanted, found)
         try:
             await made.begin()
-            check_tools(made, options.tools or ())
+            check_tools(made, wanted.tools or ())
         except BaseException:
             await made.close()
             raise
@@ -331,15 +309,6 @@ class Agent:
 
 def _as_tool(item: AnyTool) -> str | Tool:
     return item if isinstance(item, str | Tool) else make_tool(item)
-
-
-def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
-    """Raise `AgentError` for the name of a tool that is not there, now that extensions have added theirs."""
-    tools = [tool.name for tool in agent.all_tools()]
-    for name in wanted:
-        # Some built-in ones need a program, and what servers have may not be known yet.
-        if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS) and not is_server_tool(name):
-            raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
 
 
 # -- one-liners ----------------------------------------------------------------------------------

@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from spindle.agent import AgentError
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.hooks import Blocked, NeverFull
 from spindle.agent.session import AgentSession
 from spindle.llm.scripted import Call, Pause, Script, ScriptError, Step, load_script
 from spindle.plugins.extensions.events import EVENTS
 from spindle.plugins.extensions.handlers import ExtensionHooks
-from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
-from spindle.resources.loader import ResourceOptions, load_resources
+from spindle.plugins.extensions.host import ExtensionHost
+from spindle.recipe import AgentOptions, make_agent
+from spindle.resources.loader import ResourceOptions
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.shapes.codec import encode, to_builtins
@@ -176,7 +176,6 @@ async def load(
     `entries` are lines of the session, `answers` the steps of the model's script.
     """
     user, script = _User(), Script(answers or [{"text": ""}])
-    host = ExtensionHost(ExtensionOptions(extensions, flags or {}, user))
     alone = ResourceOptions(
         no_extensions=True, no_skills=True, no_prompt_templates=True, no_context_files=True, no_rules=True
     )
@@ -184,9 +183,17 @@ async def load(
     for entry in entries:
         ids = {"id": f"{len(session.entries) + 1:08x}", "parentId": session.leaf_id, **entry}
         session.tree.add(Entry(ids["type"], ids["id"], ids["parentId"], ids.get("timestamp", ""), encode(ids) + b"\n"))
-    options = AgentOptions(model=script.model(), mode="rpc", dialogs=user)
+    options = AgentOptions(
+        model=script.model(),
+        mode="rpc",
+        dialogs=user,
+        resources=alone,
+        factories=extensions,
+        flags=flags or {},
+        mcp_servers=False,
+    )
     try:
-        agent = await create_session(session, options, load_resources(session.cwd, alone), host)
+        agent, host = await make_agent(session, options)
     except AgentError as error:
         raise RuntimeError(str(error)) from None
     return LoadedExtension(agent, host, user, script)

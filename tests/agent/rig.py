@@ -15,12 +15,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
-from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.seat import Seat
-from spindle.resources.loader import load_resources
+from spindle.recipe import AgentOptions, make_agent
 from spindle.sessions import open as sessions
 from spindle.shapes.codec import decode, encode
 from spindle.shapes.events import ToolResult
@@ -107,8 +105,8 @@ class Rig:
             tools=["read", "write", *tools],
             mode=mode,
             provider_session_id=provider_session_id,
+            factories=extensions,
         )
-        self._extensions = ExtensionHost(ExtensionOptions(extensions))
         self._session = session
         self._open = open
         self._count = 0
@@ -128,12 +126,7 @@ class Rig:
             store = sessions.create(folder, self.home / "sessions")
         else:
             store = sessions.in_memory(folder)
-        self.agent = await create_session(
-            store,
-            self._options,
-            load_resources(folder),
-            self._extensions,
-        )
+        self.agent, _ = await make_agent(store, self._options)
         self.agent.subscribe(self.wire)
         self.dispatcher = Dispatcher(self.agent, self.wire, self.wire)
         await self.agent.begin()

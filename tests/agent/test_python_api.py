@@ -254,9 +254,24 @@ def test_arguments_are_checked_and_leave_no_lock(home, options, text):
     run(main())
 
 
-def test_the_options_of_the_one_liners_are_those_of_create():
-    explicit = set(inspect.signature(Agent.create).parameters)
-    assert set(get_type_hints(CreateOptions)) == explicit
+def test_every_option_of_create_is_explained():
+    text = inspect.getdoc(Agent.create) or ""
+    assert [name for name in get_type_hints(CreateOptions) if f"`{name}" not in text] == []
+
+
+def test_an_option_that_does_not_exist_is_a_type_error(home):
+    async def main():
+        model = Script(["one"]).model()
+        async with await Agent.create(cwd=home, model=model) as agent:
+            await agent.ask("hi")
+            file = agent.session.session.path
+        for refused in (Agent.create(modle=model), Agent.open(file, modle=model), spindle.ask("hi", modle=model)):
+            with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
+                await refused
+        async with await Agent.open(file, model=model) as agent:  # it is not locked
+            assert len(agent.messages) == 2
+
+    run(main())
 
 
 # -- the end of an agent, and of tasks -------------------------------------------------------------

@@ -18,10 +18,9 @@ from typing import Any
 from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
-from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.protocol.live import Wanted
+from spindle.recipe import AgentOptions, make_agent
 from spindle.sessions import open as sessions
 from spindle.sessions.index import find_by_id
 from spindle.shapes.events import ToolResult
@@ -43,11 +42,10 @@ def run(
     **options: Any,
 ) -> None:
     """Tell a story to a server with these limits."""
-    agents = AgentOptions(mode="remote", tools=tools)
-    extensions = ExtensionOptions([] if extension is None else [extension])
+    agents = AgentOptions(mode="remote", tools=tools, factories=[] if extension is None else [extension])
 
     async def told() -> None:
-        world = World(steps, base, RemoteOptions(**options), agents, extensions)
+        world = World(steps, base, RemoteOptions(**options), agents)
         async with asyncio.timeout(LIMIT_S):
             await world.start()
             try:
@@ -61,14 +59,7 @@ def run(
 class World:
     """The server, and the source of its agents."""
 
-    def __init__(
-        self,
-        steps: Sequence[Any],
-        base: Path,
-        options: RemoteOptions,
-        agents: AgentOptions,
-        extensions: ExtensionOptions,
-    ) -> None:
+    def __init__(self, steps: Sequence[Any], base: Path, options: RemoteOptions, agents: AgentOptions) -> None:
         self.script = Script(steps or ["unused"])
         self.agents: list[AgentSession] = []
         """Every agent that was made."""
@@ -78,7 +69,6 @@ class World:
         self.address = ""
         self._base = base
         self._agent_options = replace(agents, model=self.script.model())
-        self._extensions = extensions
         self.server = RemoteServer(options, self)
 
     async def start(self) -> None:
@@ -91,9 +81,9 @@ class World:
         await self.opening.wait()
         directory = self._base / "sessions"
         session = sessions.create(self._base, directory) if wanted.session is None else sessions.load(wanted.session)
-        extensions = ExtensionHost(self._extensions)
-        self.agents.append(await create_session(session, self._agent_options, plugins=extensions))
-        return self.agents[-1]
+        agent, _ = await make_agent(session, self._agent_options)
+        self.agents.append(agent)
+        return agent
 
     @asynccontextmanager
     async def chat(self, query: str = "", **options: Any) -> AsyncIterator["Chat"]:

@@ -21,7 +21,6 @@ from msgspec.structs import asdict, replace
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import StatsCounter
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
@@ -34,11 +33,10 @@ from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError
 from spindle.base.agent_dir import agent_dir
 from spindle.base.children import environment, kill_all
 from spindle.base.process import Process
-from spindle.inprocess import check_tools
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.models.credentials import MissingCredentials
-from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
-from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.recipe import AgentOptions, check_tools, make_agent
+from spindle.resources.loader import Resources, load_resources
 from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
@@ -96,7 +94,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     on: str = "local"
     """`local`, `ray`, or `ray://host:port`."""
     agent: AgentOptions = AgentOptions()
-    resources: ResourceOptions = ResourceOptions()
 
 
 class Progress(Struct, tag_field="type", tag="task_progress"):
@@ -131,7 +128,7 @@ class Shared:
         self.spent_here = 0.0
         self.finishing = False
         """Whether attempts that wait for their turn should not begin any more."""
-        self.resources: Resources = load_resources(os.getcwd(), plan.resources)
+        self.resources: Resources = load_resources(os.getcwd(), plan.agent.resources)
         self.places: dict[str, Place] = {}
         """By task, if someone knows better than its own words."""
         self._located: dict[tuple[str | None, str | None, str], Place] = {}
@@ -154,7 +151,7 @@ class Shared:
     async def check(self) -> None:
         """Make an agent as tasks will have it. Raises `AgentError` for what would be wrong with all of them."""
         session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="sdk")
-        agent = await create_session(session, options, self.resources, ExtensionHost())
+        agent, _ = await make_agent(session, options, self.resources)
         try:
             model, registry = agent.model, self.resources.registry
             if model is None:
@@ -433,8 +430,8 @@ class Try:
         if job.task.tools is not None:
             options = replace(options, tools=job.task.tools)
         session = sessions.load(self._folder / SESSION, cwd=space.cwd, fsync=resources.settings.fsync)
-        extensions = ExtensionHost(ExtensionOptions(warn=self._log.write))
-        return await create_session(session, options, resources, extensions)
+        agent, _ = await make_agent(session, options, resources)
+        return agent
 
     @property
     def _own_cost(self) -> float | None:

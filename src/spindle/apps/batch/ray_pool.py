@@ -32,6 +32,8 @@ class Node:
     """The actor: many attempts in one process of a node."""
 
     def __init__(self, plan: Plan, spent: float) -> None:
+        self._warnings: list[str] = []
+        plan = replace(plan, agent=replace(plan.agent, warn=self._warnings.append))
         self._shared = Shared(plan, spent, self._tell)
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._news: list[Progress | Hold] = []
@@ -44,8 +46,10 @@ class Node:
         self._news.append(news)
         self._told.set()
 
-    async def check(self) -> None:
+    async def check(self) -> list[str]:
+        """Make an agent as tasks will have it. Returns the warnings. Raises `AgentError`."""
         await self._shared.check()
+        return self._warnings
 
     async def attempt(
         self, job: Job, number: int, images: list[Image], place: Place | None
@@ -83,6 +87,10 @@ class Node:
             self._shared.gates.of(hold.provider).hold(hold.seconds)
 
 
+def _nowhere(text: str) -> None:
+    """Drop a warning."""
+
+
 class _Member:
     """A node as the driver knows it."""
 
@@ -95,7 +103,9 @@ class _Member:
 
 class RayPool:
     def __init__(self, plan: Plan, spent: float, tell: Callable[[Any], None]) -> None:
-        self._plan = replace(plan, workspace="clone", agent=replace(plan.agent, dialogs=None))
+        self._warn = plan.agent.warn
+        agent = replace(plan.agent, dialogs=None, warn=_nowhere)  # those of this process are of no use on a node
+        self._plan = replace(plan, workspace="clone", agent=agent)
         self._tell = tell
         self._spent_before = spent
         self._spent_on_lost = 0.0
@@ -126,9 +136,11 @@ class RayPool:
         from ray.exceptions import RayTaskError
 
         try:
-            await member.actor.check.remote()
+            warnings = await member.actor.check.remote()
         except RayTaskError as error:
             raise AgentError(str(error.cause)) from None
+        for warning in warnings:
+            self._warn(warning)
 
     def _connect(self) -> None:
         import ray

@@ -10,9 +10,11 @@ from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import Options, UsageError, unknown_options
-from spindle.apps.cli.assemble import make_agent, resource_options
+from spindle.apps.cli.assemble import agent_options, from_here, resource_options
 from spindle.apps.cli.process_limits import allowed_in
+from spindle.base.user_files import report
 from spindle.protocol.live import Wanted
+from spindle.recipe import make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
 from spindle.sessions.file import is_path
@@ -31,14 +33,7 @@ class CommandLineAgents:
         `roots`: sessions may work in these directories and below; none: anywhere.
         """
         self._cwd = os.getcwd()
-        self.options = replace(
-            options,
-            extensions=[self._here(path) for path in options.extensions],
-            skills=[self._here(path) for path in options.skills],
-            prompt_templates=[self._here(path) for path in options.prompt_templates],
-            system_prompt=None if options.system_prompt is None else self._here(options.system_prompt),
-            append_system_prompt=[self._here(path) for path in options.append_system_prompt],
-        )
+        self.options = from_here(options)
         self._mode = mode
         self._allowed = allowed_in(roots)
         self._resource_options = resources
@@ -66,18 +61,19 @@ class CommandLineAgents:
         sessions.delete(path)
 
     async def make(self, wanted: Wanted) -> AgentSession:
-        # Files are read in a thread: a long session or a slow disk holds up no other session.
-        session, resources = await asyncio.to_thread(self._prepare, wanted)
-        options = self.options
-        if wanted.model is not None:
-            options = replace(options, model=wanted.model, provider=None, api_key=None)
         try:
-            agent, extensions = await make_agent(options, self._mode, session, resources)
+            options = agent_options(self.options, self._mode)
         except UsageError as error:
             raise AgentError(str(error)) from None
+        if wanted.model is not None:
+            options = replace(options, model=wanted.model, provider=None, api_key=None)
+        # Files are read in a thread: a long session or a slow disk holds up no other session.
+        session, resources = await asyncio.to_thread(self._prepare, wanted)
+        report(resources.diagnostics, verbose=self.options.verbose)
+        agent, extensions = await make_agent(session, options, resources)
         if self._is_first:
             self._is_first = False
-            self.unknown = unknown_options(options, [flag.name for flag in extensions.flags()])
+            self.unknown = unknown_options(self.options, [flag.name for flag in extensions.flags()])
             if self.unknown and self._mode == "acp":  # an editor hears of it too late to be refused
                 warn(self.unknown)
         agent.check_place = self._allowed
@@ -119,11 +115,3 @@ class CommandLineAgents:
         if not os.path.isdir(cwd):
             raise AgentError(f"There is no directory {cwd}")
         self._allowed(cwd)
-
-    def _here(self, given: str) -> str:
-        """Return a path relative to where the process was started as an absolute one; what is no path stays."""
-        try:
-            path = os.path.join(self._cwd, given)
-            return path if os.path.exists(path) else given
-        except ValueError:  # a whole prompt is no file name
-            return given

@@ -4,33 +4,45 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle.agent import AgentError
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.hooks import PluginChain
 from spindle.agent.permissions.approval import PermissionOptions
 from spindle.agent.run.meter import RunLimits
 from spindle.agent.session import AgentSession
 from spindle.apps.cli import end_of_start, warn
-from spindle.apps.cli.args import Options, UsageError, unknown_options
+from spindle.apps.cli.args import AnyOptions, Options, UsageError, unknown_options
 from spindle.apps.cli.session_choice import choose_session
 from spindle.base.children import kill_all
 from spindle.base.spelling import did_you_mean
 from spindle.base.user_files import report
 from spindle.plugins.extensions.discover import find_candidates
-from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
-from spindle.plugins.mcp.mcp_host import McpOptions, mcp_host
+from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
-from spindle.tools.base import BUILTIN_TOOLS, builtin_tools
+from spindle.tools.base import BUILTIN_TOOLS
+
+
+def from_here(options: AnyOptions) -> AnyOptions:
+    """Return the options with whole paths, which mean the same to sessions that work in other directories."""
+    here = os.getcwd()
+    names = ("extensions", "skills", "prompt_templates", "append_system_prompt", "mcp_config")
+    changed = {name: [_path(here, given) for given in getattr(options, name)] for name in names}
+    prompt = options.system_prompt
+    return replace(options, **changed, system_prompt=None if prompt is None else _path(here, prompt))
+
+
+def _path(here: str, given: str) -> str:
+    """Return the path of a file or directory that is there; another text stays as it is."""
+    try:
+        path = os.path.join(here, given)
+        return path if os.path.exists(path) else given
+    except ValueError:  # a whole prompt is no file name
+        return given
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -44,9 +56,13 @@ def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
-    resources = load_resources(os.getcwd(), resource_options(options))
+    options = from_here(options)
+    wanted = agent_options(options, mode)
+    resources = load_resources(os.getcwd(), wanted.resources)
     session = choose_session(options, resources.settings, os.getcwd())
-    agent, extensions = await make_agent(options, mode, session, resources.at(session.cwd))
+    resources = resources.at(session.cwd)
+    report(resources.diagnostics, verbose=options.verbose)
+    agent, extensions = await make_agent(session, wanted, resources)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
     if options.api_key and agent.model is None:
@@ -72,34 +88,21 @@ def tell_slips(options: Options, agent: AgentSession) -> None:
             warn(f'There is no tool "{name}".{near}')
 
 
-async def make_agent(
-    options: Options, mode: str, session: Session, resources: Resources
-) -> tuple[AgentSession, ExtensionHost]:
-    """Make the agent of a session as a command line has it. Raises `AgentError`, `UsageError`."""
-    try:
-        wanted = agent_options(options)
-    except UsageError:
-        session.close()
-        raise
-    report(resources.diagnostics, verbose=options.verbose)
-    dialogs = _terminal() if mode == "print" else None
-    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    tools = [] if options.no_tools else options.tools
-    servers = mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
-    wanted = replace(wanted, mode=mode, dialogs=dialogs, warn=warn)
-    agent = await create_session(session, wanted, resources, PluginChain(extensions, *servers))
-    auth = resources.registry.auth
-    for found in (resources.registry.error, auth.problem, *auth.flaws()):
-        if found:
-            warn(str(found))
-    return agent, extensions
-
-
-def agent_options(options: Options) -> AgentOptions:
-    """Return what the command line says about the agent. Raises `UsageError`."""
-    wanted = {**_same_named(AgentOptions, options), "tools": [] if options.no_tools else options.tools}
-    wanted |= {"limits": run_limits(options), "permissions": _permissions(options)}
-    return AgentOptions(**wanted)
+def agent_options(options: Options, mode: str) -> AgentOptions:
+    """Return what the command line says about an agent. Raises `UsageError`."""
+    given = _same_named(AgentOptions, options) | {"mode": mode}
+    if options.no_tools:
+        given["tools"] = []
+    return AgentOptions(
+        **given,
+        limits=run_limits(options),
+        dialogs=_terminal() if mode == "print" else None,
+        permissions=_permissions(options),
+        warn=warn,
+        resources=resource_options(options),
+        flags=options.unknown,
+        mcp_servers=False if options.no_mcp else None,
+    )
 
 
 def _permissions(options: Options) -> PermissionOptions:
@@ -198,16 +201,6 @@ def run_help(options: Options) -> int:
 async def _help_with_extensions(options: Options, resources: Resources) -> int:
     from spindle.apps.cli.usage import help_text
 
-    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, warn=warn))
-    try:
-        await load_extensions(extensions, resources)
-    except AgentError as error:
-        warn(str(error))
-    print(help_text(extensions.flags()), end="", flush=True)
+    flags = await extension_flags(AgentOptions(flags=options.unknown, mode="print", warn=warn), resources)
+    print(help_text(flags), end="", flush=True)
     return 0
-
-
-async def load_extensions(extensions: ExtensionHost, resources: Resources) -> None:
-    """Load them for a look, without an agent. What they print goes to stderr."""
-    with redirect_stdout(sys.stderr):
-        await extensions.load(resources, builtin_tools().get, "print")

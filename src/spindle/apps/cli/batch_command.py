@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+from collections.abc import Sequence
 
 from spindle.agent import AgentError
 from spindle.apps.batch.attempt import Plan
@@ -11,17 +12,12 @@ from spindle.apps.batch.ledger import LedgerError
 from spindle.apps.batch.runner import Batch
 from spindle.apps.cli import tell
 from spindle.apps.cli.args import Option, Options, UsageError, ignored_options, parse_into
-from spindle.apps.cli.assemble import (
-    agent_options,
-    number_of,
-    resource_options,
-    result_schema,
-    run_and_exit,
-    take_stdout,
-)
+from spindle.apps.cli.assemble import agent_options, from_here, number_of, result_schema, run_and_exit, take_stdout
 from spindle.apps.cli.batch_view import View, make_view
 from spindle.apps.cli.process_limits import allow_files
 from spindle.apps.cli.session_choice import choosing_options
+from spindle.recipe import AgentOptions, extension_flags
+from spindle.resources.loader import load_resources
 
 
 class _Options(Options):
@@ -68,7 +64,8 @@ was stopped. Ctrl-C once lets running tasks end, twice stops them. Exit code: 0 
 
 """
 _TAIL = (
-    "\nOptions of `spindle` about model, tools, permissions and resources hold for every task; see spindle --help.\n"
+    "\nOptions of `spindle` about model, tools, MCP servers, permissions and resources, and those that extensions add, "
+    "hold for\nevery task; see spindle --help.\n"
 )
 
 
@@ -85,7 +82,9 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
         tell("Note", note)
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
-    plan = _plan(options)
+    plan = _plan(from_here(options))
+    if options.unknown:
+        asyncio.Runner().run(_check_flags(plan.agent))
     try:
         batch = Batch(options.messages[0], options.out or "", plan)
     except AgentError as error:
@@ -97,14 +96,13 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
 
 
 def _plan(options: _Options) -> Plan:
-    given = [*choosing_options(options), *(f"--{name}" for name in options.unknown)]
+    given = choosing_options(options)
     given += [f"--{name}" for name in ("remote", "export", "attach") if getattr(options, name) is not None]
     given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
-    if given:
-        raise UsageError(f"{given[0]} means nothing to spindle batch (see spindle batch --help)")
+    _refuse(given)
     if len(options.messages) != 1 or options.out is None:
         raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
-    agent = agent_options(options)
+    agent = agent_options(options, "sdk")
     limits = agent.limits
     return Plan(
         jobs=number_of("jobs", options.jobs, int, 1),
@@ -120,8 +118,18 @@ def _plan(options: _Options) -> Plan:
         filter=options.filter,
         on=options.on,
         agent=agent,
-        resources=resource_options(options),
     )
+
+
+async def _check_flags(agent: AgentOptions) -> None:
+    """Raise `UsageError` for an option that is not ours and that no extension has added."""
+    known = {flag.name for flag in await extension_flags(agent, load_resources(os.getcwd(), agent.resources))}
+    _refuse([f"--{name}" for name in agent.flags if name not in known])
+
+
+def _refuse(given: Sequence[str]) -> None:
+    if given:
+        raise UsageError(f"{given[0]} means nothing to spindle batch (see spindle batch --help)")
 
 
 async def _drive(batch: Batch, view: View) -> int:

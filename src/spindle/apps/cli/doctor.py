@@ -50,11 +50,10 @@ def _load_extensions(resources: "Resources") -> list[str]:
     """Load them, and return what was wrong with some."""
     import asyncio
 
-    from spindle.apps.cli.assemble import load_extensions
-    from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
+    from spindle.recipe import AgentOptions, extension_flags
 
     problems: list[str] = []
-    asyncio.Runner().run(load_extensions(ExtensionHost(ExtensionOptions(warn=problems.append)), resources))
+    asyncio.Runner().run(extension_flags(AgentOptions(mode="print", warn=problems.append), resources))
     return problems
 
 

@@ -1,0 +1,213 @@
+"""How every agent is made: a session and options become an agent with its tools, model, extensions and MCP servers.
+
+Every wire and every application makes its agents here, so that the same options and the same files mean the same agent
+everywhere. What has to happen before (which session, which directory) and after (`AgentSession.begin`) is up to them.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import PluginChain
+from spindle.agent.model_choice import ModelState
+from spindle.agent.permissions.approval import PermissionOptions
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.session import AgentSession
+from spindle.agent.toolbox import Toolbox
+from spindle.base.agent_dir import agent_dir
+from spindle.models.select import (
+    ModelChoice,
+    ModelNotFound,
+    initial_model,
+    resolve_model,
+    resolve_scope,
+    thinking_level,
+)
+from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.plugins.mcp.mcp_host import McpHost, McpOptions, is_server_tool, mcp_host
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.sessions.session import Session
+from spindle.shapes.model import Model
+from spindle.tools.base import BUILTIN_TOOLS, DEFAULT_TOOLS, Tool, builtin_tools
+
+if TYPE_CHECKING:  # loaded only if there is an extension
+    from spindle.plugins.extensions.generation import Flag
+
+
+class AgentOptions(Struct, frozen=True):
+    """How an agent is to be."""
+
+    model: str | Model | None = None
+    """A pattern as on the command line, or a model of your own."""
+    provider: str | None = None
+    api_key: str | None = None
+    thinking: str | None = None
+    models: Sequence[str] = ()
+    """Patterns of the scope that `cycle_model` goes round."""
+    tools: Sequence[str | Tool] | None = None
+    """Names of built-in tools and tools of your own; None: the default set."""
+    exclude_tools: Sequence[str] = ()
+    no_builtin_tools: bool = False
+    provider_session_id: str | None = None
+    """Under this name the provider keeps what it can use again; None: the session's own id."""
+    mode: str = "sdk"
+    limits: RunLimits = RunLimits()
+    """Of every run, unless its prompt sets others."""
+    dialogs: Dialogs | None = None
+    """Where the user is asked; None: as the mode has it."""
+    permissions: PermissionOptions = PermissionOptions()
+    warn: Callable[[str], None] = lambda text: None
+    """Told of what is not as asked for but no reason to stop."""
+    resources: ResourceOptions = ResourceOptions()
+    """Prompts, skills, context files, rules, paths of extensions, and whether the project is trusted."""
+    factories: Sequence[Callable[[Any], Any]] = ()
+    """Extensions of the embedding program: functions that take `agent`."""
+    flags: Mapping[str, str | bool] = {}
+    """Values of options that extensions add to the command line."""
+    mcp_config: Sequence[str] = ()
+    """Files with MCP servers, besides the user's file and those of a trusted project."""
+    mcp_servers: Any = None
+    """MCP servers of the program: by name, or a list as in ACP. False: there are none at all."""
+
+
+async def make_agent(
+    session: Session, options: AgentOptions, resources: Resources | None = None
+) -> tuple[AgentSession, ExtensionHost]:
+    """Make the agent for a session. If that fails the session is closed: it must not stay locked.
+
+    `resources` are those of the session's directory, if they have been read already. Returns the host of its extensions
+    too, which knows what they have registered. Raises `AgentError` for an unknown model, an extension that cannot be
+    loaded, or a bad permission rule.
+    """
+    try:
+        return await create_session(session, options, resources or load_resources(session.cwd, options.resources))
+    except BaseException:
+        session.close()
+        raise
+
+
+async def create_session(
+    session: Session, options: AgentOptions, resources: Resources
+) -> tuple[AgentSession, ExtensionHost]:
+    toolbox = _toolbox(options, resources)
+    extensions = _extension_host(options)
+    plugins = PluginChain(extensions, *_mcp_host(options))
+    await plugins.load(resources, toolbox.builtin, options.mode)  # first, because models may come from them
+    agent = AgentSession(
+        session,
+        resources,
+        _choose_model(session, options, resources),
+        toolbox,
+        mode=options.mode,
+        plugins=plugins,
+        dialogs=options.dialogs,
+        provider_session_id=options.provider_session_id,
+        permissions=options.permissions,
+        limits=options.limits,
+    )
+    plugins.bind(agent)
+    agent.offer_again()
+    auth = resources.registry.auth
+    for found in (resources.registry.error, auth.problem, *auth.flaws()):
+        if found:
+            options.warn(str(found))
+    return agent, extensions
+
+
+def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
+    """Raise `AgentError` for the name of a tool that is not there, now that extensions have added theirs."""
+    tools = [tool.name for tool in agent.all_tools()]
+    for name in wanted:
+        # Some built-in ones need a program, and what servers have may not be known yet.
+        if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS) and not is_server_tool(name):
+            raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
+
+
+# -- extensions and MCP servers ------------------------------------------------------------------
+
+
+async def extension_flags(options: AgentOptions, resources: Resources) -> list["Flag"]:
+    """Load extensions for a look, without an agent, and return the options that they add to the command line.
+
+    What is wrong with one is told to `options.warn`. What they print goes to stderr.
+    """
+    extensions = _extension_host(options)
+    with redirect_stdout(sys.stderr):
+        try:
+            await extensions.load(resources, builtin_tools().get, options.mode)
+        except AgentError as error:
+            options.warn(str(error))
+    return extensions.flags()
+
+
+def _extension_host(options: AgentOptions) -> ExtensionHost:
+    return ExtensionHost(ExtensionOptions(options.factories, options.flags, options.dialogs, options.warn))
+
+
+def _mcp_host(options: AgentOptions) -> list[McpHost]:
+    names = None if options.tools is None else [tool for tool in options.tools if isinstance(tool, str)]
+    return mcp_host(McpOptions(options.mcp_config, options.mcp_servers, options.warn), names)
+
+
+# -- model and tools -----------------------------------------------------------------------------
+
+
+def _choose_model(session: Session, options: AgentOptions, resources: Resources) -> ModelState:
+    registry, settings = resources.registry, resources.settings
+    try:
+        chosen = _asked_for(options, resources)
+    except ModelNotFound as error:
+        raise AgentError(str(error)) from None
+    if chosen is not None and isinstance(options.model, str) and not _is_named(options.model, chosen.model):
+        options.warn(f"--model {options.model}: using {chosen.model.provider}/{chosen.model.id}")
+    patterns = options.models or settings.enabled_models or ()
+    scope, warnings = resolve_scope(patterns, registry.available()) if patterns else ([], [])
+    start = initial_model(
+        registry, settings, chosen=chosen, scope=scope, session=session.model() if session.has_messages() else None
+    )
+    if not options.models:
+        warnings = []  # of the settings: `spindle doctor` tells
+    for warning in [*warnings, chosen.warning if chosen else None, start.message]:
+        if warning:
+            options.warn(warning)
+    if options.api_key and start.model is not None:
+        registry.auth.api_keys[start.model.provider] = options.api_key
+    level = thinking_level(
+        start.model, settings, asked=options.thinking, given=start.level, session=session.thinking_level()
+    )
+    return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
+
+
+def _is_named(pattern: str, model: Model) -> bool:
+    """Say whether a pattern is the whole name of a model, with or without its provider and a thinking level."""
+    names = {model.id.lower(), f"{model.provider}/{model.id}".lower()}
+    return pattern.lower() in names or pattern.lower().rpartition(":")[0] in names
+
+
+def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | None:
+    if isinstance(options.model, Model):
+        return ModelChoice(options.model)
+    if options.model is None and options.provider is None:
+        return None
+    pattern, settings = options.model, resources.settings
+    if pattern is None and options.provider == settings.default_provider:
+        pattern = settings.default_model
+    return resolve_model(resources.registry, pattern, options.provider)
+
+
+def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:
+    tools = builtin_tools(str(agent_dir() / "bin"))
+    tools |= {tool.name: tool for tool in options.tools or () if isinstance(tool, Tool)}
+    if options.tools is not None:
+        names = [tool if isinstance(tool, str) else tool.name for tool in options.tools]
+    elif options.no_builtin_tools:
+        names = []
+    else:
+        wanted = resources.settings.default_tools
+        names = list(DEFAULT_TOOLS if wanted is None else wanted)
+    return Toolbox(tools, names, only_named=options.tools is not None, never=options.exclude_tools)
