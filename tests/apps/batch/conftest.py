@@ -120,3 +120,13 @@ def served(tasks: Tasks):
         tasks.model = "mock/m1"
         tasks.place.write("agent/settings.json", {"retry": {"baseDelayMs": 10, "maxRetries": 1}})
         yield tasks, mock
+
+
+EXTENSION = """
+def extension(agent):
+    agent.flag("colour", type=str, help="What to paint with")
+
+    @agent.tool(name=f"paint_{agent.get_flag('colour')}")
+    def paint():
+        "Paint it."
+"""

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.mcp.helpers import entry
 from tests.support.mock_model import MockModel, failure, gate, pause, reply, silent
 
-from .conftest import Tasks
+from .conftest import EXTENSION, Tasks, make_repo
 
 TOUCH = {"calls": [{"name": "bash", "arguments": {"command": "pwd > here.txt"}}]}
 SCHEMA = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
@@ -437,3 +438,39 @@ def test_as_an_iterator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     asyncio.run(leave())
     assert len((tmp_path / "runs/results.jsonl").read_text().splitlines()) < 3 + 20
     assert os.getcwd() == str(tmp_path)
+
+
+# -- how agents are: extensions and MCP servers ----------------------------------------------------
+
+
+def test_paths_and_options_of_extensions_hold_in_every_workspace(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    make_repo(tasks.place.project / "repo")
+    tasks.place.write("project/painter.py", EXTENSION)
+    tasks.place.write("project/servers.json", {"mcpServers": {"fake": entry("--plain")}})
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    done = tasks.run("-e", "painter.py", "--colour=red", "--mcp-config", "servers.json", "--workspace", "worktree")
+    assert (done.returncode, done.stderr) == (0, "")
+    names = {tool["function"]["name"] for tool in mock.requests[0].body["tools"]}
+    assert {"paint_red", "tool_search"} <= names, "what the server has is not known yet"
+
+
+def test_an_option_that_no_extension_has_is_refused(tasks: Tasks) -> None:
+    tasks.write("p")
+    tasks.place.write("project/painter.py", EXTENSION)
+    done = tasks.run("-e", "painter.py", "--colour=red", "--color=red")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: --color means nothing to spindle batch (see spindle batch --help)\n"
+    assert not tasks.runs.exists()
+
+
+def test_what_is_wrong_with_servers_is_told_at_the_start(tasks: Tasks) -> None:
+    tasks.script("yes")
+    tasks.write("p", "q")
+    tasks.place.write("project/servers.json", {"mcpServers": {"odd": {"args": ["x"]}}})
+    done = tasks.run("--mcp-config", "servers.json", "--mcp-config", "missing.json")
+    assert done.returncode == 0
+    assert done.stderr.count('MCP server "odd" is left out') == done.stderr.count("missing.json: no such file") == 1
+    log = next(tasks.runs.glob("*/log")).read_text()
+    assert 'MCP server "odd" is left out' in log
+    assert tasks.run("--mcp-config", "servers.json", "--no-mcp", "--redo", "all").stderr == ""

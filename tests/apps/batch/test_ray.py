@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.mcp.helpers import entry
 from tests.support import mock_model
 from tests.support.agent_process import write_models
 from tests.support.mock_model import MockModel, gate, reply
 
-from .conftest import Tasks, make_repo, state
+from .conftest import EXTENSION, Tasks, make_repo, state
 
 PYTHON = os.environ.get("SPINDLE_TEST_RAY", "")
 ROOT = Path(__file__).parents[3]
@@ -37,7 +38,8 @@ class RayTasks(Tasks):
     def start(self, *arguments: str, address: str = "", **options: Any) -> subprocess.Popen[str]:
         env = self.environment() | ({"RAY_ADDRESS": address} if address else {})
         command = [PYTHON, "-m", "spindle", *self.arguments(*arguments)]
-        self.batch = subprocess.Popen(command, cwd=self.place.project, env=env, stdout=subprocess.PIPE, text=True)
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.batch = subprocess.Popen(command, cwd=self.place.project, env=env, **pipes)
         return self.batch
 
     def cluster(self, *arguments: str) -> subprocess.Popen[str]:
@@ -129,27 +131,34 @@ def test_through_a_client(served: tuple[RayTasks, MockModel]) -> None:
         assert cluster.stdout is not None and cluster.stdin is not None
         cluster.stdout.readline()
         batch = tasks.start("--on", f"ray://127.0.0.1:{number}", "--retries", "0")
-        out, _ = batch.communicate(timeout=90)
+        out, err = batch.communicate(timeout=90)
     finally:
         cluster.stdin.close()
         cluster.wait(30)
+    assert batch.returncode == 1, out + err
     lines = {line["id"]: line for line in tasks.lines()}
-    assert lines["a"]["status"] == "ok", out
+    assert lines["a"]["status"] == "ok", out + err
     assert "no git repository" in lines["b"]["error"]
-    assert batch.returncode == 1
 
 
 def test_a_cluster_of_its_own_and_an_interrupt(served: tuple[RayTasks, MockModel]) -> None:
     tasks, mock = served
     mock.script(reply("a", gate("never")))
     tasks.write({"id": "a", "prompt": "p"}, {"id": "b", "prompt": "p"})
-    batch = tasks.start("--on", "ray", "--json")
+    tasks.place.write("project/painter.py", EXTENSION)
+    tasks.place.write("project/servers.json", {"mcpServers": {"fake": entry("--plain")}})
+    plugins = ["-e", "painter.py", "--colour=red", "--mcp-config", "servers.json", "--mcp-config", "gone.json"]
+    batch = tasks.start("--on", "ray", "--json", *plugins)
     mock.wait_requests(2)
+    for request in mock.requests:
+        names = {tool["function"]["name"] for tool in request.body["tools"]}
+        assert {"paint_red", "tool_search"} <= names, "extensions with their options, and MCP servers, as anywhere"
     batch.send_signal(signal.SIGINT)
     assert batch.stdout is not None
     next(line for line in batch.stdout if '"notice"' in line)
     batch.send_signal(signal.SIGINT)
-    out, _ = batch.communicate(timeout=60)
-    assert batch.returncode == 130, out
+    out, err = batch.communicate(timeout=60)
+    assert batch.returncode == 130, out + err
+    assert err.count("gone.json: no such file") == 1, err
     assert {line["status"] for line in tasks.lines()} == {"cancelled"}
     assert json.loads(out.splitlines()[-1])["counts"] == {"cancelled": 2}

@@ -6,11 +6,13 @@ import re
 import signal
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from spindle.agent import AgentError
 from spindle.apps.batch.attempt import Plan
 from spindle.apps.batch.ledger import LedgerError
 from spindle.apps.batch.runner import Batch
-from spindle.apps.cli import tell
+from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Option, Options, UsageError, ignored_options, parse_into
 from spindle.apps.cli.assemble import agent_options, from_here, number_of, result_schema, run_and_exit, take_stdout
 from spindle.apps.cli.batch_view import View, make_view
@@ -123,8 +125,13 @@ def _plan(options: _Options) -> Plan:
 
 async def _check_flags(agent: AgentOptions) -> None:
     """Raise `UsageError` for an option that is not ours and that no extension has added."""
-    known = {flag.name for flag in await extension_flags(agent, load_resources(os.getcwd(), agent.resources))}
-    _refuse([f"--{name}" for name in agent.flags if name not in known])
+    warnings: list[str] = []
+    resources = load_resources(os.getcwd(), agent.resources)
+    known = {flag.name for flag in await extension_flags(replace(agent, warn=warnings.append), resources)}
+    unknown = [f"--{name}" for name in agent.flags if name not in known]
+    for warning in warnings if unknown else ():  # else they are told when the batch begins
+        warn(warning)
+    _refuse(unknown)
 
 
 def _refuse(given: Sequence[str]) -> None:
