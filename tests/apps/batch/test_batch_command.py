@@ -313,6 +313,7 @@ def test_that_no_one_reads_is_no_reason_to_stop(tasks: Tasks) -> None:
         (["tasks.jsonl", "-o", "runs", "--filter", "nosuch"], "No task has an id with 'nosuch' in it"),
         (["tasks.jsonl", "-o", "runs", "--continue"], "--continue means nothing"),
         (["tasks.jsonl", "-o", "runs", "--retires", "2"], "--retires means nothing"),
+        (["--retires", "tasks.jsonl", "-o", "runs"], "--retires means nothing"),
         (["tasks.jsonl", "-o", "tasks.jsonl"], "Cannot make"),
     ],
 )

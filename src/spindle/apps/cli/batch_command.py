@@ -85,8 +85,6 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
     plan = _plan(from_here(options))
-    if options.unknown:
-        asyncio.Runner().run(_check_flags(plan.agent))
     try:
         batch = Batch(options.messages[0], options.out or "", plan)
     except AgentError as error:
@@ -102,9 +100,11 @@ def _plan(options: _Options) -> Plan:
     given += [f"--{name}" for name in ("remote", "export", "attach") if getattr(options, name) is not None]
     given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
     _refuse(given)
+    agent = agent_options(options, "sdk")
+    if options.unknown:
+        asyncio.Runner().run(_check_flags(agent))
     if len(options.messages) != 1 or options.out is None:
         raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
-    agent = agent_options(options, "sdk")
     limits = agent.limits
     return Plan(
         jobs=number_of("jobs", options.jobs, int, 1),
