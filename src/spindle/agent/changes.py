@@ -16,7 +16,7 @@ from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.flow import Tasks
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
@@ -46,8 +46,11 @@ class SessionChanges:
         self._one_at_a_time = asyncio.Lock()
         self.tasks = Tasks()
 
-    async def carry_out(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
-        """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
+    async def carry_out(self, name: str, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
+        """Carry a change out in a task of the agent's: it goes on if the caller is cancelled.
+
+        `name` is for the trace.
+        """
         lifecycle = self._agent.lifecycle
         if not (lifecycle.changes or lifecycle.closed):
             self._engine.queues.demote()  # a prompt behind an abort is left in the session that it was sent to
@@ -61,7 +64,9 @@ class SessionChanges:
         async def change_over() -> T:
             try:
                 async with self._one_at_a_time:
-                    result, after = await change
+                    with trace.span("change", change=name, session=self._agent.session.id) as span:
+                        result, after = await change
+                        span.set(to=self._agent.session.id)
             finally:
                 lifecycle.end_change()
                 lifecycle.free()
@@ -236,12 +241,13 @@ class SessionChanges:
 
         async def carry_out() -> None:
             async with self._one_at_a_time:
-                await self._leave_extensions("reload")
-                try:
-                    self._agent.resources.reload()
-                    self._use(await self._load_for(self._agent.cwd), "reload")
-                finally:  # with those that were there before, if that failed
-                    await self._agent.begin()
+                with trace.span("change", change="reload", session=self._agent.session.id):
+                    await self._leave_extensions("reload")
+                    try:
+                        self._agent.resources.reload()
+                        self._use(await self._load_for(self._agent.cwd), "reload")
+                    finally:  # with those that were there before, if that failed
+                        await self._agent.begin()
 
         await _carried_out(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
 

@@ -6,8 +6,6 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 """
 
 import asyncio
-import sys
-import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +26,7 @@ from spindle.agent.run.meter import Meter, RunLimits
 from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.toolbox import Toolbox
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.settings import Settings
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
@@ -295,7 +293,11 @@ class Engine:
         self.run = Chain(options, meter, run, self._active_hooks, structured=structured)
         if run is not None:
             self.join(run)
-        self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
+        self._chain = asyncio.create_task(self._work_in_span(self.run, prepare), name="spindle-run")
+
+    async def _work_in_span(self, run: Chain, prepare: Prepare) -> None:
+        with trace.span("run", session=self.conversation.session.id, model=self.choice.name) as run.span:
+            await self._work(run, prepare)
 
     def join(self, run: Run) -> None:
         """Let the sender of a prompt that is part of the chain know of its end."""
@@ -321,11 +323,10 @@ class Engine:
         except Aborted:
             pass  # before the run had begun
         except AgentError as error:
-            run.stop_reason, run.error = "error", str(error)
+            run.broke(error)
         except Exception as error:  # a bug of ours: the session outlives it, and the client is told
-            traceback.print_exception(error, file=sys.stderr)
-            run.stop_reason, run.error = "error", f"{type(error).__name__}: {error}"
-            self.publish(ExtensionError("", "agent", run.error))
+            trace.bug(error)
+            self.publish(ExtensionError("", "agent", run.broke(error)))
         finally:
             if clock is not None:
                 clock.cancel()
@@ -386,6 +387,7 @@ class Engine:
             run.stop_reason = limit or ("aborted" if aborted else run.stop_reason)
             text = (self.conversation.last_assistant_text() or "") if run.meter.turns else ""
             self.last_result = run.result(text, self.conversation.session)
+            run.tell_end(self.last_result, self.failure)
             self.lifecycle.end()
             self.publish(AgentSettled(aborted, run.stop_reason, run.error))
             for joined in self._leave():
@@ -497,6 +499,12 @@ class Engine:
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, when what the user said is on the disk."""
+        opening = self._open_stream(request, max_tokens)
+        if not trace.listeners:
+            return await opening
+        return llm.in_span(opening, session=self.conversation.session.id, model=self.choice.name)
+
+    async def _open_stream(self, request: llm.Request, max_tokens: int | None) -> AsyncGenerator[llm.Chunk, None]:
         model, hooks = self.model, self._active_hooks
         if model is None:
             raise AgentError("No model selected")

@@ -5,12 +5,11 @@ order. `Plugins` is what the agent needs of extensions, and all it knows of them
 `Hub` is the list of them.
 """
 
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from spindle.agent import AgentError
+from spindle.base import trace
 from spindle.resources.loader import Resources
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Wire
@@ -451,7 +450,7 @@ class Hub:
             try:
                 listener.put(event)
             except Exception as error:  # whoever cannot take it must not keep it from the others
-                traceback.print_exception(error, file=sys.stderr)
+                trace.bug(error)
 
     @property
     def congested(self) -> bool:

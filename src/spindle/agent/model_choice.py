@@ -31,6 +31,11 @@ class ModelState:
         self._default_level = default_level
         self.level: ThinkingLevel = model.clamp_thinking(level) if model else level
 
+    @property
+    def name(self) -> str | None:
+        """Provider and id of the model."""
+        return f"{self.model.provider}/{self.model.id}" if self.model else None
+
     def levels(self) -> list[ThinkingLevel]:
         return self.model.thinking_levels() if self.model else ["off"]
 

@@ -519,22 +519,22 @@ class AgentSession:
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
         """Begin an empty session with the same model; `setup` may write to it. Returns whether it was cancelled."""
-        return await self._changes.carry_out(self._changes.new(parent, setup))
+        return await self._changes.carry_out("new", self._changes.new(parent, setup))
 
     async def switch_session(self, path: str) -> tuple[bool, bool]:
         """Go on with another session file; a path that does not exist yet is a new session there.
 
         Returns whether an extension cancelled it, and whether the session is a new one.
         """
-        return await self._changes.carry_out(self._changes.switch(path))
+        return await self._changes.carry_out("switch", self._changes.switch(path))
 
     async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
         """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
-        return await self._changes.carry_out(self._changes.fork(entry_id, invalid))
+        return await self._changes.carry_out("fork", self._changes.fork(entry_id, invalid))
 
     async def clone(self, entry_id: str | None = None) -> bool:
         """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
-        return await self._changes.carry_out(self._changes.clone(entry_id))
+        return await self._changes.carry_out("clone", self._changes.clone(entry_id))
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings again in mid-session."""

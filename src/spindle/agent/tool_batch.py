@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.flow import Tasks
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
@@ -199,8 +199,10 @@ class ToolBatch:
 
         clock = asyncio.timeout(self._port.tool_seconds)
         try:
-            async with clock:
-                outcome = _checked(await item.tool.execute(item.call.id, item.args, self._port.tool_context(update)))
+            with trace.span("tool", tool=item.tool.name, call=item.call.id):
+                async with clock:
+                    context = self._port.tool_context(update)
+                    outcome = _checked(await item.tool.execute(item.call.id, item.args, context))
             failed = False
         except (Exception, SystemExit) as error:  # a tool fails by raising; the model reads the text
             text = str(error) or type(error).__name__

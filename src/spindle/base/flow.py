@@ -3,11 +3,12 @@ for work that comes all at once."""
 
 import asyncio
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
+
+from spindle.base import trace
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -228,4 +229,4 @@ class Tasks:
     def _done_reported(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            traceback.print_exception(error, file=sys.stderr)
+            trace.bug(error)

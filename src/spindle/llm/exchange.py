@@ -169,11 +169,12 @@ def _advice(failure: Failure, options: StreamOptions) -> str:
 
 def _failure(error: Exception) -> Failure:
     """Return the facts of a failure."""
+    name = type(error).__name__
     if isinstance(error, http.StatusError):
-        return Failure(error.status, retry_after(error.headers))
+        return Failure(error.status, retry_after(error.headers), error=name)
     if isinstance(error, http.ConnectError):
-        return Failure(is_final=error.is_final)
-    return Failure(stop_reason=error.stop_reason if isinstance(error, RunawayError) else None)
+        return Failure(is_final=error.is_final, error=name)
+    return Failure(stop_reason=error.stop_reason if isinstance(error, RunawayError) else None, error=name)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from spindle.base import trace
 from spindle.llm.live import LiveMessage
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
@@ -105,6 +106,8 @@ class Failure(msgspec.Struct, frozen=True):
     """The same request would fail again: a bad address, a certificate that is not accepted."""
     stop_reason: str | None = None
     """A reason to end the whole run: `stalled`, `maxAnswer`."""
+    error: str = "ModelError"
+    """Class of the error."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -152,6 +155,37 @@ async def in_turn(provider: str, stream: AsyncGenerator[Chunk, None]) -> AsyncGe
     async with gate, aclosing(stream):
         async for chunk in stream:
             yield chunk
+
+
+async def in_span(opening: Awaitable[AsyncGenerator[Chunk, None]], **ids: Any) -> AsyncGenerator[Chunk, None]:
+    """Give what a stream gives; the trace is told of this call of a model."""
+    finished: Finished | None = None
+    with trace.span("chat", **ids) as span:
+        async with aclosing(await opening) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Finished):
+                    finished = chunk  # its reader may stop there, so the span is over before
+                else:
+                    yield chunk
+        if finished is not None:
+            _tell_end(span, finished)
+    if finished is not None:
+        yield finished
+
+
+def _tell_end(span: trace.Span, finished: Finished) -> None:
+    usage, reason, failure = finished.message.usage, finished.message.stop_reason, finished.failure or Failure()
+    span.set(
+        stop_reason=reason,
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        cache_read_tokens=usage.cache_read,
+        cache_write_tokens=usage.cache_write,
+        cost=None if usage.cost.source == "unknown" else usage.cost.total,
+    )
+    if reason in ("error", "aborted"):
+        span.set(status=failure.status)
+        span.fail(failure.error)
 
 
 def builtin_stream(api: str) -> StreamFunction:

@@ -4,8 +4,6 @@ Commands begin in input order. One that has to wait is a task of its own, so the
 """
 
 import re
-import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, Protocol, get_args
 
@@ -13,6 +11,7 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
+from spindle.base import trace
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS
@@ -150,7 +149,7 @@ def _explained(error: Exception) -> str:
     if isinstance(error, AgentError | SessionError):
         return str(error)
     # A bug must not cost the client its answer, nor the others the process.
-    traceback.print_exception(error, file=sys.stderr)
+    trace.bug(error)
     return f"{type(error).__name__}: {error}"
 
 

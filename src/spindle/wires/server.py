@@ -5,7 +5,6 @@ import itertools
 import logging
 import os
 import secrets
-import time
 from typing import Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
@@ -13,7 +12,7 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 from msgspec.structs import replace
 
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.protocol.dialect import SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.protocol.neighbours import DIALECTS
@@ -135,7 +134,10 @@ class RemoteServer:
 
     async def _plain_answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
         if path.startswith(API_PATHS):
-            return await self._api.answer(request, path, query)
+            with trace.span("request", wire="http", method=request.method, path=path, client=request.remote) as span:
+                answer = await self._api.answer(request, path, query)
+                span.set(status=answer.status)
+                return answer
         if request.method not in ("GET", "HEAD"):
             return plain(405, "Only GET is allowed here")
         if path == "/healthz":
@@ -158,29 +160,27 @@ class RemoteServer:
             writer_limit=0,
         )
         await socket.prepare(request)
-        number, began = next(self._numbers), time.monotonic()
+        number = next(self._numbers)
         is_rpc = path == RPC_PATH
         stall = options.viewer_stall_timeout if is_rpc else options.stall_timeout
         peer = Peer(socket, request, options, stall_timeout=stall)
         self._peers[peer] = asyncio.current_task()
-        log.info("connection %d: %s from %s", number, path, request.remote)
-        try:
-            if len(self._peers) > options.max_connections:  # several may have been let in at the same moment
-                peer.leave(TRY_AGAIN_LATER, self._too_many())
-            else:
-                await self._attach(peer, path, query)
-            await peer.close()
-        except Exception:  # a bug, which is for us to see
-            log.exception("connection %d failed", number)
-            peer.leave(FAILED, "internal error")
-            await peer.close()
-        finally:
-            del self._peers[peer]
-            spent = time.monotonic() - began
-            log.info(
-                "connection %d: ended with %s after %.1f s, %d frames in, %d out",
-                number, socket.close_code, spent, peer.frames_in, peer.frames_out,
-            )  # fmt: skip
+        wire = "websocket" if is_rpc else "chat"
+        with trace.span("connection", wire=wire, number=number, path=path, client=request.remote) as span:
+            try:
+                if len(self._peers) > options.max_connections:  # several may have been let in at the same moment
+                    peer.leave(TRY_AGAIN_LATER, self._too_many())
+                else:
+                    await self._attach(peer, path, query)
+                await peer.close()
+            except Exception as error:  # a bug, which is for us to see
+                log.exception("connection %d failed", number)
+                span.fail(type(error).__name__)
+                peer.leave(FAILED, "internal error")
+                await peer.close()
+            finally:
+                del self._peers[peer]
+                span.set(code=socket.close_code, frames_in=peer.frames_in, frames_out=peer.frames_out)
         return socket
 
     async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:

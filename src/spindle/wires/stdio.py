@@ -1,8 +1,6 @@
 """RPC mode: JSON lines on stdin and stdout, from the first frame to the exit code."""
 
 import asyncio
-import sys
-import traceback
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
 from spindle.agent.session import AgentSession
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.version import __version__
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
@@ -83,6 +81,10 @@ class StdioSeat(Seat):
 
     async def run(self) -> int:
         """Serve until the end and return the exit code."""
+        with trace.span("connection", wire="stdio"):
+            return await self._serve()
+
+    async def _serve(self) -> int:
         self._outbox.put(Ready(__version__))
         self._agent.subscribe(self._outbox)
         self._wire.attach(self._outbox, self._exit.lost)
@@ -120,7 +122,7 @@ class StdioSeat(Seat):
     def _read_ended(self, reading: asyncio.Task[None]) -> None:
         error = None if reading.cancelled() else reading.exception()
         if error is not None:  # a bug here must not leave a process that no longer reads
-            traceback.print_exception(error, file=sys.stderr)
+            trace.bug(error)
         self._exit.end(0 if error is None else 1)
 
     async def _watch_shutdown(self) -> None:

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.lifecycle import Aborted, AbortSignal
+from spindle.base import trace
 from spindle.base.settings import Compaction
 from spindle.llm.stream import Failure, Request
 from spindle.sessions.entries import Entry
@@ -111,7 +112,8 @@ class Compactor:
         error: str | None = None
         aborted = False
         try:
-            with signal:
+            session = self._engine.conversation.session.id
+            with signal, trace.span("compaction", session=session, reason=reason):
                 made = await self._compact(reason, instructions, will_retry)
         except (Aborted, _Cancelled):
             aborted = True

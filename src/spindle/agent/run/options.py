@@ -6,11 +6,14 @@ from typing import Any
 
 from msgspec import UNSET, Struct, field
 
+from spindle.agent import AgentError
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.hooks import HookChain, Hooks
 from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter, RunLimits
 from spindle.agent.run.result import RunResult, status_of
+from spindle.base import trace
+from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.shapes.messages import Image, Text, UserMessage, joint_source
 from spindle.tools.base import Tool
@@ -67,6 +70,22 @@ class Chain(Struct):
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
+    span: trace.Span = trace.NO_SPAN
+
+    def broke(self, error: Exception) -> str:
+        """Let it end for an error. Returns the text for the user."""
+        name = type(error).__name__
+        self.stop_reason, self.error = "error", str(error) if isinstance(error, AgentError) else f"{name}: {error}"
+        self.span.fail(name)
+        return self.error
+
+    def tell_end(self, result: RunResult, failure: Failure | None) -> None:
+        """Tell the trace how it ended; `failure` is that of the last answer."""
+        self.span.set(**result.figures())
+        if result.status == "error":
+            self.span.fail(failure.error if failure is not None else "ModelError")
+        elif result.status == "aborted":
+            self.span.fail("Aborted")
 
     def result(self, text: str, session: Session) -> RunResult:
         """Return what came of it; `text` is that of the last answer."""

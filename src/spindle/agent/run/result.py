@@ -66,6 +66,20 @@ class RunResult(Wire, kw_only=True, omit_defaults=False):
     """By the tools `write` and `edit`."""
     duration_ms: int
 
+    def figures(self) -> dict[str, Any]:
+        """Return what the trace may know: nothing that was said."""
+        return {
+            "stop_reason": self.stop_reason,
+            "turns": self.turns,
+            "tool_calls": self.tool_calls,
+            "denials": len(self.denials),
+            "input_tokens": self.tokens.input,
+            "output_tokens": self.tokens.output,
+            "cache_read_tokens": self.tokens.cache_read,
+            "cache_write_tokens": self.tokens.cache_write,
+            "cost": self.cost,
+        }
+
 
 def status_of(stop_reason: str, denials: list[Denial]) -> str:
     status = STATUSES.get(stop_reason, "limit")

@@ -7,9 +7,7 @@ import asyncio
 import errno
 import os
 import re
-import sys
 import time
-import traceback
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +28,7 @@ from spindle.apps.batch.gate import Gate, Gates
 from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
 from spindle.apps.batch.tasks import Job
 from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
+from spindle.base import trace
 from spindle.base.agent_dir import agent_dir
 from spindle.base.children import environment, kill_all
 from spindle.base.process import Process
@@ -362,7 +361,7 @@ class Try:
             place = f" ({error.filename})" if error.filename else ""
             self._failed("error", f"{error.strerror or error}{place}", again=error.errno != errno.ENOSPC)
         except Exception as error:  # a bug of ours: the other tasks go on
-            traceback.print_exception(error, file=sys.stderr)
+            trace.bug(error)
             self._failed("error", f"{type(error).__name__}: {error}", again=False)
 
     def _failed(self, status: str, text: str, *, again: bool) -> None:

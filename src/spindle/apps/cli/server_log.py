@@ -4,32 +4,72 @@ import io
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 from spindle.apps.cli.args import Options
+from spindle.base import trace
 from spindle.shapes.codec import encode
 
 _KINDS = ("Warning", "Error", "Note")
 """How lines of `cli.tell` begin."""
 
 
+_connections = logging.getLogger("spindle.remote")
+_trace = logging.getLogger("spindle.trace")
+
+
 def begin_log(options: Options) -> None:
-    """Let errors, and with `--verbose` connections, be written on stderr, in the form that is wanted."""
+    """Let runs and errors, and with `--verbose` all that happens, be written on stderr, in the form that is wanted."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     if options.log_format == "json":
         handler.setFormatter(_JsonFormatter())
         sys.stderr = _JsonLines(sys.stderr)
-    logger = logging.getLogger("spindle.remote")
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.INFO if options.verbose else logging.WARNING)
+    for logger in (_connections, _trace):
+        logger.addHandler(handler)
+        logger.propagate = False
+    _connections.setLevel(logging.INFO if options.verbose else logging.WARNING)
+    _trace.setLevel(logging.DEBUG if options.verbose else logging.INFO)
+    trace.listen(log_span)
+
+
+def log_span(moment: trace.Moment, span: trace.Span) -> None:
+    """Write a line when something has ended: runs and errors of models always, the rest if it is wanted."""
+    if span.kind == "connection":
+        _log_connection(moment, span)
+        return
+    level = logging.INFO if span.kind == "run" else logging.DEBUG
+    if span.kind == "chat" and moment == "failed" and span.error != "CancelledError":
+        level = logging.WARNING
+    if moment == "started" or not _trace.isEnabledFor(level):
+        return
+    fields = {"session": span.find("session"), "wire": span.find("wire"), **span.attributes, "error": span.error}
+    known = {name: value for name, value in fields.items() if value is not None}
+    text = " ".join(f"{name}={value}" for name, value in known.items())
+    seconds = round(span.seconds, 3)
+    ids = {"kind": span.kind, "span": span.id, "parent": span.parent.id if span.parent else None}
+    _trace.log(
+        level,
+        "%s %s after %.3f s: %s", span.kind, moment, seconds, text,
+        extra={"fields": {**ids, "seconds": seconds, **known}},
+    )  # fmt: skip
+
+
+def _log_connection(moment: trace.Moment, span: trace.Span) -> None:
+    known = span.attributes
+    if moment == "started":
+        _connections.info("connection %d: %s from %s", known["number"], known["path"], known["client"])
+    else:
+        _connections.info(
+            "connection %d: ended with %s after %.1f s, %d frames in, %d out",
+            known["number"], known["code"], span.seconds, known["frames_in"], known["frames_out"],
+        )  # fmt: skip
 
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        trace = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
-        return _line(record.levelname.lower(), record.getMessage(), **trace)
+        where = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
+        return _line(record.levelname.lower(), record.getMessage(), **getattr(record, "fields", {}), **where)
 
 
 class _JsonLines(io.TextIOBase):
@@ -54,6 +94,6 @@ class _JsonLines(io.TextIOBase):
         return self._below.fileno()
 
 
-def _line(level: str, message: str, **more: str) -> str:
+def _line(level: str, message: str, **more: Any) -> str:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return encode({"time": now, "level": level, "message": message, **more}).decode()

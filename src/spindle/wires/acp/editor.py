@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.version import __version__
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
@@ -95,6 +95,10 @@ class Editor:
 
     async def run(self) -> int:
         """Serve until stdin ends or a signal comes; returns the exit code."""
+        with trace.span("connection", wire="acp"):
+            return await self._serve()
+
+    async def _serve(self) -> int:
         self._exit.catch_signals()
         self._wire.attach(self._connection.outbox, self._exit.lost)
         reading = asyncio.create_task(self._connection.read())

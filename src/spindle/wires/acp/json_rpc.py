@@ -3,13 +3,13 @@
 import asyncio
 import itertools
 import sys
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from spindle.agent import AgentError
+from spindle.base import trace
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.protocol.outbox import Outbox
@@ -134,7 +134,7 @@ class Connection:
                 self._refuse(id, CANCELLED, "The request was cancelled")
             raise
         except Exception as error:  # a bug: the editor gets its answer, and we get to see it
-            traceback.print_exception(error, file=sys.stderr)
+            trace.bug(error)
             code, text = INTERNAL_ERROR, f"{type(error).__name__}: {error}"
         else:
             if is_request:

@@ -1,0 +1,136 @@
+"""What happens, told in one place: connections, runs, model calls, tool calls, changes of session.
+
+The code that does something opens a span around it, and listeners (a log, later metrics) are told of its start and end:
+
+    with trace.span("tool", tool=name) as span:
+        ...
+        span.set(size=size)
+
+Without a listener, `span` makes nothing. Spans hold ids, names and numbers: never what a user, a model or a tool said.
+`docs/architecture.md` has the table of kinds and attributes.
+"""
+
+import itertools
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Any, Literal, TypeAlias
+
+Kind = Literal["connection", "request", "run", "chat", "tool", "compaction", "change"]
+Moment = Literal["started", "ended", "failed"]
+Listener: TypeAlias = "Callable[[Moment, Span], None]"
+"""Called in the middle of the work, so it must not wait."""
+
+listeners: tuple[Listener, ...] = ()
+
+_current: "ContextVar[Span | None]" = ContextVar("spindle_span", default=None)
+"""The innermost open span. Tasks inherit it from whoever creates them, and with it their parent."""
+_ids = itertools.count(1)
+
+
+class Span:
+    """Something that takes time. Enter it to begin; an exception that leaves it makes it fail."""
+
+    __slots__ = ("_began", "_listeners", "_token", "attributes", "error", "id", "kind", "parent", "seconds")
+
+    def __init__(self, kind: Kind, parent: "Span | None", attributes: dict[str, Any]) -> None:
+        self.kind = kind
+        self.id = next(_ids)
+        """Unique in this process."""
+        self.parent = parent
+        self.attributes = attributes
+        self.error: str | None = None
+        """Class of the error, if it failed."""
+        self.seconds = 0.0
+        """How long it took, when it is over."""
+        self._listeners = listeners
+        """Those that are told of the end as well."""
+
+    def set(self, **attributes: Any) -> None:
+        """Add what is known now."""
+        self.attributes |= attributes
+
+    def fail(self, error: str) -> None:
+        """Let it end as failed, though no exception leaves it; `error` is a class, not a text. The first one counts."""
+        self.error = self.error or error
+
+    def find(self, name: str) -> Any:
+        """Return an attribute of this span, else of the nearest one around it; None if none has it."""
+        span: Span | None = self
+        while span is not None:
+            if name in span.attributes:
+                return span.attributes[name]
+            span = span.parent
+        return None
+
+    def __enter__(self) -> "Span":
+        self._token: Token[Span | None] = _current.set(self)
+        self._tell("started")
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.seconds = time.monotonic() - self._began
+        _current.reset(self._token)
+        if kind is not None:
+            self.fail("CancelledError" if kind is GeneratorExit else kind.__name__)
+        self._tell("ended" if self.error is None else "failed")
+
+    def _tell(self, moment: Moment) -> None:
+        for listener in self._listeners:
+            try:
+                listener(moment, self)
+            except Exception as error:  # a listener that breaks must not break the work
+                bug(error)
+
+
+class _NoSpan(Span):
+    """Stands for every span while there is no listener."""
+
+    __slots__ = ()
+
+    def set(self, **attributes: Any) -> None:
+        pass
+
+    def fail(self, error: str) -> None:
+        pass
+
+    def __enter__(self) -> Span:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+NO_SPAN: Span = _NoSpan("run", None, {})
+
+
+def span(kind: Kind, **attributes: Any) -> Span:
+    """Return a span to be entered. Its parent is the span that is open around it."""
+    if not listeners:
+        return NO_SPAN
+    parent = _current.get()
+    if kind == "run":  # one that follows another of the same session stands beside it, not in it
+        session = attributes["session"]
+        while parent is not None and parent.attributes.get("session") == session:
+            parent = parent.parent
+    return Span(kind, parent, attributes)
+
+
+def listen(listener: Listener) -> Callable[[], None]:
+    """Call `listener` at the start and the end of every span from now on. Returns a function that stops it."""
+    global listeners
+    listeners += (listener,)
+
+    def stop() -> None:
+        global listeners
+        listeners = tuple(other for other in listeners if other is not listener)
+
+    return stop
+
+
+def bug(error: BaseException) -> None:
+    """Print an error that should not have happened, with its traceback, on stderr. The work goes on."""
+    traceback.print_exception(error, file=sys.stderr)
