@@ -27,7 +27,7 @@ listeners: tuple[Listener, ...] = ()
 
 _current: "ContextVar[Span | None]" = ContextVar("spindle_span", default=None)
 """The innermost open span. Tasks inherit it from whoever creates them, and with it their parent."""
-_ids = itertools.count(1)
+_ids = itertools.count()
 
 
 class Span:
