@@ -81,6 +81,7 @@ def test_a_prompt_with_two_tool_calls(tmp_path: Path, book: Book) -> None:
         assert (ended.moment, ended.parent, ended.error) == ("ended", None, None)
         assert ended.known["session"] == session and ended.known["model"] == "scripted/script"
         assert (ended.known["stop_reason"], ended.known["turns"], ended.known["tool_calls"]) == ("end", 2, 2)
+        assert ended.known["cost"] == 0
         chats = book.ends("chat")
         assert [(line.known["stop_reason"], line.parent) for line in chats] == [
             ("toolUse", ended.id),

@@ -14,6 +14,7 @@ from spindle.client import RemoteClient
 from spindle.wires.network.access import Access, parse_address
 from tests.support import nursery
 from tests.support.agent_process import agent_environment
+from tests.support.mock_model import call, failure, reply
 from tests.wires.server.server import ServerProcess
 
 
@@ -109,3 +110,50 @@ def test_every_line_is_json_if_wanted():
     assert texts[0].startswith("Listening on http://") and texts[-1].startswith("Stopped after ")
     assert any("refused" in text and "https://x.example" in text for text in texts)
     assert any(text.startswith("connection 1: ") for text in texts)
+
+
+def test_runs_and_errors_of_models_are_logged_without_what_was_said():
+    steps = [failure(503, "a secret reason"), reply("a secret answer"), failure(400, "a secret reason")]
+    with ServerProcess(steps) as server:
+        with server.rpc() as client:
+            for _ in range(2):
+                client.call("prompt", message="a secret question")
+                client.wait("agent_settled")
+            session = client.ready["sessionId"]
+        assert server.stop() == 0
+        server.drained.wait(5)
+    lines = [re.sub(r"^\S+ \S+ |after \S+ s", "", line) for line in server.stderr.splitlines()[1:-2]]
+    of = rf"session={session} wire=websocket model=mock/m1"
+    failed = rf"chat failed : {of} stop_reason=error input_tokens=0 .*"
+    assert len(lines) == 4
+    assert re.fullmatch(rf"{failed} status=503 error=StatusError", lines[0])
+    assert re.fullmatch(rf"run ended : {of} stop_reason=end turns=2 .* input_tokens=8 output_tokens=5 .*", lines[1])
+    assert re.fullmatch(rf"{failed} status=400 error=StatusError", lines[2])
+    assert re.fullmatch(rf"run failed : {of} stop_reason=error .* error=StatusError", lines[3])
+    assert "secret" not in server.stderr
+
+
+def test_a_log_in_json_has_the_fields_of_what_happened():
+    odd = "call\n\x1b[2J" + "x" * 1000
+    steps = [reply(call("bash", {"command": "echo a secret; false"}, id=odd)), reply("ok")]
+    with ServerProcess(steps, args=["--log-format", "json", "--verbose"]) as server:
+        with server.rpc() as client:
+            client.call("prompt", message="go")
+            client.wait("agent_settled")
+            session = client.ready["sessionId"]
+        assert server.stop() == 0
+        server.drained.wait(5)
+    told = [line for line in map(json.loads, server.stderr.splitlines()) if "kind" in line]
+    assert [(line["kind"], line["level"]) for line in told] == [
+        ("chat", "debug"),
+        ("tool", "debug"),
+        ("chat", "debug"),
+        ("run", "info"),
+    ]
+    assert {line["session"] for line in told} == {session} and {line["wire"] for line in told} == {"websocket"}
+    run = told[-1]
+    assert {line["parent"] for line in told[:-1]} == {run["span"]}
+    assert run["tool_calls"] == 1 and "cost" not in run and run["seconds"] >= told[0]["seconds"] > 0
+    assert (told[1]["tool"], told[1]["error"]) == ("bash", "ToolError")
+    assert "call" in told[1]["message"] and told[1]["message"].isprintable() and len(told[1]["message"]) < 500
+    assert "secret" not in server.stderr

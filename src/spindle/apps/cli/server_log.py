@@ -12,7 +12,8 @@ from spindle.shapes.codec import encode
 
 _KINDS = ("Warning", "Error", "Note")
 """How lines of `cli.tell` begin."""
-
+MAX_VALUE = 200
+"""Characters of a value in a line."""
 
 _connections = logging.getLogger("spindle.remote")
 _trace = logging.getLogger("spindle.trace")
@@ -38,13 +39,11 @@ def log_span(moment: trace.Moment, span: trace.Span) -> None:
     if span.kind == "connection":
         _log_connection(moment, span)
         return
-    level = logging.INFO if span.kind == "run" else logging.DEBUG
-    if span.kind == "chat" and moment == "failed" and span.error != "CancelledError":
-        level = logging.WARNING
+    level = _level(moment, span)
     if moment == "started" or not _trace.isEnabledFor(level):
         return
     fields = {"session": span.find("session"), "wire": span.find("wire"), **span.attributes, "error": span.error}
-    known = {name: value for name, value in fields.items() if value is not None}
+    known = {name: _harmless(value) for name, value in fields.items() if value is not None}
     text = " ".join(f"{name}={value}" for name, value in known.items())
     seconds = round(span.seconds, 3)
     ids = {"kind": span.kind, "span": span.id, "parent": span.parent.id if span.parent else None}
@@ -53,6 +52,19 @@ def log_span(moment: trace.Moment, span: trace.Span) -> None:
         "%s %s after %.3f s: %s", span.kind, moment, seconds, text,
         extra={"fields": {**ids, "seconds": seconds, **known}},
     )  # fmt: skip
+
+
+def _level(moment: trace.Moment, span: trace.Span) -> int:
+    if span.kind == "chat" and moment == "failed" and span.error != "CancelledError":
+        return logging.WARNING
+    return logging.INFO if span.kind == "run" else logging.DEBUG
+
+
+def _harmless(value: Any) -> Any:
+    """Return a value that cannot pretend to be another line, nor fill the log: clients and models choose some."""
+    if not isinstance(value, str):
+        return value
+    return value[:MAX_VALUE] if value.isprintable() else ascii(value[:MAX_VALUE])
 
 
 def _log_connection(moment: trace.Moment, span: trace.Span) -> None:
