@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from spindle.base import trace
+from spindle.testing import Pause
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, reply
 from tests.wires.server.inside import run, until
@@ -115,8 +116,28 @@ def test_a_server(tmp_path: Path, ended: list[trace.Span]) -> None:
     assert all(span.error is None for span in ended)
 
 
+def test_a_prompt_behind_the_abort_of_another_run_belongs_to_its_sender(
+    tmp_path: Path, ended: list[trace.Span]
+) -> None:
+    """The run before it begins it, which came over another connection."""
+
+    async def story(world: Any) -> None:
+        async with world.chat() as chat:
+            id = await chat.session_id()
+            await chat.send("a", {"Text": "one"})
+            await world.script.reached("never")
+            async with world.rpc(f"?session={id}") as rpc:
+                for type in ("abort", "prompt"):
+                    await rpc.socket.send(json.dumps({"type": type, "message": "two"}))
+                await rpc.wait(lambda frame: frame["type"] == "agent_settled" and not frame["aborted"])
+
+    run(story, [{"text": ["a", Pause(gate="never")]}, "ok"], tmp_path)
+    runs = [span for span in ended if span.kind == "run"]
+    assert [(span.error, span.find("wire")) for span in runs] == [("Aborted", "chat"), (None, "websocket")]
+
+
 def test_prompts_that_come_together_keep_their_connections(tmp_path: Path, ended: list[trace.Span]) -> None:
-    """Most of them wait for their turn, and are begun by the one that came first."""
+    """Most of them wait for their turn."""
 
     async def one(world: Any, together: asyncio.Barrier) -> None:
         async with world.rpc() as rpc:

@@ -293,7 +293,8 @@ class Engine:
         self.run = Chain(options, meter, run, self._active_hooks, structured=structured)
         if run is not None:
             self.join(run)
-        self._chain = asyncio.create_task(self._work_in_span(self.run, prepare), name="spindle-run")
+        work, context = self._work_in_span(self.run, prepare), run.context if run is not None else None
+        self._chain = asyncio.create_task(work, name="spindle-run", context=context)
 
     async def _work_in_span(self, run: Chain, prepare: Prepare) -> None:
         with trace.span("run", session=self.conversation.session.id, model=self.choice.name) as run.span:

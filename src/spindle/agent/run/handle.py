@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Literal
 
 from spindle.agent import AgentError
@@ -25,6 +26,8 @@ class Run:
         """It started a run; it waits in a queue; or a command of an extension deals with it, and no run follows."""
         self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the message is in a file: that of the session, or the one beside it."""
+        self.context = copy_context()
+        """The sender's. Work on the prompt goes on in it, so that the trace knows who asked for the run."""
         self._agent = agent
         self._begun = False
         """It is part of the run that is going on; until then it waits for another to end."""
