@@ -15,8 +15,8 @@ PAGES = ("docs/architecture.md", "CONTRIBUTING.md")
 PLACES = (ROOT, SOURCE, ROOT / "tests", ROOT / "docs")
 # Not names of ours: what is typed in a shell, what other programs and formats are called, fields of frames and spans.
 FOREIGN = re.compile(
-    r"(make|python|spindle|git|\.ci/run|lint-imports|radon|pytest|subprocess|await|with signal:|asyncio|Popen)\b.*"
-    r"|models\.json|mcp\.json|agent: …|/|\[tool\.importlinter\]|a?wait"
+    r"(make|python|spindle|git|\.ci/run|lint-imports|radon|pytest|subprocess|await|asyncio|Popen)\b.*"
+    r"|with signal:|models\.json|mcp\.json|agent: …|/|\[tool\.importlinter\]|a?wait"
 )
 
 
