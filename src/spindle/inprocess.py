@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, TypeAlias, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET
 
@@ -20,7 +20,6 @@ from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import NeverFull
 from spindle.agent.permissions.approval import CanUseTool, PermissionOptions
 from spindle.agent.run.handle import Run
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, SchemaNotMet, failure
 from spindle.agent.session import AgentSession
@@ -34,6 +33,8 @@ from spindle.sessions.session import Session
 from spindle.shapes.events import Event
 from spindle.shapes.messages import AgentMessage, Image
 from spindle.shapes.model import THINKING_LEVELS, Model
+from spindle.shapes.run_limits import LimitArguments as Limits
+from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
 __all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "ask", "run"]
@@ -42,19 +43,6 @@ T = TypeVar("T")
 
 AnyTool: TypeAlias = str | Tool | Callable[..., Any]
 """The name of a tool, a tool, or a function that becomes one."""
-
-
-class Limits(TypedDict, total=False):
-    """What one run may use up. A limit that is left out, or None, is that of the agent, if it has one."""
-
-    max_turns: int | None
-    """Model calls."""
-    max_cost: float | None
-    """US dollars."""
-    max_time: float | None
-    """Seconds."""
-    max_total_tokens: int | None
-    """Input and output of all model calls."""
 
 
 class OpenOptions(Limits, total=False):
@@ -144,7 +132,7 @@ class Agent:
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` answers what they ask: True,
         or False, or a text that says why not. With it `permission_mode` is `default` unless another one is set.
         `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
-        `max_turns` (model calls), `max_cost` (US dollars), `max_time` (seconds) and `max_total_tokens` limit every run.
+        `max_turns`, `max_cost` and the other `Limits` hold for every run that has none of its own.
 
         Raises `AgentError` for a directory that does not exist, an unknown model, thinking level or tool, a limit or
         permission rule that makes no sense, and an extension that cannot be loaded; `TypeError` or `ValueError` for a

@@ -16,7 +16,6 @@ from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import PluginChain
 from spindle.agent.model_choice import ModelState
 from spindle.agent.permissions.approval import PermissionOptions
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base.agent_dir import agent_dir
@@ -32,8 +31,10 @@ from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.plugins.mcp.mcp_host import McpHost, McpOptions, is_server_tool, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, DEFAULT_TOOLS
 from spindle.shapes.model import Model
-from spindle.tools.base import BUILTIN_TOOLS, DEFAULT_TOOLS, Tool, builtin_tools
+from spindle.shapes.run_limits import RunLimits
+from spindle.tools.base import Tool, builtin_tools
 
 if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.plugins.extensions.generation import Flag

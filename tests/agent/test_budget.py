@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from spindle.agent import AgentError
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
 from spindle.shapes.model import ModelCost
+from spindle.shapes.run_limits import RunLimits
 from spindle.testing import Pause
 
 from .rig import Rig, run, slow_tool

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from spindle.agent.compaction import limits_for
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
 from spindle.base.settings import Compaction, decode_settings
 from spindle.shapes.messages import text_of
+from spindle.shapes.run_limits import RunLimits
 from spindle.testing import Pause, Script
 
 from .rig import Rig, kinds, run, slow_tool

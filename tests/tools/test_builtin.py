@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.tools.base import BUILTIN_TOOLS, DEFAULT_TOOLS, builtin_tools
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, DEFAULT_TOOLS
+from spindle.tools.base import builtin_tools
 
 PARAMETERS = {
     "read": (["path", "offset", "limit"], ["path"]),

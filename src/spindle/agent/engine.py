@@ -22,7 +22,7 @@ from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
 from spindle.agent.retry import Retry
 from spindle.agent.run.handle import Run
-from spindle.agent.run.meter import Meter, RunLimits
+from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.toolbox import Toolbox
@@ -55,6 +55,7 @@ from spindle.shapes.messages import (
     UserMessage,
 )
 from spindle.shapes.model import Model
+from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import ReadText, Tool, ToolContext
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]

@@ -10,9 +10,10 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.toolbox import Toolbox
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
-from spindle.tools.base import BUILTIN_TOOLS, Tool, ToolContext, ToolError
+from spindle.tools.base import Tool, ToolContext, ToolError
 
 DISCONNECTED = "RPC client disconnected before host tool execution completed"
 Taker = Callable[[dict[str, Any]], bool]

@@ -14,6 +14,7 @@ from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.run.handle import Disposition, Run
+from spindle.agent.run.meter import check_limits
 from spindle.agent.run.options import Chain, Submission
 from spindle.agent.run.result import without_run
 from spindle.base import limits
@@ -72,7 +73,7 @@ class Prompting:
             return "queued"
         self.require_model()
         if engine.model is not None:
-            submission.options.limits.over(engine.limits).check(engine.model)
+            check_limits(submission.options.limits.over(engine.limits), engine.model)
         self._claim()
         engine.queues.accept_start(submission)
         engine.start(lambda chain: self._prepare(submission, chain), submission.options, submission.run)

@@ -26,7 +26,6 @@ from spindle.agent.permissions.approval import Approval, PermissionOptions, Perm
 from spindle.agent.prompting import Prompting, with_nothing_new
 from spindle.agent.queues import NOT_BEGUN, QueueMode
 from spindle.agent.run.handle import Disposition, Run
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions, Submission
 from spindle.agent.run.result import RunResult
 from spindle.agent.shell import Shell
@@ -40,6 +39,7 @@ from spindle.sessions.session import Session
 from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
+from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import ReadText, Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput

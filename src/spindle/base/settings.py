@@ -123,7 +123,7 @@ class Permissions(_Group, frozen=True):
     """Which tool calls may run. The lists of the user's file and of the project's add up."""
 
     default_mode: str | None = None
-    """`bypass`, `default`, `acceptEdits`, `plan` or `dontAsk`; see [permissions.md](permissions.md)."""
+    """One of the [modes](permissions.md#modes)."""
     allow: list[str] = []
     """Rules of calls that run without a question: `Bash(git *)`."""
     ask: list[str] = []

@@ -16,7 +16,6 @@ from typing import (
     Literal,
     ParamSpec,
     TypeAlias,
-    TypedDict,
     TypeVar,
     Unpack,
     get_args,
@@ -27,6 +26,8 @@ from msgspec import UNSET, UnsetType
 
 from spindle.base.signature import read_type
 from spindle.client.transport import Json
+from spindle.shapes.permission_modes import PermissionMode
+from spindle.shapes.run_limits import RUN_LIMITS, LimitArguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,17 +40,9 @@ Behavior: TypeAlias = Literal["steer", "followUp"] | None
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
 
 
-class Wishes(TypedDict, total=False):
+class Wishes(LimitArguments, total=False):
     """What a prompt may ask of its run, besides an answer."""
 
-    max_turns: int | None
-    """Model calls."""
-    max_cost: float | None
-    """US dollars."""
-    max_time: float | None
-    """Seconds."""
-    max_total_tokens: int | None
-    """Input and output of all model calls."""
     schema: Any
     """A type or a JSON Schema that the result has to fit."""
 
@@ -57,13 +50,8 @@ class Wishes(TypedDict, total=False):
 def wire_wishes(wishes: Wishes) -> Json:
     """Return the fields of `prompt` for them. Raises `TypeError` for a type that JSON has nothing for."""
     schema = wishes.get("schema")
-    return {
-        "maxTurns": wishes.get("max_turns"),
-        "maxCost": wishes.get("max_cost"),
-        "maxTime": wishes.get("max_time"),
-        "maxTotalTokens": wishes.get("max_total_tokens"),
-        "jsonSchema": None if schema is None else read_type(schema)[0],
-    }
+    fields: Json = {limit.wire_name: wishes.get(limit.name) for limit in RUN_LIMITS}
+    return fields | {"jsonSchema": None if schema is None else read_type(schema)[0]}
 
 
 def image_file(path: str | Path) -> Json:
@@ -411,7 +399,7 @@ class Commands:
     async def set_permissions(
         self,
         *,
-        mode: Literal["bypass", "default", "acceptEdits", "plan", "dontAsk"] | None = None,
+        mode: PermissionMode | None = None,
         allow: Sequence[str] | None = None,
         ask: Sequence[str] | None = None,
         deny: Sequence[str] | None = None,

@@ -135,7 +135,7 @@ class AgentHandle(Commands, ABC):
     ) -> RunEvents:
         """Send a prompt and give every event until the agent has settled; `.result()` is what came of it.
 
-        `max_turns`, `max_cost`, `max_time` and `max_total_tokens` limit the run. `schema`, a type or a JSON Schema, is
+        `max_turns`, `max_cost` and the other `LimitArguments` limit the run. `schema`, a type or a JSON Schema, is
         what its result has to fit. The prompt is sent when the first event or the result is asked for.
         """
         fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}

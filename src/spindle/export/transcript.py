@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.codec import decode
 
 Entry = Mapping[str, Any]
@@ -118,7 +119,7 @@ class Story(Struct):
             failed = message.get("stopReason") == "error"
             self.outcome = text or (f"Error: {as_text(message.get('errorMessage'))}" if failed else self.outcome)
             for block in map(as_dict, as_list(message.get("content"))):
-                if block.get("type") == "toolCall" and block.get("name") in ("write", "edit"):
+                if block.get("type") == "toolCall" and kind_of(as_text(block.get("name"))) == "edit":
                     calls[as_text(block.get("id"))] = as_text(as_dict(block.get("arguments")).get("path"))
         elif role == "toolResult" and message.get("isError") is not True:
             path = calls.get(as_text(message.get("toolCallId")))

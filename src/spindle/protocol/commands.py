@@ -6,7 +6,7 @@ answer. The list is made here and nowhere else: dispatch, the JSON Schema and th
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 
@@ -15,7 +15,6 @@ from spindle.agent.model_choice import CycledModel
 from spindle.agent.permissions.approval import PermissionState
 from spindle.agent.queues import QueueMode
 from spindle.agent.run.handle import Disposition
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.snapshot import Queued, SessionStats, State
@@ -26,6 +25,7 @@ from spindle.sessions.entries import iso_time
 from spindle.shapes.events import CompactionResult
 from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
+from spindle.shapes.run_limits import LimitArguments, RunLimits
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput
 
@@ -41,18 +41,14 @@ async def prompt(
     message: str,
     images: Sequence[Any] = (),
     streaming_behavior: Literal["steer", "followUp"] | None = None,
-    max_turns: int | None = None,
-    max_cost: float | None = None,
-    max_time: float | None = None,
-    max_total_tokens: int | None = None,
     json_schema: dict[str, Any] | None = None,
+    **limits: Unpack[LimitArguments],
 ) -> Disposition:
     """Send a message. Answered once it is accepted, queued or handled; the run's events follow.
 
     Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
     """
-    limits = RunLimits(max_turns, max_cost, max_time, max_total_tokens)
-    options = RunOptions(limits=limits, schema=json_schema)
+    options = RunOptions(limits=RunLimits(**limits), schema=json_schema)
     run = await call.agent.submit(message, images, streaming_behavior, options=options)
     call.client.accepted(run)
     return run.disposition

@@ -129,7 +129,7 @@ def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
     """
     if spec is None:
         raise _unknown(frame.get("type"))
-    result = spec.handler(call, *msgspec.structs.astuple(read_fields(frame, spec.fields)))
+    result = spec.handler(call, **msgspec.structs.asdict(read_fields(frame, spec.fields)))
     return result if spec.waits else spec.data_of(result)
 
 

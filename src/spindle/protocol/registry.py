@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from functools import cache
-from inspect import iscoroutinefunction
-from typing import Any, TypeVar
+from inspect import CO_VARKEYWORDS, iscoroutinefunction
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -96,7 +96,11 @@ class CommandSpec(msgspec.Struct, frozen=True):
 @cache
 def _fields(handler: Callable[..., Any], name: str) -> type[msgspec.Struct]:
     kinds = {field: kind for field, kind in handler.__annotations__.items() if field not in ("call", "return")}
-    defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False))
+    keywords: dict[str, Any] = {}
+    if handler.__code__.co_flags & CO_VARKEYWORDS:  # `**limits: Unpack[…]`: fields that may be left out
+        keywords = get_args(kinds.popitem()[1])[0].__annotations__
+    defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False)) | dict.fromkeys(keywords)
+    kinds |= keywords
     given = [(field, kind, defaults[field]) if field in defaults else (field, kind) for field, kind in kinds.items()]
     return msgspec.defstruct(name, given, bases=(Wire,))
 

@@ -17,6 +17,7 @@ from spindle.base.children import on_path
 from spindle.base.user_files import Diagnostic, read_text
 from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
+from spindle.shapes.builtin_tools import of_kind
 from spindle.tools.base import Tool
 
 _PREAMBLE = (
@@ -185,7 +186,7 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
     rules = []
     if "bash" in names:
         path = os.environ.get("PATH", os.defpath)
-        finders = [name for name in ("grep", "find", "ls") if name in names]
+        finders = [name for name in of_kind("search") if name in names]
         rules.append(
             f"To look around, prefer {', '.join(finders)} over bash: they are quicker and leave ignored files out"
             if finders

@@ -1,21 +1,20 @@
-"""What a tool is, which ones come with the agent, and the words their messages share."""
+"""What a tool is, how those that come with the agent are loaded, and the words their messages share."""
 
 import errno
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from importlib import import_module
+from typing import Any
 
 from msgspec import Struct
 
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, Effect
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.shapes.model import Model
 
-DEFAULT_TOOLS = ("read", "bash", "edit", "write")
-"""Active unless the user says otherwise."""
-BUILTIN_TOOLS = (*DEFAULT_TOOLS, "grep", "find", "ls")
-"""In the order they are listed to the model. No other tool of the client may have these names."""
+_NEEDING_RIPGREP = ("grep", "find")
 
 
 class ToolError(Exception):
@@ -76,8 +75,8 @@ class Tool(Struct, frozen=True):
     """Never together with other calls of the same answer."""
     interruptible: bool = True
     """False: steering waits for it, because stopping half-way would leave a mess."""
-    effect: Literal["reads", "destroys"] | None = None
-    """What it says of itself, for the permissions: it changes nothing, or what it changes is lost."""
+    effect: Effect | None = None
+    """What a tool of others says of itself, for the permissions; `shapes/builtin_tools.py` says it of ours."""
 
 
 def text_result(text: str, details: Any = None) -> ToolResult:
@@ -98,12 +97,10 @@ def arguments(*required: str, **properties: str | tuple[str, str] | dict[str, An
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find are among them if ripgrep is there, perhaps in `bin_dir`."""
     # Loaded on use: a program that only wants the names pays for nothing else.
-    from spindle.tools import bash, edit, find, grep, ls, read, write
     from spindle.tools.grep import find_ripgrep
 
-    modules = (read, bash, edit, write, grep, find, ls)
-    missing = () if find_ripgrep(bin_dir) else (grep, find)
-    return {module.TOOL.name: module.TOOL for module in modules if module not in missing}
+    missing = () if find_ripgrep(bin_dir) else _NEEDING_RIPGREP
+    return {name: import_module(f"spindle.tools.{name}").TOOL for name in BUILTIN_TOOLS if name not in missing}
 
 
 # -- words ---------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import msgspec
 from spindle.shapes.messages import Wire
 from spindle.tools.base import arguments
 
-TODO_TOOL = "todo_write"
 Status = Literal["pending", "in_progress", "completed", "abandoned"]
 _MARKS = {"completed": "✓", "in_progress": "→", "abandoned": "✗", "pending": "○"}
 

@@ -44,6 +44,14 @@ def test_the_hash_is_of_what_is_to_be_done(tmp_path):
     assert digest() != first
 
 
+def test_results_of_earlier_versions_are_found():
+    limited = {"prompt": "go", "max_cost": 1.5, "max_turns": 3, "timeout": 9, "cwd": "/tmp", "tools": ["read"]}
+    (job,) = read_jobs([limited])
+    assert job.hash == "3f641e06a1af6e8d"
+    (other,) = read_jobs([{**limited, "max_time": 60}])
+    assert other.hash != job.hash
+
+
 @pytest.mark.parametrize(
     ("lines", "text"),
     [

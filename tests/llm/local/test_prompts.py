@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from spindle.llm.local.llama_server import Facts
 from spindle.llm.local.prompts import SMALL, TINY, make_plan
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
+from spindle.shapes.builtin_tools import TODO_TOOL
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage, text_of
 from spindle.tools.base import builtin_tools
-from spindle.tools.todo import TODO_TOOL
 
 LONG = "You are an agent with a very long prompt. " * 200
 TOOLS = [

@@ -8,6 +8,7 @@ from msgspec import field
 from spindle.llm.history import estimate_context, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.tree import build_context, entry_message, results_in_call_order
+from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -125,7 +126,7 @@ def file_lists(messages: Iterable[AgentMessage], previous: dict[str, object]) ->
             if isinstance(path := block.arguments.get("path"), str):
                 if block.name == "read":
                     read.add(path)
-                elif block.name in ("write", "edit"):
+                elif kind_of(block.name) == "edit":
                     modified.add(path)
     return {"readFiles": sorted(read - modified), "modifiedFiles": sorted(modified)}
 

@@ -9,6 +9,7 @@ from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Hooks, Start
 from spindle.base.settings import Todo
+from spindle.shapes.builtin_tools import TODO_TOOL
 from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
 from spindle.shapes.messages import (
     AgentMessage,
@@ -56,8 +57,8 @@ class Todos(Hooks):
     def _offer_tool(self) -> None:
         """Let the model use the tool as soon as there is a list."""
         toolbox = self._engine.toolbox
-        if self.phases and todo.TODO_TOOL in toolbox and todo.TODO_TOOL not in toolbox.active:
-            toolbox.activate([*toolbox.active, todo.TODO_TOOL])
+        if self.phases and TODO_TOOL in toolbox and TODO_TOOL not in toolbox.active:
+            toolbox.activate([*toolbox.active, TODO_TOOL])
             self._engine.tools_changed()
 
     def rebuild(self) -> None:
@@ -78,7 +79,7 @@ class Todos(Hooks):
                 return phases
         for entry in reversed(conversation.session.branch()) if conversation.compacted else ():
             # Most entries are seen to be something else without being decoded.
-            is_about_todos = entry.type == "message" and todo.TODO_TOOL.encode() in entry.raw
+            is_about_todos = entry.type == "message" and TODO_TOOL.encode() in entry.raw
             if is_about_todos and (phases := _phases_of(entry.message)) is not None:
                 return phases
         return None
@@ -92,7 +93,7 @@ class Todos(Hooks):
 
     def _tool(self) -> Tool:
         return Tool(
-            name=todo.TODO_TOOL,
+            name=TODO_TOOL,
             label="Todos",
             description=(
                 "Keep the plan of a longer task as phases with tasks. `ops` run in order: replace the whole list, "
@@ -123,7 +124,7 @@ class Todos(Hooks):
             phases = _phases_of(message)
             if phases is not None:
                 self._adopt([_without_details(phase) for phase in phases])
-            elif message.tool_name == todo.TODO_TOOL and message.is_error:
+            elif message.tool_name == TODO_TOOL and message.is_error:
                 text = "The last todo update failed. Correct its arguments and try again."
                 self._engine.add_to_next_prompt(custom_message("todo-write-error-reminder", text))
 
@@ -175,7 +176,7 @@ class Todos(Hooks):
 
 
 def _phases_of(message: AgentMessage) -> list[todo.TodoPhase] | None:
-    if not isinstance(message, ToolResultMessage) or message.tool_name != todo.TODO_TOOL or message.is_error:
+    if not isinstance(message, ToolResultMessage) or message.tool_name != TODO_TOOL or message.is_error:
         return None
     try:
         return msgspec.convert(message.details["phases"], list[todo.TodoPhase])

@@ -9,23 +9,22 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from spindle.agent.permissions.shell_lines import Command, ShellLine, Word, read_line
 from spindle.base.globs import GlobError, PathGlob, expand_braces
+from spindle.shapes.builtin_tools import TODO_TOOL, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
+from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
 from spindle.tools.base import ToolError
 from spindle.tools.files import resolve_existing, resolve_path
-from spindle.tools.todo import TODO_TOOL
 
-Mode = Literal["bypass", "default", "acceptEdits", "plan", "dontAsk"]
-MODES: Final[tuple[Mode, ...]] = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
-
-_READING: Final = ("read", "grep", "find", "ls")
-_EDITING: Final = ("edit", "write")
+_READING: Final = of_kind("read", "search")
+_EDITING: Final = of_kind("edit")
+_BY_PATH: Final = (*_READING, *_EDITING)
 _FAMILIES: Final = {"read": _READING, "edit": _EDITING}
 """A rule for the first holds for the others too."""
 _OTHER_NAMES: Final = {"glob": "find", "multiedit": "edit", "todowrite": TODO_TOOL}
@@ -65,7 +64,7 @@ class Rule(Struct, frozen=True):
 
 class Policy(Struct, frozen=True):
     cwd: str
-    mode: Mode = "bypass"
+    mode: PermissionMode = "bypass"
     rules: Sequence[Rule] = ()
     folders: Sequence[str] = ()
     """Besides the working directory: where reading is free, and edits if the mode says so."""
@@ -87,12 +86,12 @@ class _Call(Struct, frozen=True):
     """Where the commands may run, as far as known: the working directory and where `cd` goes."""
 
 
-def mode_named(text: str) -> Mode:
+def mode_named(text: str) -> PermissionMode:
     """Raises `ValueError`."""
-    for mode in MODES:
+    for mode in PERMISSION_MODES:
         if text == mode or text == f"{mode}Permissions":
             return mode
-    raise ValueError(f'Unknown permission mode "{text}". There are: {", ".join(MODES)}')
+    raise ValueError(f'Unknown permission mode "{text}". There are: {", ".join(PERMISSION_MODES)}')
 
 
 def rules_of(behavior: Behavior, texts: Iterable[str], source: str) -> list[Rule]:
@@ -109,7 +108,7 @@ def _parse(behavior: Behavior, text: str, source: str) -> Rule:
     tool = _OTHER_NAMES.get(tool, tool)
     if pattern is not None and pattern.strip() in ("", "*"):
         pattern = None
-    if pattern is not None and tool in (*_READING, *_EDITING):
+    if pattern is not None and tool in _BY_PATH:
         try:
             _globs(_anchored(pattern, "/", wide=True)[1])
         except GlobError as error:
@@ -126,7 +125,7 @@ def decide(
     arguments: Any,
     *,
     ask: bool = False,
-    effect: Literal["reads", "destroys"] | None = None,
+    effect: Effect | None = None,
     agreed: Sequence[str] = (),
 ) -> Decision:
     """Decide about a call. `effect`: what the tool says of itself.
@@ -136,7 +135,7 @@ def decide(
     call = _look_at(tool, arguments, policy.cwd)
     if rule := _first(policy, "deny", call):
         return Decision("deny", rule.text, rule.source)
-    reads = call.tool in (*_READING, TODO_TOOL) or effect == "reads"
+    reads = only_reads(call.tool) or effect == "reads"
     if policy.mode == "plan" and not reads:
         return Decision("deny", reason="plan mode: only reading is allowed")
     decision = _unless_denied(policy, call, reads)
@@ -192,7 +191,7 @@ def _look_at(tool: str, arguments: Any, cwd: str) -> _Call:
     if name == "bash" and isinstance(command := given.get("command"), str):
         line = read_line(command)
         return _Call(name, given, cwd, (), command, line, _places(line, cwd))
-    if name in (*_READING, *_EDITING) and isinstance(path := given.get("path", "."), str):
+    if name in _BY_PATH and isinstance(path := given.get("path", "."), str):
         try:
             meant = resolve_existing(path or ".", cwd) if name == "read" else resolve_path(path or ".", cwd)
             return _Call(name, given, cwd, (meant, os.path.realpath(meant)))
@@ -228,7 +227,7 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _names(rule: Rule, call: _Call) -> bool:
-    if call.command is not None and rule.pattern is not None and rule.tool in (*_READING[:1], *_EDITING):
+    if call.command is not None and rule.pattern is not None and rule.tool in ("read", *_EDITING):
         return any(_path_fits(rule.pattern, path, call.cwd, wide=True) for path in _mentioned(rule.tool, call))
     if not _is_for(rule, call.tool):
         return False

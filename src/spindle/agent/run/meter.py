@@ -4,6 +4,7 @@ Limits are checked before each model call, so that money and tokens go over them
 stopped here ends gracefully: its history is whole, and another prompt goes on from there.
 """
 
+import math
 import time
 from typing import Any
 
@@ -12,45 +13,25 @@ from msgspec import Struct, field
 from spindle.agent import AgentError
 from spindle.agent.run.result import RunTokens
 from spindle.base.settings import Runaway
+from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage, Usage
 from spindle.shapes.model import Model
+from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 
 
-class RunLimits(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Limits that a client or a program sets for a run; None: no limit."""
-
-    max_turns: int | None = None
-    """Model calls."""
-    max_cost: float | None = None
-    """US dollars."""
-    max_time: float | None = None
-    """Seconds."""
-    max_total_tokens: int | None = None
-    """Input and output of all calls."""
-
-    @property
-    def on_spending(self) -> bool:
-        return self.max_cost is not None or self.max_total_tokens is not None
-
-    def over(self, others: "RunLimits") -> "RunLimits":
-        """Return these limits, completed by others."""
-        mine = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        theirs = {name: getattr(others, name) for name in self.__struct_fields__}
-        return RunLimits(**{**theirs, **mine})
-
-    def check(self, model: Model) -> None:
-        """Raise `AgentError` for a limit that makes no sense, or that cannot be kept with this model."""
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise AgentError(f"{self.__struct_encode_fields__[self.__struct_fields__.index(name)]} must be above 0")
-        if self.max_cost is not None and model.cost_unknown:
-            raise AgentError(
-                f"maxCost cannot be kept: the price of {model.provider}/{model.id} is unknown. "
-                "Give its cost in models.json, or use another limit."
-            )
+def check_limits(limits: RunLimits, model: Model) -> None:
+    """Raise `AgentError` for a limit that makes no sense, or that cannot be kept with this model."""
+    for limit in RUN_LIMITS:
+        value = getattr(limits, limit.name)
+        if value is not None and value <= 0:
+            raise AgentError(f"{limit.wire_name} must be above 0")
+    if limits.max_cost is not None and model.cost_unknown:
+        raise AgentError(
+            f"maxCost cannot be kept: the price of {model.provider}/{model.id} is unknown. "
+            "Give its cost in models.json, or use another limit."
+        )
 
 
 class Meter(Struct):
@@ -84,16 +65,23 @@ class Meter(Struct):
 
     def reached(self) -> str | None:
         """Return the limit that forbids another model call, if one does."""
-        limits = self.limits
-        most_turns = min(limits.max_turns or self.runaway.max_model_calls, self.runaway.max_model_calls)
-        reached = {
-            "maxTurns": self.turns >= most_turns,
-            "maxCost": limits.max_cost is not None and (self._uncounted or self.cost >= limits.max_cost),
-            "maxTotalTokens": limits.max_total_tokens is not None and self.usage.total >= limits.max_total_tokens,
-            "maxTime": limits.max_time is not None and time.monotonic() - self.began >= limits.max_time,
-            "repeated": self._failures >= self.runaway.max_repeated_failures,
+        if self.turns >= self.runaway.max_model_calls:
+            return "maxTurns"
+        used = self._used()
+        for limit in RUN_LIMITS:
+            allowed = getattr(self.limits, limit.name)
+            if allowed is not None and used[limit.name] >= allowed:
+                return limit.wire_name
+        return "repeated" if self._failures >= self.runaway.max_repeated_failures else None
+
+    def _used(self) -> dict[str, float]:
+        """Return how much there is to be compared with each limit."""
+        return {
+            "max_turns": self.turns,
+            "max_cost": math.inf if self._uncounted else self.cost,
+            "max_time": time.monotonic() - self.began,
+            "max_total_tokens": self.usage.total,
         }
-        return next((name for name, is_so in reached.items() if is_so), None)
 
     def answered(self, answer: AssistantMessage) -> None:
         self.turns += 1
@@ -111,7 +99,7 @@ class Meter(Struct):
         """Count a call. The same call that fails again and again leads nowhere; nor do calls that are cut off."""
         self.tool_calls += 1
         if not failed:
-            if name in ("write", "edit") and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):
+            if kind_of(name) == "edit" and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):
                 self.files_changed[arguments["path"]] = None
             self._last_failure, self._failures = None, 0
             return

@@ -10,12 +10,13 @@ from spindle.agent import AgentError
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.hooks import HookChain, Hooks
 from spindle.agent.run.handle import Run
-from spindle.agent.run.meter import Meter, RunLimits
+from spindle.agent.run.meter import Meter
 from spindle.agent.run.result import RunResult, status_of
 from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.shapes.messages import Image, Text, UserMessage, joint_source
+from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 from spindle.agent import AgentError
 from spindle.agent.conversation import StatsCounter
 from spindle.agent.hooks import Blocked, Hooks
-from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.meter import check_limits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, why
 from spindle.agent.session import AgentSession
@@ -41,15 +41,15 @@ from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
 from spindle.shapes import events
+from spindle.shapes.builtin_tools import only_reads
 from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
+from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.tools.base import Tool
 
 FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
 _STATUSES = {
-    "maxCost": "budget",
-    "maxTurns": "budget",
-    "maxTotalTokens": "budget",
+    **{limit.wire_name: "budget" for limit in RUN_LIMITS},
     "maxTime": "timeout",
     "stalled": "error",
     "error": "error",
@@ -57,7 +57,6 @@ _STATUSES = {
     "aborted": "cancelled",
 }
 """By the stop reason of the run; every other one is the model's own fault."""
-_READING = frozenset(("read", "grep", "find", "ls"))
 _SAID = 64_000
 """So many bytes of what a command printed are kept."""
 _SPENT = "The money of the whole batch is spent"
@@ -65,8 +64,8 @@ _STASH = re.compile(r"\bgit(?:\s+(?:-[cC]\s*\S+|--?[\w-]+(?:=\S+)?))*\s+stash\b"
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """How a batch is to be done. A task's own wishes come first."""
+class Plan(RunLimits, frozen=True, kw_only=True):
+    """How a batch is to be done, with the limits of every attempt's run. A task's own wishes come first."""
 
     jobs: int = 8
     """So many tasks at a time."""
@@ -76,10 +75,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     """So often is a task tried again if the model, the network or the machine failed; not for a wrong answer."""
     timeout: float | None = None
     """Seconds for an attempt; waiting for a provider that refuses requests is not counted."""
-    max_cost: float | None = None
-    """US dollars for an attempt."""
-    max_turns: int | None = None
-    """Model calls of an attempt."""
     total_cost: float | None = None
     """US dollars for all attempts of all runs with the same results."""
     schema: dict[str, Any] | None = None
@@ -156,7 +151,7 @@ class Shared:
             if model is None:
                 raise AgentError(registry.no_model_text())
             registry.require_credentials(model)
-            RunLimits(max_cost=self.plan.max_cost or self.plan.total_cost).check(model)
+            check_limits(RunLimits(max_cost=self.plan.max_cost or self.plan.total_cost), model)
         except MissingCredentials as error:
             raise AgentError(str(error)) from None
         finally:
@@ -402,7 +397,8 @@ class Try:
         try:
             await agent.begin()
             check_tools(agent, job.task.tools or shared.plan.agent.tools or ())
-            options = RunOptions(hooks=watch, limits=self._limits(), schema=job.schema)
+            limits = self._own_limits.over(RunLimits(max_cost=shared.plan.total_cost))
+            options = RunOptions(hooks=watch, limits=limits, schema=job.schema)
             run = await agent.submit(job.prompt, self._images, source="sdk", options=options)
             await run.result()
             await agent.finished()
@@ -433,17 +429,13 @@ class Try:
         return agent
 
     @property
-    def _own_cost(self) -> float | None:
-        """US dollars that this attempt may cost, if the others are not looked at."""
-        return self._job.task.max_cost or self._shared.plan.max_cost
-
-    def _limits(self) -> RunLimits:
-        task, plan = self._job.task, self._shared.plan
-        return RunLimits(max_turns=task.max_turns or plan.max_turns, max_cost=self._own_cost or plan.total_cost)
+    def _own_limits(self) -> RunLimits:
+        """The limits of this attempt, if the others are not looked at."""
+        return self._job.task.over(self._shared.plan)
 
     def _only_reads(self) -> bool:
         tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
-        return tools is not None and all(isinstance(tool, str) and tool in _READING for tool in tools)
+        return tools is not None and all(isinstance(tool, str) and only_reads(tool) for tool in tools)
 
     def _take(self, agent: AgentSession, watch: "_Watch") -> None:
         """Take over what the run came to."""
@@ -459,7 +451,7 @@ class Try:
         line.output = result.text if result.value is UNSET else result.value
         line.status = result.status if result.status in ("ok", "denied") else "failed"
         line.status = _STATUSES.get(result.stop_reason, line.status)
-        if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_cost is None):
+        if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_limits.max_cost is None):
             line.status, line.stop_reason, line.error = "budget", TOTAL_COST, _SPENT
         elif line.status != "ok":
             line.error = why(result)

@@ -21,6 +21,7 @@ from spindle.apps.batch.workspace import KINDS
 from spindle.base import limits
 from spindle.base.flow import Mailbox, Tasks
 from spindle.shapes.messages import Image
+from spindle.shapes.run_limits import RunLimits
 
 _LINES_WAITING = 1000
 """So many lines that were not read make the workers pause."""
@@ -236,7 +237,7 @@ def _check(plan: Plan) -> None:
     """Raise `AgentError` for a plan that makes no sense."""
     if plan.jobs < 1 or plan.retries < 0:
         raise AgentError("There must be at least one task at a time, and no less than no retries")
-    for name in ("timeout", "max_cost", "max_turns", "total_cost"):
+    for name in ("timeout", *RunLimits.__struct_fields__, "total_cost"):
         value = getattr(plan, name)
         if value is not None and not 0 < value < float("inf"):
             raise AgentError(f"{name} must be a number above 0, not {value}")

@@ -19,13 +19,23 @@ from msgspec.structs import asdict
 from spindle.agent import AgentError
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.messages import Image
+from spindle.shapes.run_limits import RunLimits
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _RESERVED = ("results.jsonl",)
+_HASHED = (
+    *("id", "prompt", "prompt_file", "repo", "cwd", "ref", "model", "tools", "images", "setup", "verify", "schema"),
+    *("max_cost", "max_turns", "timeout", "meta"),
+)
+"""Fields that are always in the hash, in this order: results of earlier versions are found by it. Others are in it only
+if they are set."""
 
 
-class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One piece of work, as a line of the task file has it. Paths are relative to that file."""
+class Task(RunLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One piece of work with the limits of its run, as a line of the task file has it.
+
+    Paths are relative to that file.
+    """
 
     id: str = ""
     """Names the task in the results; a hash of the rest if it is missing."""
@@ -48,8 +58,6 @@ class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A shell command that decides, by its exit code, whether the task was done."""
     schema: dict[str, Any] | str | None = None
     """JSON Schema of the result, or the path of a file with it."""
-    max_cost: float | None = None
-    max_turns: int | None = None
     timeout: float | None = None
     meta: Any = None
     """Anything; it is copied into the results, and a change of it changes nothing."""
@@ -138,7 +146,9 @@ def _lines(name: str, base: str, data: bytes) -> Iterable[tuple[str, str, Any]]:
 def _job(task: Task, base: str, default_schema: dict[str, Any] | None) -> Job:
     _check(task, base)
     prompt, schema = _prompt(task, base), _schema(task, base)
-    content = {**asdict(task), "id": "", "meta": None, "prompt": prompt, "prompt_file": None, "schema": schema}
+    content = {name: getattr(task, name) for name in _HASHED}
+    content |= {name: value for name, value in asdict(task).items() if name not in _HASHED and value is not None}
+    content |= {"id": "", "meta": None, "prompt": prompt, "prompt_file": None, "schema": schema}
     content["images"] = [hashlib.sha256(_read(Path(base, name))).hexdigest() for name in task.images]
     digest = hashlib.sha256(encode(content)).hexdigest()[:16]
     name = task.id or digest
@@ -149,7 +159,7 @@ def _check(task: Task, base: str) -> None:
     """Raises `AgentError`."""
     if (task.prompt is None) == (task.prompt_file is None):
         raise AgentError("a task needs either prompt or prompt_file")
-    for name in ("max_cost", "max_turns", "timeout"):
+    for name in (*RunLimits.__struct_fields__, "timeout"):
         if (value := getattr(task, name)) is not None and not value > 0:
             raise AgentError(f"{name} must be above 0, not {value}")
     for name in ("id", "repo", "cwd", "ref", "setup", "verify"):

@@ -13,8 +13,9 @@ from msgspec import Struct
 from spindle.base.spelling import did_you_mean
 from spindle.protocol.neighbours import DIALECTS
 from spindle.shapes.model import THINKING_LEVELS
+from spindle.shapes.permission_modes import PERMISSION_MODES
+from spindle.shapes.run_limits import RUN_LIMITS
 
-PERMISSION_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
 REMOTE = "127.0.0.1:3838"
 
 
@@ -113,10 +114,8 @@ class Options(Struct):
     redact: bool = False
     list_models: str | None = None
     """The search text; empty lists all."""
-    max_turns: str | None = None
-    max_cost: str | None = None
-    max_time: str | None = None
-    max_total_tokens: str | None = None
+    run_limits: dict[str, str] = {}
+    """What was given for `--max-turns` and the others, by option."""
     json_schema: str | None = None
     """JSON, or the path of a file with it."""
     output: str | None = None
@@ -163,7 +162,7 @@ class Option(Struct, frozen=True):
     help: str = ""
     kind: str = "text"
     """`text`; `list` (repeatable); `words` (comma-separated); `no` (a switch that means no); `maybe` (value optional);
-    `print` (a switch that may have a message)."""
+    `print` (a switch that may have a message); `limit` (of a run)."""
     choices: tuple[str, ...] = ()
     missing: str = ""
     """What `maybe` means without a value."""
@@ -225,10 +224,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
     Option("--redact", help="Leave what looks like keys and tokens out of the exported page", modes="export"),
     Option("--list-models", "[SEARCH]", "List models that are ready to use", "maybe"),
-    Option("--max-turns", "N", "End a run after so many model calls"),
-    Option("--max-cost", "USD", "End a run when it has cost so much"),
-    Option("--max-time", "SECONDS", "End a run after this time"),
-    Option("--max-total-tokens", "N", "End a run after so many tokens, input and output"),
+    *(Option(limit.option, limit.words.value, limit.words.help, "limit", field="run_limits") for limit in RUN_LIMITS),
     Option("--json-schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"),
     Option("--output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
     Option("--dialect", "NAME", "What RPC clients get to see", choices=tuple(DIALECTS), modes="json rpc"),
@@ -329,7 +325,7 @@ def _take_option(options: Options, argument: str, waiting: list[str], by_name: d
         return
     if equals:
         waiting.append(attached)
-    elif option.value and waiting and option.kind in ("text", "list", "words") and _is_option(waiting[-1], by_name):
+    elif option.value and waiting and option.kind not in ("print", "maybe") and _is_option(waiting[-1], by_name):
         raise UsageError(f"{name} needs a value ({option.value}), and {waiting[-1]} is an option")
     _apply(options, option, name, waiting, attached=bool(equals))
 
@@ -424,6 +420,8 @@ def _value(options: Options, option: Option, name: str, text: str) -> Any:
     if option.choices and text not in option.choices:
         near = did_you_mean(text, option.choices)
         raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{text}".{near}'.removesuffix("."))
+    if option.kind == "limit":
+        return {**options.run_limits, name: text}
     if option.kind == "list":
         return [*getattr(options, option.attribute), text]
     if option.kind == "words":

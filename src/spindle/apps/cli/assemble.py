@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.permissions.approval import PermissionOptions
-from spindle.agent.run.meter import RunLimits
 from spindle.agent.session import AgentSession
 from spindle.apps.cli import end_of_start, warn
 from spindle.apps.cli.args import AnyOptions, Options, UsageError, unknown_options
@@ -23,8 +22,9 @@ from spindle.base.user_files import report
 from spindle.plugins.extensions.discover import find_candidates
 from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import DecodeError, decode
-from spindle.tools.base import BUILTIN_TOOLS
+from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 
 
 def from_here(options: AnyOptions) -> AnyOptions:
@@ -120,11 +120,9 @@ def _permissions(options: Options) -> PermissionOptions:
 
 def run_limits(options: Options) -> RunLimits:
     """Return the limits of a run. Raises `UsageError`."""
-    given: dict[str, Any] = {}
-    for name, kind in (("max_turns", int), ("max_cost", float), ("max_time", float), ("max_total_tokens", int)):
-        if (text := getattr(options, name)) is not None:
-            given[name] = number_of(name.replace("_", "-"), text, kind)
-    return RunLimits(**given)
+    given = options.run_limits
+    limits = [limit for limit in RUN_LIMITS if limit.option in given]
+    return RunLimits(**{one.name: number_of(one.option[2:], given[one.option], one.type) for one in limits})
 
 
 def number_of(name: str, text: str, kind: Callable[[str], float], least: int | None = None) -> Any:

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from spindle.agent import AgentError
 from spindle.apps.batch.attempt import Plan
@@ -47,7 +47,7 @@ _OPTIONS = (
     ),
     Option("--retries", "N", "Tries after a failure of model, network or machine (2)"),
     Option("--timeout", "SECONDS", "For one attempt"),
-    Option("--max-cost", "USD", "For one attempt"),
+    Option("--max-cost", "USD", "For one attempt", "limit", field="run_limits"),
     Option("--total-cost", "USD", "For all attempts, those of earlier runs included"),
     Option("--json-schema", "FILE|JSON", "The result of a task has to fit this JSON Schema"),
     Option("--verify", "CMD", "Shell command in the workspace; its exit code decides ok or failed"),
@@ -105,14 +105,12 @@ def _plan(options: _Options) -> Plan:
         asyncio.Runner().run(_check_flags(agent))
     if len(options.messages) != 1 or options.out is None:
         raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
-    limits = agent.limits
     return Plan(
         jobs=number_of("jobs", options.jobs, int, 1),
         workspace=options.workspace,
         retries=number_of("retries", options.retries, int, 0),
         timeout=None if options.timeout is None else number_of("timeout", options.timeout, float),
-        max_cost=limits.max_cost,
-        max_turns=limits.max_turns,
+        **asdict(agent.limits),
         total_cost=None if options.total_cost is None else number_of("total-cost", options.total_cost, float),
         schema=result_schema(options),
         verify=options.verify,

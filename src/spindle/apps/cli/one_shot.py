@@ -19,10 +19,10 @@ from spindle.apps.cli.assemble import assemble, result_schema, run_and_exit, tak
 from spindle.base.agent_dir import expand_home
 from spindle.base.limits import STDIN_PATIENCE
 from spindle.base.spelling import did_you_mean
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
 from spindle.shapes.messages import Image, Text
-from spindle.tools.base import BUILTIN_TOOLS
 
 if TYPE_CHECKING:
     from spindle.apps.cli.progress import Progress

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter, PathCompleter
 from prompt_toolkit.document import Document
 
-from spindle.agent.permissions.rules import MODES
 from spindle.apps.console.input import Question, fitting
 from spindle.apps.console.look import one_line
 from spindle.apps.console.view import text_of
 from spindle.client import RpcError
+from spindle.shapes.permission_modes import PERMISSION_MODES
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
@@ -188,7 +188,7 @@ class Slash(DummyCompleter):
             self._talk.editor.put(done.get("editorText") or "")
 
     async def _modes(self) -> list[Option]:
-        return [Option(mode) for mode in MODES]
+        return [Option(mode) for mode in PERMISSION_MODES]
 
     async def _permissions(self, mode: str) -> None:
         if mode:

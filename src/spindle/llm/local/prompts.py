@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from spindle.llm.local.grammar import ANSWER, ONE_LINE, call_head, reply_grammar
 from spindle.llm.local.llama_server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
+from spindle.shapes.builtin_tools import of_kind
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage, text_of
 
@@ -36,8 +37,8 @@ _CHARS_PER_TOKEN = 3
 """On the careful side."""
 _LINE_CHARS = 100
 """Of the description of a tool."""
-_CHANGING = frozenset({"write", "edit", "todo_write"})
-_DONE_BY_BASH = frozenset({"read", "ls", "find", "grep"})
+_TOO_HARD = of_kind("edit", "think")
+_DONE_BY_BASH = of_kind("read", "search")
 
 _SHORT_PROMPT = (
     "You are a coding assistant on the user's computer. Use the tools to look before you answer and to do what is "
@@ -111,7 +112,7 @@ def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
             led += [_user(f"{question}\n\nbash printed:\n{printed}"), _spoken(answer)]
         report = Request(_TINY_REPORT, [*led, _user(_last_exchange(request.messages))])
         return Plan(report, max_tokens, body | {"grammar": ONE_LINE})
-    tools = [tool for tool in request.tools if tool.name not in _CHANGING]
+    tools = [tool for tool in request.tools if tool.name not in _TOO_HARD]
     if any(tool.name == "bash" for tool in tools):
         tools = [tool for tool in tools if tool.name not in _DONE_BY_BASH]
     prompt = "\n".join([_TINY_PROMPT, *(f"{tool.name}: {_brief(tool).description}" for tool in tools)])

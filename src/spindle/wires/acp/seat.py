@@ -24,21 +24,18 @@ from spindle.protocol.registry import REPLIES, Call
 from spindle.protocol.seat import Seat
 from spindle.sessions.tree import entry_message
 from spindle.shapes import events
+from spindle.shapes.builtin_tools import TODO_TOOL
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
-from spindle.tools.todo import TODO_TOOL
+from spindle.shapes.permission_modes import PERMISSION_MODES
+from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.wires.acp import updates
 from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
 from spindle.wires.acp.questions import Questions, client_rules
 
-MODES = {
-    "bypass": ("Bypass", "Every tool call is allowed"),
-    "default": ("Ask", "Reading is free, everything else is asked about"),
-    "acceptEdits": ("Accept edits", "Edits in the working directory are allowed, the rest is asked about"),
-    "plan": ("Plan", "Only reading is allowed"),
-    "dontAsk": ("Don't ask", "What no rule allows is refused"),
-}
+_MODES = {id: {"name": words.title, "description": words.help} for id, words in PERMISSION_MODES.items()}
 _ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
+_LIMITS = (*(limit.wire_name for limit in RUN_LIMITS), "repeated")
 _REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITATION")
 
 
@@ -210,7 +207,7 @@ class EditorSeat(Seat):
             return "refusal"
         if result.stop_reason in ("error", "stalled", "schema"):
             raise RpcError(INTERNAL_ERROR, result.error or f"The run ended with {result.stop_reason}")
-        if result.stop_reason in ("maxCost", "maxTime", "repeated"):
+        if result.stop_reason in _LIMITS:
             return "max_turn_requests"
         cut = result.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
         return "max_tokens" if cut else "end_turn"
@@ -218,12 +215,12 @@ class EditorSeat(Seat):
     # -- what can be chosen ----------------------------------------------------------------------
 
     def modes(self) -> dict[str, Any]:
-        known = [{"id": id, "name": name, "description": text} for id, (name, text) in MODES.items()]
+        known = [{"id": id, **told} for id, told in _MODES.items()]
         return {"currentModeId": self.agent.permissions().mode, "availableModes": known}
 
     def options(self) -> list[dict[str, Any]]:
         agent, model = self.agent, self.agent.model
-        modes = [{"value": id, "name": name, "description": text} for id, (name, text) in MODES.items()]
+        modes = [{"value": id, **told} for id, told in _MODES.items()]
         options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
         models = {f"{one.provider}/{one.id}": one for one in [*agent.available_models(), *([model] if model else [])]}
         if model is not None:

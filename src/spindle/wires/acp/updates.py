@@ -6,21 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spindle.shapes import messages
+from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.codec import to_builtins
-from spindle.tools.todo import TODO_TOOL, TodoPhase
+from spindle.tools.todo import TodoPhase
 
 Update = dict[str, Any]
 
-KINDS = {
-    "read": "read",
-    "ls": "search",
-    "find": "search",
-    "grep": "search",
-    "edit": "edit",
-    "write": "edit",
-    "bash": "execute",
-    TODO_TOOL: "think",
-}
 OUTPUT_CHARS = 8192
 """So much of the end of a running command's output is shown."""
 UPDATE_SECONDS = 0.1
@@ -68,7 +59,7 @@ def describe(name: str, arguments: Any, cwd: str) -> Update:
     path, subject = given.get("path"), given.get("command") or given.get("pattern") or given.get("path")
     title = " ".join(str(subject).split()) if isinstance(subject, str) else ""
     title = title if name == "bash" and title else f"{name} {title}".rstrip()
-    update: Update = {"title": title[:200] or name, "name": name, "kind": KINDS.get(name, "other")}
+    update: Update = {"title": title[:200] or name, "name": name, "kind": kind_of(name)}
     if isinstance(path, str) and path:
         place: dict[str, Any] = {"path": _absolute(path, cwd)}
         if isinstance(offset := given.get("offset"), int) and offset > 0:
@@ -137,7 +128,7 @@ class CallView:
         if arguments is not None:
             update["rawInput"] = arguments
         path = arguments.get("path") if isinstance(arguments, dict) else None
-        if running and self.name in ("edit", "write") and isinstance(path, str):
+        if running and kind_of(self.name) == "edit" and isinstance(path, str):
             place = _absolute(path, self._cwd)
             self._before = place, _file_text(place)
         return self._told(update)
@@ -152,7 +143,7 @@ class CallView:
 
     def end(self, content: list[Any], is_error: bool, details: Any = None) -> Update:
         shown = blocks(content)
-        if not is_error and self.name in ("edit", "write"):
+        if not is_error and kind_of(self.name) == "edit":
             shown = self._changes() or shown
         raw: dict[str, Any] = {"output": messages.text_of(content)}
         if details is not None:

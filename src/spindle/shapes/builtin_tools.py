@@ -1,0 +1,53 @@
+"""The tools that come with the agent. A tool is declared here, and `tools/<name>.py` has it as `TOOL`.
+
+Permissions, editors, batches, the web page and the manual go by this table, so that no tool has to be loaded to know
+what it does.
+"""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+Effect = Literal["reads", "destroys"]
+"""It changes nothing, or what it changes is lost."""
+ToolKind = Literal["read", "search", "edit", "execute", "think", "other"]
+"""As in the Agent Client Protocol. `read`, `search` and `edit` work on the file or folder in their argument `path`: the
+permission rule `Read(…)` is about the first two, `Edit(…)` about the third. Tools that are not ours are `other`."""
+
+
+class BuiltinTool(Struct, frozen=True):
+    kind: ToolKind
+    effect: Effect | None = None
+    default: bool = False
+    """Active unless the user says otherwise."""
+    of_session: bool = False
+    """A feature of the session makes it; it has no module."""
+
+
+TODO_TOOL: Final = "todo_write"
+TOOLS: Final[dict[str, BuiltinTool]] = {
+    "read": BuiltinTool("read", "reads", default=True),
+    "bash": BuiltinTool("execute", default=True),
+    "edit": BuiltinTool("edit", default=True),
+    "write": BuiltinTool("edit", default=True),
+    "grep": BuiltinTool("search", "reads"),
+    "find": BuiltinTool("search", "reads"),
+    "ls": BuiltinTool("search", "reads"),
+    TODO_TOOL: BuiltinTool("think", "reads", of_session=True),
+}
+"""In the order they are listed to the model."""
+BUILTIN_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if not tool.of_session)
+"""No other tool of the client may have these names."""
+DEFAULT_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if tool.default)
+
+
+def kind_of(name: str) -> ToolKind:
+    return TOOLS[name].kind if name in TOOLS else "other"
+
+
+def of_kind(*kinds: ToolKind) -> tuple[str, ...]:
+    return tuple(name for name, tool in TOOLS.items() if tool.kind in kinds)
+
+
+def only_reads(name: str) -> bool:
+    return name in TOOLS and TOOLS[name].effect == "reads"

@@ -1,0 +1,87 @@
+"""What one run may use up. A limit is declared here and nowhere else, and `agent/run/meter.py` measures it.
+
+Options of the command line, fields of the wire, keyword arguments in Python, tasks of a batch and the manual are made
+of this declaration.
+"""
+
+from typing import Annotated, Any, TypedDict, get_args
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+
+class Words(Struct, frozen=True):
+    """What people read about a limit."""
+
+    value: str
+    """Stands for its value in the help."""
+    help: str
+    """Of its option."""
+    unit: str
+    """What is counted."""
+
+
+class RunLimits(Struct, frozen=True):
+    """Limits that a client or a program sets for a run; None: no limit."""
+
+    max_turns: Annotated[int | None, Words("N", "End a run after so many model calls", "Model calls")] = None
+    max_cost: Annotated[float | None, Words("USD", "End a run when it has cost so much", "US dollars")] = None
+    max_time: Annotated[float | None, Words("SECONDS", "End a run after this time", "Seconds")] = None
+    max_total_tokens: Annotated[
+        int | None,
+        Words("N", "End a run after so many tokens, input and output", "Input and output of all model calls"),
+    ] = None
+
+    @property
+    def on_spending(self) -> bool:
+        return self.max_cost is not None or self.max_total_tokens is not None
+
+    def over(self, others: "RunLimits") -> "RunLimits":
+        """Return these limits, completed by others."""
+        mine = {name: getattr(self, name) for name in RunLimits.__struct_fields__}
+        theirs = {name: getattr(others, name) for name in RunLimits.__struct_fields__}
+        return RunLimits(**{name: theirs[name] if value is None else value for name, value in mine.items()})
+
+
+class LimitArguments(TypedDict, total=False):
+    """The same limits as keyword arguments. One that is left out, or None, is that of the agent, if it has one.
+
+    Type checkers need it written out; a test compares the two.
+    """
+
+    max_turns: int | None
+    """Model calls."""
+    max_cost: float | None
+    """US dollars."""
+    max_time: float | None
+    """Seconds."""
+    max_total_tokens: int | None
+    """Input and output of all model calls."""
+
+
+class Limit(Struct, frozen=True):
+    """One of the limits, by its names."""
+
+    name: str
+    type: type[int] | type[float]
+    words: Words
+
+    @property
+    def option(self) -> str:
+        """The name on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def wire_name(self) -> str:
+        """The field of `prompt`, and the reason that a run which it has ended gives."""
+        first, *others = self.name.split("_")
+        return first + "".join(map(str.title, others))
+
+
+def _limit(name: str, annotated: Any) -> Limit:
+    optional, words = get_args(annotated)
+    return Limit(name, get_args(optional)[0], words)
+
+
+RUN_LIMITS = tuple(_limit(item.name, item.type) for item in fields(RunLimits))
+"""In the order they are shown."""
