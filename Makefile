@@ -34,8 +34,8 @@ test-ray:
 test-harbor:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@[ -x "$(OTHERS)/harbor/bin/python" ] || "$(PYTHON312)" -m venv "$(OTHERS)/harbor"
-	@"$(OTHERS)/harbor/bin/python" -m pip install --quiet --disable-pip-version-check harbor
-	@cd "$(ROOT)" && SPINDLE_TEST_HARBOR="$(OTHERS)/harbor/bin/python" "$(BIN)/python" -m pytest -vv tests/apps/batch/test_harbor.py
+	@"$(OTHERS)/harbor/bin/python" -m pip install --quiet --disable-pip-version-check harbor -e "$(ROOT)"
+	@cd "$(ROOT)" && SPINDLE_TEST_HARBOR="$(OTHERS)/harbor/bin/python" "$(BIN)/python" -m pytest -vv -k harbor tests/apps/batch/test_harbor.py tests/test_declarations.py
 
 lint:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock

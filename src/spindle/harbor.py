@@ -14,7 +14,9 @@ from harbor.agents.installed.pi import Pi, PiOptions
 from harbor.agents.options import Cli
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
-from pydantic import Field
+from pydantic import Field, create_model
+
+from spindle.shapes.run_limits import RUN_LIMITS, Limit
 
 _CONFIG = "/tmp/harbor-pi-agent"
 """Where the methods of `Pi` put models.json and mcp.json."""
@@ -37,19 +39,24 @@ spindle --version
 """
 
 
-class SpindleOptions(PiOptions):  # type: ignore[misc]
-    max_turns: Annotated[int | None, Cli("--max-turns")] = Field(default=None, ge=1, description="Model calls.")
-    max_cost: Annotated[float | None, Cli("--max-cost")] = Field(default=None, gt=0, description="US dollars.")
-    max_time: Annotated[float | None, Cli("--max-time")] = Field(default=None, gt=0, description="Seconds.")
-    max_total_tokens: Annotated[int | None, Cli("--max-total-tokens")] = Field(
-        default=None, ge=1, description="Input and output of all model calls."
-    )
+def _limit(limit: Limit) -> tuple[Any, Any]:
+    """Return type and field of an option of the same name as a limit of a run."""
+    kind: Any = Annotated[limit.type | None, Cli(limit.option)]
+    return kind, Field(default=None, gt=0, description=f"{limit.words.unit}.")
+
+
+class _Options(PiOptions):  # type: ignore[misc]
     package: str = Field(default="spindle", description="What to install: a requirement, an address, a path.")
+
+
+SpindleOptions = create_model(
+    "SpindleOptions", __base__=_Options, **{limit.name: _limit(limit) for limit in RUN_LIMITS}
+)
 
 
 class Spindle(Pi):  # type: ignore[misc]
     options_model = SpindleOptions
-    options: SpindleOptions
+    options: _Options
     _OUTPUT_FILENAME = "spindle.txt"
 
     @staticmethod
