@@ -1,4 +1,5 @@
-"""Makes the parts of docs/ that come from the code: protocol.md, and tables between `<!-- x -->` and `<!-- /x -->`.
+"""Makes what is a copy of the code: docs/protocol.md, tables of docs/ between `<!-- x -->` and `<!-- /x -->`, and the
+list of tools that the web pages have.
 
 `python scripts/manual.py` writes them; with `--check` it only says what is not current, with exit code 1.
 """
@@ -6,6 +7,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -15,8 +17,12 @@ from reference import field_notes, reference_page
 from spindle.agent.run.result import EXIT_CODES
 from spindle.apps.cli.args import COMMANDS, OPTIONS
 from spindle.base.settings import Settings
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
+from spindle.shapes.permission_modes import PERMISSION_MODES
+from spindle.shapes.run_limits import RUN_LIMITS
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 EXITS = {
     "ok": "done",
     "error": "the run failed; also: something is broken (`doctor`, `sessions check`), the session is locked",
@@ -34,6 +40,9 @@ def parts() -> Iterator[tuple[str, str, str]]:
     yield "cli.md", "options", "\n".join(_options())
     yield "cli.md", "commands", "\n".join(_commands())
     yield "cli.md", "exits", "\n".join(_exits())
+    yield "cli.md", "limits", "\n".join(_limits())
+    yield "cli.md", "tools", "\n".join(_tools())
+    yield "permissions.md", "modes", "\n".join(_modes())
 
 
 # -- settings ----------------------------------------------------------------------------------------
@@ -102,6 +111,36 @@ def _exits() -> list[str]:
     return [*lines, "| 128 + n | – | ended by signal n: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed |"]
 
 
+def _limits() -> list[str]:
+    lines = ["| option | field of `prompt` | in Python | counts |", "|---|---|---|---|"]
+    lines += [f"| `{one.option}` | `{one.wire_name}` | `{one.name}` | {one.words.unit} |" for one in RUN_LIMITS]
+    return lines
+
+
+# -- tools and permissions ---------------------------------------------------------------------------
+
+
+def _tools() -> list[str]:
+    lines = ["| tool | what it does | active by default | only reads | permission rule |", "|---|---|---|---|---|"]
+    for name in BUILTIN_TOOLS:
+        facts, tool = TOOLS[name], import_module(f"spindle.tools.{name}").TOOL
+        rule = {"read": "Read", "search": "Read", "edit": "Edit"}.get(facts.kind, name.capitalize())
+        marks = " | ".join("yes" if is_so else "" for is_so in (facts.default, only_reads(name)))
+        lines.append(f"| `{name}` | {_one_line(tool.snippet)} | {marks} | `{rule}` |")
+    return lines
+
+
+def _modes() -> list[str]:
+    lines = ["| mode | |", "|---|---|"]
+    return [*lines, *(f"| `{name}` | {words.help} |" for name, words in PERMISSION_MODES.items())]
+
+
+def _script() -> str:
+    kinds = "".join(f"  {name}: '{tool.kind}',\n" for name, tool in TOOLS.items())
+    head = "// What the tools of the agent do. Made by scripts/manual.py from shapes/builtin_tools.py; do not edit.\n\n"
+    return f"{head}export const TOOL_KINDS = {{\n{kinds}}};\n"
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
@@ -110,7 +149,7 @@ def _one_line(text: str) -> str:
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Yield every page that has something of the code, as it should be."""
+    """Yield every file that has something of the code, as it should be."""
     texts: dict[str, str] = {}
     for page, name, made in parts():
         before = texts.get(page) or (DOCS / page).read_text()
@@ -121,13 +160,14 @@ def pages() -> Iterator[tuple[Path, str]]:
     for page, text in texts.items():
         yield DOCS / page, text
     yield DOCS / "protocol.md", reference_page()
+    yield ROOT / "src/spindle/web/shared/tool-kinds.js", _script()
 
 
 def main() -> int:
     stale = [(path, text) for path, text in pages() if path.read_text() != text]
     for path, text in stale:
         if "--check" in sys.argv:
-            print(f"docs/{path.name} is not current: run python scripts/manual.py")
+            print(f"{path.relative_to(ROOT)} is not current: run python scripts/manual.py")
         else:
             path.write_text(text)
     return 1 if stale and "--check" in sys.argv else 0

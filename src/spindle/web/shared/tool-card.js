@@ -7,11 +7,10 @@ import { duration, imagesOf, obj, oneLine, pretty, str, textOf } from './format.
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
 import { plainOutput, terminal } from './terminal.js';
+import { TOOL_KINDS } from './tool-kinds.js';
 
-const CARD_ICONS = {
-  bash: 'terminal', read: 'file', write: 'pencil', edit: 'pencil', grep: 'search', find: 'search', ls: 'folder', todo_write: 'list',
-};
-const OPEN_BY_ITSELF = new Set(['bash', 'edit', 'write']);
+const KIND_ICONS = { read: 'file', search: 'search', edit: 'pencil', execute: 'terminal', think: 'list', other: 'tool' };
+const OPEN_BY_ITSELF = new Set(['edit', 'execute']);
 // Arguments that the line about a call names already.
 const TOLD = { read: ['offset', 'limit'], grep: ['pattern'], find: ['pattern'] };
 const PATHS = ['path', 'file_path', 'filePath'];
@@ -23,7 +22,7 @@ export const MAX_OUTPUT = 100_000;
 const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
 /** Tools that write files. */
-export const CHANGING = new Set(['write', 'edit']);
+export const CHANGING = new Set(Object.keys(TOOL_KINDS).filter(name => TOOL_KINDS[name] === 'edit'));
 export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
 
 /** What a call is about, in one line. */
@@ -52,9 +51,10 @@ export class ToolCard {
     this.mark = el('span', { class: 'mark', role: 'img' });
     this.input = el('div', { class: 'tool-input' });
     this.output = el('div', { class: 'tool-output' });
-    const symbol = Object.hasOwn(CARD_ICONS, name) ? CARD_ICONS[name] : 'tool';
+    const kind = Object.hasOwn(TOOL_KINDS, name) ? TOOL_KINDS[name] : 'other';
+    const symbol = name === 'ls' ? 'folder' : KIND_ICONS[kind];
     const summary = el('summary', null, icon(symbol), this.label, this.title, this.size, this.time, this.mark, icon('chevron'));
-    this.node = el('details', { class: 'tool', 'data-tool': name, open: OPEN_BY_ITSELF.has(name) }, summary, this.input, this.output);
+    this.node = el('details', { class: 'tool', 'data-tool': name, open: OPEN_BY_ITSELF.has(kind) }, summary, this.input, this.output);
     summary.addEventListener('click', () => this.touch());
     this.setState(state);
   }

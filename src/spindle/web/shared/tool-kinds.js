@@ -1,0 +1,12 @@
+// What the tools of the agent do. Made by scripts/manual.py from shapes/builtin_tools.py; do not edit.
+
+export const TOOL_KINDS = {
+  read: 'read',
+  bash: 'execute',
+  edit: 'edit',
+  write: 'edit',
+  grep: 'search',
+  find: 'search',
+  ls: 'search',
+  todo_write: 'think',
+};
