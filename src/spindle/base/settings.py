@@ -160,7 +160,7 @@ class Runaway(_Group, frozen=True):
     """Of one answer."""
 
 
-class Limits(_Group, frozen=True):
+class Bounds(_Group, frozen=True):
     """Of all sessions of a process together; 0 is no limit."""
 
     sessions: Count = 2000
@@ -215,7 +215,7 @@ class Settings(_Group, frozen=True):
     permissions: Permissions = Permissions()
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """Keys of the chat on a terminal."""
-    limits: Limits = Limits()
+    limits: Bounds = Bounds()
     shell_path: str | None = None
     """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
     shell_command_prefix: str | None = None

@@ -37,7 +37,7 @@ _Picture: TypeAlias = Any
 """`PIL.Image.Image`; unnamed, so that type checks do not need Pillow either."""
 
 
-class ImageLimits(Struct, frozen=True, rename="camel"):
+class ImageBounds(Struct, frozen=True, rename="camel"):
     max_width: int = 2000
     max_height: int = 2000
     max_bytes: int = 4718592
@@ -45,8 +45,8 @@ class ImageLimits(Struct, frozen=True, rename="camel"):
     jpeg_quality: int = 80
 
     @classmethod
-    def of_model(cls, model: Model | None) -> "ImageLimits":
-        """Return the limits of `model`, which may name its own."""
+    def of_model(cls, model: Model | None) -> "ImageBounds":
+        """Return the bounds of `model`, which may name its own."""
         given: Any = (model and model.input_limits) or {}
         resize = (given.get("images") or {}).get("resize") or {}
         names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
@@ -58,7 +58,7 @@ class ImageLimits(Struct, frozen=True, rename="camel"):
 
 
 def prepare_image(
-    data: bytes, mime_type: str, limits: ImageLimits, auto_resize: bool, cancel: Cancel
+    data: bytes, mime_type: str, bounds: ImageBounds, auto_resize: bool, cancel: Cancel
 ) -> tuple[Image | None, list[str]]:
     """Return the block to send, or None, and notes on what was done to the picture."""
     notes = []
@@ -71,10 +71,10 @@ def prepare_image(
     size = image_size(data, mime_type)
     if auto_resize and size is None:
         return None, [TOO_BIG]
-    if not auto_resize or (size and limits.admit(len(data), *size)):
+    if not auto_resize or (size and bounds.admit(len(data), *size)):
         return _block(data, mime_type), notes
     picture = _open(data)
-    smaller = picture and _shrink(picture, limits, cancel)
+    smaller = picture and _shrink(picture, bounds, cancel)
     if not picture or not smaller:
         return None, _cannot(TOO_BIG)
     data, mime_type, (width, height) = smaller
@@ -116,16 +116,16 @@ def _open(data: bytes) -> _Picture | None:
         return None  # What Pillow raises for broken files.
 
 
-def _shrink(picture: _Picture, limits: ImageLimits, cancel: Cancel) -> tuple[bytes, str, tuple[int, int]] | None:
+def _shrink(picture: _Picture, bounds: ImageBounds, cancel: Cancel) -> tuple[bytes, str, tuple[int, int]] | None:
     width, height = picture.size
-    if width > limits.max_width:
-        width, height = limits.max_width, _round(height * limits.max_width / width)
-    if height > limits.max_height:
-        width, height = _round(width * limits.max_height / height), limits.max_height
+    if width > bounds.max_width:
+        width, height = bounds.max_width, _round(height * bounds.max_width / width)
+    if height > bounds.max_height:
+        width, height = _round(width * bounds.max_height / height), bounds.max_height
     while True:
-        for data, mime_type in _encodings(picture, (width, height), limits.jpeg_quality):
+        for data, mime_type in _encodings(picture, (width, height), bounds.jpeg_quality):
             cancel.check()
-            if limits.admit(len(data)):
+            if bounds.admit(len(data)):
                 return data, mime_type, (width, height)
         if (width, height) == (1, 1):
             return None

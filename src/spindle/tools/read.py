@@ -96,14 +96,14 @@ def _text(chunks: Iterator[bytes], args: dict[str, Any]) -> ToolResult:
 
 
 def _picture(file: int, head: bytes, size: int, mime_type: str, ctx: ToolContext, cancel: Cancel) -> ToolResult:
-    from spindle.tools.images import MAX_SOURCE_BYTES, TOO_BIG, ImageLimits, prepare_image
+    from spindle.tools.images import MAX_SOURCE_BYTES, TOO_BIG, ImageBounds, prepare_image
 
     if size > MAX_SOURCE_BYTES:
         image, notes = None, [TOO_BIG]
     else:
         data = b"".join(_chunks(file, head, cancel))
-        limits = ImageLimits.of_model(ctx.model)
-        image, notes = prepare_image(data, mime_type, limits, ctx.settings.auto_resize_images, cancel)
+        bounds = ImageBounds.of_model(ctx.model)
+        image, notes = prepare_image(data, mime_type, bounds, ctx.settings.auto_resize_images, cancel)
     if ctx.model and "image" not in ctx.model.input:
         notes.append("[Current model does not support images. The image will be omitted from this request.]")
     text = Text("\n".join([f"Read image file [{image.mime_type if image else mime_type}]", *notes]))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from spindle.agent.permissions.shell_lines import Command, ShellLine, Word, read_line
+from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, Word, read_line
 from spindle.base.globs import GlobError, PathGlob, expand_braces
 from spindle.shapes.builtin_tools import TODO_TOOL, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
@@ -360,7 +360,7 @@ def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str
                 yield _path_rule("write", path, call.cwd)
 
 
-def _stays_inside(command: Command, policy: Policy) -> bool:
+def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
     """Say whether this only goes to another folder, below the working directory."""
     words = command.words
     if command.assigned or len(words) != 2 or words[0].source != "cd" or not words[1].literal:
@@ -377,7 +377,7 @@ def _written(word: Word, call: _Call) -> list[str]:
     return [os.path.realpath(os.path.join(place, word.value)) for place in call.places]
 
 
-def _command_rule(command: Command) -> str:
+def _command_rule(command: ShellCommand) -> str:
     """Suggest a rule: the command with its sub-commands, as far as they look like some."""
     names = []
     for word in command.words[:3]:

@@ -91,7 +91,7 @@ class Word(Struct, frozen=True):
     """Whether the program gets `value` as it is, in one word."""
 
 
-class Command(Struct, frozen=True):
+class ShellCommand(Struct, frozen=True):
     words: tuple[Word, ...]
     assigned: tuple[str, ...] = ()
     """Assignments in front of it, or all there is; harmless ones are left out."""
@@ -109,7 +109,7 @@ class Command(Struct, frozen=True):
 
 
 class ShellLine(Struct, frozen=True):
-    commands: tuple[Command, ...]
+    commands: tuple[ShellCommand, ...]
     """All of them, those inside of others too; of an unclear line only some."""
     reads: tuple[Word, ...] = ()
     """Files that redirections read."""
@@ -124,7 +124,7 @@ class _Unclear(Exception):
 
 class _Found:
     def __init__(self) -> None:
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.reads: list[Word] = []
         self.writes: list[Word] = []
 
@@ -267,9 +267,9 @@ class _Reader:
                     words.append(word)
         known = [item for item in assigned if not _is_harmless(item, bool(words))]
         if words:
-            self._add(Command(tuple(words), tuple(known)))
+            self._add(ShellCommand(tuple(words), tuple(known)))
         elif known:
-            self._found.commands.append(Command((), tuple(known)))
+            self._found.commands.append(ShellCommand((), tuple(known)))
 
     def _substituted_file(self) -> Word:
         start = self._at
@@ -451,7 +451,7 @@ class _Reader:
 
     # -- commands in commands --------------------------------------------------------------------
 
-    def _add(self, command: Command) -> None:
+    def _add(self, command: ShellCommand) -> None:
         words, name = command.words, command.name
         if not words[0].literal:
             raise _Unclear(f"the command `{words[0].source}` is not known before it runs")
@@ -477,9 +477,9 @@ class _Reader:
                 inner, script = [], _joined(wrapped)
         # A program of that name in some folder is another one, and a variable may change which one runs.
         free = free and words[0].value == name and not command.assigned
-        self._found.commands.append(Command(words, command.assigned, free))
+        self._found.commands.append(ShellCommand(words, command.assigned, free))
         for part in inner:
-            self._add(Command(part))
+            self._add(ShellCommand(part))
         if script is not None:
             _Reader(script, self._found, self._depth + 1).read_list()
 

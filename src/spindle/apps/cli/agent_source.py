@@ -11,7 +11,7 @@ from spindle.agent.session import AgentSession
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import Options, UsageError, unknown_options
 from spindle.apps.cli.assemble import agent_options, from_here, resource_options
-from spindle.apps.cli.process_limits import allowed_in
+from spindle.apps.cli.process_bounds import allowed_in
 from spindle.base.user_files import report
 from spindle.protocol.live import Wanted
 from spindle.recipe import make_agent

@@ -27,7 +27,7 @@ class UsageError(Exception):
         self.code = code
 
 
-class Command(Struct, frozen=True):
+class Subcommand(Struct, frozen=True):
     target: str
     """`module:function` of this package; the function takes the arguments after the name and returns the exit code."""
     usage: str = ""
@@ -37,17 +37,17 @@ class Command(Struct, frozen=True):
 
 
 COMMANDS = {
-    "chat": Command("interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too"),
-    "doctor": Command("doctor:run_doctor", "", "What is found, what is wrong, which model would be used"),
-    "models": Command("models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
-    "login": Command("login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
-    "logout": Command("login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
-    "mcp": Command("mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
-    "sessions": Command("sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
-    "trust": Command("doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
-    "batch": Command("batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
-    "acp": Command("serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
-    "schema": Command("main:run_schema", "[--markdown]", "The commands and events of the wire"),
+    "chat": Subcommand("interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too"),
+    "doctor": Subcommand("doctor:run_doctor", "", "What is found, what is wrong, which model would be used"),
+    "models": Subcommand("models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
+    "login": Subcommand("login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
+    "logout": Subcommand("login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
+    "mcp": Subcommand("mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
+    "sessions": Subcommand("sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
+    "trust": Subcommand("doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
+    "batch": Subcommand("batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
+    "acp": Subcommand("serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
+    "schema": Subcommand("main:run_schema", "[--markdown]", "The commands and events of the wire"),
 }
 """A line here is all that a new sub-command needs."""
 MISSING_COMMANDS = {

@@ -16,7 +16,7 @@ from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Option, Options, UsageError, ignored_options, parse_into
 from spindle.apps.cli.assemble import agent_options, from_here, number_of, result_schema, run_and_exit, take_stdout
 from spindle.apps.cli.batch_view import View, make_view
-from spindle.apps.cli.process_limits import allow_files
+from spindle.apps.cli.process_bounds import allow_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.recipe import AgentOptions, extension_flags
 from spindle.resources.loader import load_resources

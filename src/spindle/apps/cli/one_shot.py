@@ -76,7 +76,7 @@ def _read_stdin() -> bytes:
 
 def _read_file(path: str) -> tuple[str, Image | None]:
     from spindle.tools.files import Cancel
-    from spindle.tools.images import SNIFF_BYTES, ImageLimits, prepare_image, sniff_image
+    from spindle.tools.images import SNIFF_BYTES, ImageBounds, prepare_image, sniff_image
 
     try:
         with open(path, "rb") as file:
@@ -90,7 +90,7 @@ def _read_file(path: str) -> tuple[str, Image | None]:
     if not data:
         return "", None
     if mime_type := sniff_image(data[:SNIFF_BYTES]):
-        image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
+        image, notes = prepare_image(data, mime_type, ImageBounds(), True, Cancel())
         if image is None:
             warn(f"{path} is not sent: {' '.join(notes).strip('[]')}")
         return f'<file name="{path}">{" ".join(notes)}</file>\n', image

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import Options, UsageError
 from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
-from spindle.apps.cli.process_limits import allowed_in, apply, chosen_limits, sessions_with_files
+from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base.children import kill_all
 from spindle.protocol.dialect import Dialect
@@ -20,7 +20,7 @@ from spindle.resources.loader import load_resources
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
-    from spindle.base.settings import Limits
+    from spindle.base.settings import Bounds
     from spindle.protocol.live import LiveLimits, SessionPool
     from spindle.wires.server import RemoteServer
 
@@ -49,24 +49,24 @@ async def _serve(options: Options, dialect: Dialect) -> int:
 
     wire = StdioWire.claim()
     agent = await assemble(options, mode="rpc")
-    limits = chosen_limits(options, agent.resources.settings)
-    apply(limits)
-    agent.check_place = allowed_in(limits.roots)
+    bounds = chosen_bounds(options, agent.resources.settings)
+    apply(bounds)
+    agent.check_place = allowed_in(bounds.roots)
 
     def make_pool() -> "SessionPool":
         from spindle.apps.cli.agent_source import CommandLineAgents
         from spindle.protocol.live import SessionPool
 
-        source = CommandLineAgents(options, "rpc", agent.resources.options, roots=limits.roots)
-        return SessionPool(source, _live_limits(limits))
+        source = CommandLineAgents(options, "rpc", agent.resources.options, roots=bounds.roots)
+        return SessionPool(source, _pool_bounds(bounds))
 
     return await StdioSeat(agent, wire, Renderer(dialect, options.updates), make_pool).run()
 
 
-def _live_limits(limits: "Limits") -> "LiveLimits":
+def _pool_bounds(bounds: "Bounds") -> "LiveLimits":
     from spindle.protocol.live import LiveLimits
 
-    return LiveLimits(max_sessions=sessions_with_files(limits.sessions), keep_seconds=limits.idle_seconds or FOR_EVER)
+    return LiveLimits(max_sessions=sessions_with_files(bounds.sessions), keep_seconds=bounds.idle_seconds or FOR_EVER)
 
 
 def run_acp(options: Options) -> NoReturn:
@@ -87,11 +87,11 @@ async def _serve_editor(options: Options) -> int:
 
     wire = StdioWire.claim()
     resources = load_resources(os.getcwd(), resource_options(options))
-    limits = chosen_limits(options, resources.settings)
-    apply(limits)
-    source = CommandLineAgents(options, "acp", resources.options, roots=limits.roots)
+    bounds = chosen_bounds(options, resources.settings)
+    apply(bounds)
+    source = CommandLineAgents(options, "acp", resources.options, roots=bounds.roots)
     end_of_start()
-    return await Editor(wire, source, _live_limits(limits)).run()
+    return await Editor(wire, source, _pool_bounds(bounds)).run()
 
 
 def run_remote(options: Options) -> int:
@@ -111,11 +111,11 @@ def run_remote(options: Options) -> int:
     try:
         host, port = parse_address(options.remote or "")
         resources = load_resources(os.getcwd(), resource_options(options))
-        limits = chosen_limits(options, resources.settings)
-        apply(limits)
+        bounds = chosen_bounds(options, resources.settings)
+        apply(bounds)
         settings = RemoteOptions(
-            max_sessions=sessions_with_files(limits.sessions),
-            keep_seconds=limits.idle_seconds or FOR_EVER,
+            max_sessions=sessions_with_files(bounds.sessions),
+            keep_seconds=bounds.idle_seconds or FOR_EVER,
             host=host,
             port=port,
             token=remote_token(options),
@@ -123,7 +123,7 @@ def run_remote(options: Options) -> int:
             insecure=options.remote_insecure,
             tls=_tls(options),
         )
-        source = CommandLineAgents(options, "remote", resources.options, roots=limits.roots)
+        source = CommandLineAgents(options, "remote", resources.options, roots=bounds.roots)
         server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None

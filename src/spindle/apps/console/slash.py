@@ -51,7 +51,7 @@ class Option(NamedTuple):
     is_now: bool = False
 
 
-class Command(NamedTuple):
+class SlashCommand(NamedTuple):
     run: Callable[[str], Awaitable[Any]]
     usage: str
     about: str
@@ -66,25 +66,29 @@ class Slash(DummyCompleter):
         self._client = talk.client
         self._say = talk.view.say
         self.commands = {
-            "model": Command(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
-            "thinking": Command(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
-            "new": Command(lambda _: self._client.new_session(), "", "Begin an empty session"),
-            "resume": Command(self._resume, "[ID]", "Go on with another session", self._sessions, "Which session?"),
-            "tree": Command(self._go, "", "Go to another place in this session", self._places, "Go on from where?"),
-            "fork": Command(self._fork, "", "Go back in a new session", self._asked, "Fork before which message?"),
-            "compact": Command(
+            "model": SlashCommand(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
+            "thinking": SlashCommand(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
+            "new": SlashCommand(lambda _: self._client.new_session(), "", "Begin an empty session"),
+            "resume": SlashCommand(
+                self._resume, "[ID]", "Go on with another session", self._sessions, "Which session?"
+            ),
+            "tree": SlashCommand(
+                self._go, "", "Go to another place in this session", self._places, "Go on from where?"
+            ),
+            "fork": SlashCommand(self._fork, "", "Go back in a new session", self._asked, "Fork before which message?"),
+            "compact": SlashCommand(
                 lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
             ),
-            "cost": Command(self._cost, "", "Tokens and money so far"),
-            "name": Command(self._name, "[NAME]", "Name this session"),
-            "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
-            "permissions": Command(self._permissions, "[MODE]", "What may run", self._modes),
-            "mcp": Command(self._mcp, "", "The MCP servers and their tools"),
-            "help": Command(self._help, "", "Commands and keys"),
-            "quit": Command(self._quit, "", "Leave"),
+            "cost": SlashCommand(self._cost, "", "Tokens and money so far"),
+            "name": SlashCommand(self._name, "[NAME]", "Name this session"),
+            "export": SlashCommand(self._export, "[FILE]", "Write this session as an HTML page"),
+            "permissions": SlashCommand(self._permissions, "[MODE]", "What may run", self._modes),
+            "mcp": SlashCommand(self._mcp, "", "The MCP servers and their tools"),
+            "help": SlashCommand(self._help, "", "Commands and keys"),
+            "quit": SlashCommand(self._quit, "", "Leave"),
         }
         if talk.url is not None:
-            self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
+            self.commands["share-link"] = SlashCommand(self._share_link, "", "The address of this session's web page")
 
     async def run(self, name: str, argument: str) -> None:
         if (chosen := await self.choose(name, argument)) is not None:

@@ -71,7 +71,7 @@ async def resource(item: Any, context: ToolContext | None = None) -> list[Text |
 
 
 async def _image(item: Message, context: ToolContext | None) -> list[Text | Image]:
-    from spindle.tools.images import SNIFF_BYTES, ImageLimits, prepare_image, sniff_image
+    from spindle.tools.images import SNIFF_BYTES, ImageBounds, prepare_image, sniff_image
 
     try:
         data = b64decode(item.get("data") or "", validate=True)
@@ -83,7 +83,7 @@ async def _image(item: Message, context: ToolContext | None) -> list[Text | Imag
     model = None if context is None else context.model
     resize = context is None or context.settings.auto_resize_images
     block, notes = await run_abandonable(
-        lambda cancel: prepare_image(data, kind, ImageLimits.of_model(model), resize, cancel)
+        lambda cancel: prepare_image(data, kind, ImageBounds.of_model(model), resize, cancel)
     )
     return [*([Text("\n".join(notes))] if notes else []), *([block] if block is not None else [])]
 

@@ -9,7 +9,7 @@ from msgspec.structs import fields, replace
 from spindle.agent import AgentError
 from spindle.apps.cli.args import Options, UsageError
 from spindle.base import children
-from spindle.base.settings import Limits, Settings
+from spindle.base.settings import Bounds, Settings
 from spindle.llm import stream
 
 FILES_OF_A_SESSION = 3
@@ -19,8 +19,8 @@ OTHER_FILES = 1100
 MANY_SESSIONS = 20_000
 
 
-def chosen_limits(options: Options, settings: Settings) -> Limits:
-    numbers = {item.encode_name: item.name for item in fields(Limits) if item.name != "roots"}
+def chosen_bounds(options: Options, settings: Settings) -> Bounds:
+    numbers = {item.encode_name: item.name for item in fields(Bounds) if item.name != "roots"}
     given: dict[str, int] = {}
     for assignment in options.limit:
         name, _, text = assignment.partition("=")
@@ -35,10 +35,10 @@ def chosen_limits(options: Options, settings: Settings) -> Limits:
     return replace(settings.limits, **given, roots=options.roots or settings.limits.roots)
 
 
-def apply(limits: Limits) -> None:
+def apply(bounds: Bounds) -> None:
     """Put those in force that do not belong to the pool of sessions."""
-    stream.most_calls = limits.model_calls
-    children.most = limits.children
+    stream.most_calls = bounds.model_calls
+    children.most = bounds.children
 
 
 def allowed_in(roots: Sequence[str]) -> Callable[[str], None]:
