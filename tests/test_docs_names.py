@@ -62,6 +62,14 @@ def test_every_name_is_there(page: str) -> None:
     assert not missing, f"{page} names what is not there: {missing}"
 
 
+@pytest.mark.parametrize(
+    "page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"], ids=lambda page: page.name
+)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:tests|src/spindle|examples|scripts|benchmarks|docs)/[\w./-]+)`", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_objects_of_a_running_agent_are_there() -> None:
     page = (ROOT / PAGES[0]).read_text()
     drawing = page.partition("## The objects of a running agent")[2].split("```")[1]
