@@ -113,7 +113,7 @@ def _messages(request: Request, compat: MessagesCompat) -> list[dict[str, Any]]:
         elif isinstance(message, AssistantMessage):
             content = [part for block in message.content if (part := _answer_block(block, compat)) is not None]
         else:
-            # Always as blocks: the one that a cache mark is put on must look the same when the mark has moved on.
+            # Always as blocks: a message must look the same with a cache mark and after the mark has moved on.
             content = _blocks(blocks_of(message.content))
         if content:
             role = "assistant" if isinstance(message, AssistantMessage) else "user"
@@ -177,7 +177,7 @@ def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, co
         body["thinking"] = {"type": "disabled"}
 
 
-# -- what is read of an event --------------------------------------------------------------------
+# -- reading events ------------------------------------------------------------------------------
 
 _STOP_REASONS = {
     "end_turn": "stop",
@@ -258,7 +258,7 @@ class MessagesReader:
         """Why the answer has ended."""
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
-        if data == b"[DONE]":  # of another API, but servers that speak both send it
+        if data == b"[DONE]":  # belongs to another API, but servers that speak both send it
             return
         event = _read_event(data)
         number = event.index or 0
@@ -280,7 +280,7 @@ class MessagesReader:
             self._take_usage(event.usage)
             if event.usage is not None and event.usage.output is not None and event.usage.output >= 0:
                 usage = self._live.usage
-                # No prompt is empty, so 0 is no count.
+                # No prompt is empty, so 0 means that the server did not count.
                 self._live.counted = usage.input + usage.cache_read + usage.cache_write > 0
         elif event.type == "message_stop":
             self.done = True
@@ -297,13 +297,13 @@ class MessagesReader:
         if reason == "refusal":
             live.raw_stop_reason = reason
             raise ModelError((details and details.explanation) or "The model refused to answer")
-        if reason is None:  # the server has said that the answer is complete, only not why
+        if reason is None:  # the server has said that the answer is complete, but not why
             return "toolUse" if live.calls_tools else "stop"
         return live.stop_reason(reason, _STOP_REASONS, "Provider stop_reason")
 
     def _start(self, number: int, block: _Block, out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
-        self._stop(number, out)  # should the server have forgotten that
+        self._stop(number, out)  # in case the server forgot to close a block of this number
         match block.type:
             case "text":
                 blocks.start(number, live.start_text(), out)
@@ -336,7 +336,7 @@ class MessagesReader:
             return
         usage = self._live.usage
         for name in ("input", "output", "cache_read", "cache_write"):
-            if (tokens := getattr(reported, name)) is not None and tokens >= 0:  # below 0 it is no count
+            if (tokens := getattr(reported, name)) is not None and tokens >= 0:  # a negative number is not a count
                 setattr(usage, name, tokens)
         kept = reported.cache_creation
         if kept is not None and (hour := kept.ephemeral_1h_input_tokens) is not None and hour > 0:

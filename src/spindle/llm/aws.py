@@ -56,7 +56,7 @@ def _profile_region(profile: str) -> str | None:
     try:
         region = _session(profile).get_config_variable("region")
     except ModelError:
-        return None  # the credentials will say it better
+        return None  # the search for credentials gives a better error text
     except Exception as error:  # botocore has no common base for a profile that is not there
         raise ModelError(f"AWS profile {profile!r}: {error}") from None
     return str(region) if region else None
@@ -85,7 +85,7 @@ def _from_botocore(profile: str | None) -> Credentials:
 
 @cache
 def _chain(profile: str | None) -> Any:
-    """Return credentials that renew themselves, so they are kept. That there are none is not: some may be set up."""
+    """Return credentials, which renew themselves and so are cached. A failure is not: the user may set some up."""
     if found := _session(profile).get_credentials():
         return found
     raise ModelError(_NO_CREDENTIALS)
@@ -105,7 +105,7 @@ def _session(profile: str | None) -> Any:
 def signed_headers(
     url: str, headers: Mapping[str, str], body: bytes, keys: Credentials, region: str, service: str, now: float
 ) -> dict[str, str]:
-    """Return the headers that sign a POST (Signature Version 4); of `headers` the content type is covered."""
+    """Return the headers that sign a POST (Signature Version 4); of `headers` only the content type is signed."""
     parts = urlsplit(url)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     covered = {"host": parts.netloc.rpartition("@")[2], "x-amz-date": stamp}
@@ -117,7 +117,7 @@ def signed_headers(
     canonical = "\n".join(
         (
             "POST",
-            quote(parts.path or "/", safe="/~"),  # on top of the escapes that are in it
+            quote(parts.path or "/", safe="/~"),  # escapes in the path are escaped again
             parts.query,
             *(f"{name}:{' '.join(covered[name].split())}" for name in sorted(covered)),
             "",
@@ -147,13 +147,13 @@ def arn_region(model_id: str) -> str | None:
 _MAX_FRAME_BYTES = 64 * 1024 * 1024
 _PRELUDE_BYTES = 12
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Header type → bytes of its value; types 6 (bytes) and 7 (text) bring their length."""
+"""Header type → bytes of its value; values of type 6 (bytes) and 7 (text) begin with their length."""
 
 
 class EventStreamParser:
     """Splits `application/vnd.amazon.eventstream` into events, each as the JSON object `{type: payload}`.
 
-    An exception has its type under `exception`, too. Raises `ModelError` for a frame that is damaged.
+    The object of an exception also has its type under `exception`. Raises `ModelError` for a damaged frame.
     """
 
     def __init__(self) -> None:
@@ -174,10 +174,10 @@ class EventStreamParser:
     def close(self) -> list[bytes]:
         if self._rest and not self._has_begun:
             raise ModelError("Stream ended without a complete event")
-        return []  # a frame that was cut off is no event; the reader knows whether its answer has an end
+        return []  # a frame that was cut off is not an event; the reader knows whether its answer is complete
 
     def _frame_size(self, start: int) -> int | None:
-        """Return the size of the frame that begins at `start`; None if it has not come yet."""
+        """Return the size of the frame that begins at `start`; None if the frame is not complete yet."""
         if len(self._rest) - start < _PRELUDE_BYTES:
             return None
         size, headers, checksum = struct.unpack_from(">III", self._rest, start)
@@ -190,7 +190,7 @@ class EventStreamParser:
 
 
 def _event(frame: bytes) -> bytes:
-    """Return what a frame says, as one JSON object."""
+    """Return the content of a frame as one JSON object."""
     if zlib.crc32(frame[:-4]) != int.from_bytes(frame[-4:], "big"):
         raise ModelError("The server sent an event that was damaged on its way (its checksum is wrong)")
     end = _PRELUDE_BYTES + int.from_bytes(frame[4:8], "big")

@@ -1,4 +1,4 @@
-"""Where models on Azure are: an address of one's own, and deployments with names of one's own."""
+"""Where models on Azure are: each user has an own address, and deployments with names of their choice."""
 
 from urllib.parse import urlsplit, urlunsplit
 
@@ -10,7 +10,7 @@ AZURE = "azure"
 """The provider."""
 _API_PATH = "/openai/v1"
 _ROOTS = ("", "/openai", _API_PATH, f"{_API_PATH}/responses")
-"""Paths that stand for the resource as a whole; another one is the path of a gateway and stays as it is."""
+"""Paths that stand for the resource as a whole; any other is the path of a gateway and stays as it is."""
 
 
 def azure_base(model: Model, options: StreamOptions) -> str:

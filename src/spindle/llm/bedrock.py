@@ -1,4 +1,4 @@
-"""The `bedrock-converse-stream` API: all kinds of models behind Amazon's one.
+"""The `bedrock-converse-stream` API: models of many makers behind one API of Amazon.
 
 A request carries a bearer token or is signed. Blocks come numbered; only tool calls are announced.
 """
@@ -28,7 +28,7 @@ _HOME = "us-east-1"
 _OWN_HOST = r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?"
 _INTERLEAVED_THINKING = "interleaved-thinking-2025-05-14"
 _EMPTY = "<empty>"
-"""Blank texts are refused."""
+"""Sent instead of a blank text, which the server refuses."""
 _IMAGE_FORMATS = {
     "image/jpeg": "jpeg",
     "image/jpg": "jpeg",
@@ -91,7 +91,7 @@ def converse_body(model: Model, request: Request, options: StreamOptions) -> dic
 
 
 def _names(model: Model) -> str:
-    """Return id and name in one spelling; the ARN of an inference profile does not tell the model, its name may."""
+    """Return id and name in one spelling; the ARN of an inference profile does not name the model, but its name may."""
     return re.sub(r"[\s_.:]+", "-", f"{model.id} {model.name}".lower())
 
 
@@ -108,7 +108,7 @@ def _takes_cache_points(model: Model) -> bool:
 def _tools(request: Request) -> list[dict[str, Any]]:
     known = [(tool.name, tool.description, tool.parameters) for tool in request.tools]
     if not known:
-        # A history with calls is refused unless their tools are named.
+        # The server refuses a history with calls unless the request names their tools.
         calls = (block for message in request.messages for block in message.content if isinstance(block, ToolCall))
         known = [(name, name, {"type": "object"}) for name in dict.fromkeys(call.name for call in calls)]
     return [
@@ -152,7 +152,7 @@ def _image(block: Image) -> dict[str, Any]:
 
 
 def _tool_result(model: Model, message: ToolResultMessage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the result, and parts that must stand behind all results: Claude wants nothing but text in an error."""
+    """Return the result, and parts to put behind all results: Claude takes nothing but text in an error."""
     content, separate = message.content, []
     if message.is_error and _is_claude(model):
         images = [block for block in content if isinstance(block, Image)]
@@ -177,7 +177,7 @@ def _answer_part(model: Model, block: Text | Thinking | ToolCall) -> dict[str, A
     if not _is_claude(model):
         return {"reasoningContent": {"reasoningText": text}}
     if not block.thinking_signature:
-        return text  # only signed thinking is taken back
+        return text  # the server takes back only signed thinking
     return {"reasoningContent": {"reasoningText": text | {"signature": block.thinking_signature}}}
 
 
@@ -186,7 +186,7 @@ def _answer_part(model: Model, block: Text | Thinking | ToolCall) -> dict[str, A
 _ADAPTIVE = r"(?:opus|sonnet)-4-[6-9]|(?:opus|sonnet|haiku|fable)-[5-9]"
 """Claude models that take an effort instead of a number of tokens to think."""
 _BINDS_THINKING = r"opus-4-[7-9]|(?:opus|sonnet|haiku|fable)-[5-9]"
-"""Those that refuse thinking of a time when system prompt or tools were others, unless told to drop it."""
+"""Claude models that refuse thinking from before a change of system prompt or tools, unless told to drop it."""
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -219,7 +219,7 @@ def _thinking(body: dict[str, Any], model: Model, options: StreamOptions) -> dic
     }
 
 
-# -- what is read of an event --------------------------------------------------------------------
+# -- reading events ------------------------------------------------------------------------------
 
 _STOP_REASONS = {
     "end_turn": "stop",
@@ -244,7 +244,7 @@ class _Reasoning(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Piece(msgspec.Struct, gc=False, rename="camel"):
-    """Of a block: its beginning or a delta."""
+    """The beginning of a block, or a delta."""
 
     text: str | None = None
     tool_use: _ToolUse | None = None
@@ -294,7 +294,7 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
     throttling_exception: _Exception | None = None
     service_unavailable_exception: _Exception | None = None
     exception: str | None = None
-    """The type of any exception, one that we do not know included."""
+    """The type of the exception, known to us or not."""
 
 
 _PREFIXES = {

@@ -1,6 +1,6 @@
 """How servers depart from the protocol they claim to speak.
 
-A model's own `compat` (from `models.json` or the catalogue) wins over what is guessed from its provider and address.
+A model's own `compat` (from `models.json` or the catalogue) wins over the flags guessed from its provider and address.
 """
 
 import re
@@ -20,7 +20,7 @@ SessionAffinity: TypeAlias = Literal["openai", "openai-nosession", "openrouter"]
 
 
 class Compat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Flags of the servers of one family. The defaults are what the protocol says."""
+    """Flags of the servers of one family. The defaults follow the protocol."""
 
     @classmethod
     def of(cls, model: Model) -> Self:
@@ -33,7 +33,7 @@ class Compat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @staticmethod
     def guess(model: Model) -> Flags:
-        """Return what the model's provider and address tell."""
+        """Return the flags that the model's provider and address suggest."""
         return {}
 
 
@@ -131,7 +131,7 @@ def _server_of(provider: str, url: str) -> tuple[str, Flags]:
 
 
 def session_headers(session: str, form: SessionAffinity) -> dict[str, str]:
-    """Return what tells a server of OpenAI's kind which requests belong together."""
+    """Return the headers that tell a server like OpenAI's which requests belong together."""
     if form == "openrouter":
         return {"x-session-id": session}
     return {"x-client-request-id": session} | ({"session_id": session} if form == "openai" else {})
@@ -141,7 +141,7 @@ COPILOT = "github-copilot"
 
 
 def copilot_headers(request: Request) -> dict[str, str]:
-    """Return what GitHub Copilot wants to know of a request: who began it, and whether there are images in it."""
+    """Return the headers that tell GitHub Copilot who began a request, and whether it has images."""
     last = request.messages[-1] if request.messages else None
     agent = last is not None and not isinstance(last, UserMessage)
     headers = {"x-initiator": "agent" if agent else "user", "openai-intent": "conversation-edits"}
@@ -185,7 +185,7 @@ _SERVERS: tuple[tuple[str, str, Flags], ...] = (
     (r"opencode.*", r"opencode\.ai", _PLAIN),
     (r"ant-ling", r"api\.ant-ling\.com", {**_NO_EFFORT, "thinkingFormat": "ant-ling"}),
 )
-# Local servers reject keys they do not know more often than they need them; all of them take a reasoning effort.
+# Local servers rarely need these keys and often reject unknown ones; all of them take a reasoning effort.
 _PRIVATE_HOST = (
     r"://(?:[^/@]*@)?(?:localhost|[^/:]+\.(?:local|localhost|internal|lan)|host\.docker\.internal"
     r"|127\.[\d.]+|0\.0\.0\.0|10\.[\d.]+|192\.168\.[\d.]+|172\.(?:1[6-9]|2\d|3[01])\.[\d.]+|\[::1\])(?=[:/]|$)"

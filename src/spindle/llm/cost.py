@@ -1,4 +1,4 @@
-"""What an answer costs and what it may cost: prices, output limits, thinking budgets."""
+"""The cost of an answer, and its bounds: prices, output limits, thinking budgets."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -15,7 +15,7 @@ from spindle.shapes.model import Model, ModelCost
 
 
 class UsageDetails(Struct, gc=False):
-    """What OpenAI's two APIs tell of the tokens that were sent, and of those that came."""
+    """Details that OpenAI's two APIs report about the tokens of a request or an answer."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -23,15 +23,15 @@ class UsageDetails(Struct, gc=False):
 
 
 class Bill(Struct, gc=False):
-    """What OpenRouter adds to its usage objects: the money."""
+    """The money that a request cost: OpenRouter adds it to its usage objects."""
 
     cost: Any = None
     is_byok: Any = None
-    """Whether the request went out with a key of the user's, so that the provider behind bills too."""
+    """Whether the request used the user's own key, so that the provider behind OpenRouter bills too."""
     cost_details: Any = None
 
     def total(self, live: LiveMessage) -> float | None:
-        """Return what the request is billed with; None if the server does not tell, or is not one that does."""
+        """Return the amount billed for the request; None if the server does not report it."""
         own = _dollars(self.cost)
         if not live.is_billed or own is None or not self.is_byok:
             return own if live.is_billed else None
@@ -58,9 +58,9 @@ def take_usage(
     factor: float = 1.0,
     billed: float | None = None,
 ) -> None:
-    """Fill in what a server reported. `sent` is all it was sent, cached or not; None stands for what it left out.
+    """Fill in the usage that a server reported. `sent` counts the whole request, cached or not; None: not reported.
 
-    A number below 0 is none: nothing may lower the cost of a run.
+    Negative numbers are ignored: nothing may lower the cost of a run.
     """
     usage = live.usage
     sent, cache_read, cache_write = _count(sent), _count(cache_read), _count(cache_write)
@@ -71,7 +71,7 @@ def take_usage(
     usage.output = output or 0
     if reasoning is not None:
         usage.reasoning = reasoning
-    live.counted = bool(sent) and output is not None  # no prompt is empty, so 0 is no count
+    live.counted = bool(sent) and output is not None  # no prompt is empty, so 0 is not a count
     add_cost(usage, live.price, factor, billed)
 
 
@@ -80,7 +80,7 @@ def _count(number: int | None) -> int | None:
 
 
 def add_cost(usage: Usage, price: ModelCost | None, factor: float = 1.0, billed: float | None = None) -> None:
-    """Fill in the total of a usage and its cost in US dollars; what the provider bills outweighs what we compute.
+    """Fill in the total of a usage and its cost in US dollars; an amount billed by the provider replaces ours.
 
     Without a price the cost is unknown.
     """
@@ -96,7 +96,7 @@ def _computed(usage: Usage, price: ModelCost, factor: float) -> Cost:
     sent = usage.input + usage.cache_read + usage.cache_write
     passed = [tier for tier in price.tiers or [] if _threshold(tier) < sent]
     rates: dict[str, Any] = to_builtins(price) | max(passed, key=_threshold, default={})
-    # Writes that are kept for an hour cost twice the input rate, whatever the catalogue says of writes.
+    # Cache writes for an hour cost twice the input rate, whatever the catalogue says about writes.
     hour = 0 if usage.cache_write_1h is UNSET else max(0, min(usage.cache_write_1h, usage.cache_write))
     per_token = factor / 1e6
     cost = Cost(
@@ -138,12 +138,12 @@ def room_to_think(limit: int, model: Model, options: StreamOptions) -> tuple[int
 
 
 def effort_word(model: Model, level: str) -> str | None:
-    """Return the provider's word for a thinking level; None if it has none."""
+    """Return the provider's word for a thinking level; None if the provider has none."""
     return (model.thinking_level_map or {}).get(level, level)
 
 
 def output_limit(model: Model, request: Request, options: StreamOptions) -> int:
-    """Return the most tokens to ask for: no more than what the request leaves of the context window."""
+    """Return how many tokens to ask for at most: no more than the request leaves free in the context window."""
     limit = options.max_tokens or model.max_tokens
     if model.context_window <= 0:
         return limit

@@ -1,7 +1,7 @@
-"""What went wrong with a model, in words, and what those words mean.
+"""Error texts of model calls, and what they mean.
 
-The text of a failed answer is all that survives of the failure, so it keeps the status and the server's own words,
-never a secret, and the decisions to retry or to shorten the context are read from it.
+A session stores only the text of a failure. So the text holds the status and the server's own words, never a secret,
+and it decides whether to retry or to shorten the context.
 """
 
 import re
@@ -49,11 +49,11 @@ _KEYS = {
     "extension": "the key of the extension",
     "auth.json (login)": "the login in auth.json",
 }
-"""By where the key comes from, if "the key in X" would not do."""
+"""How to name a key by its source, where "the key in X" would be wrong."""
 
 
 def refusal_text(status: int, body: str, provider: str, key_source: str | None = None) -> str:
-    """Say what a refusal means, whose it is and what the server said: `STATUS from PROVIDER: meaning: its words`.
+    """Say what a refusal means, who refused and what the server said: `STATUS from PROVIDER: meaning: its words`.
 
     Type and code of the error stay in the text, because its meaning is read from them later.
     """
@@ -85,7 +85,7 @@ def error_words(body: str) -> str:
 
 
 def _said(value: object) -> str | None:
-    """Return the message in an error object, wherever its kind of server puts it."""
+    """Return the message in an error object, wherever the server puts it."""
     if isinstance(value, list) and value:
         return _said(value[0])
     if isinstance(value, str):
@@ -111,7 +111,7 @@ def limit_body(body: str) -> str:
 
 
 def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> set[str]:
-    """Return what must not show up in a text: the key and the values of headers that carry credentials."""
+    """Return the secrets that no text may show: the key and the values of headers that carry credentials."""
     found = {api_key or ""}
     for name, value in headers.items():
         if name.lower() in _SECRET_HEADERS:
@@ -137,7 +137,7 @@ _TRANSIENT = (
     # the server
     "service.?unavailable|server.?error|internal.?error|model.?stream.?error|provider.?returned.?error",
     "exceeded request buffer limit while retrying upstream",
-    # the way there
+    # the network
     "network.?error|connection.?(?:error|refused|lost)|other side closed|fetch failed|upstream.?connect",
     "reset before headers|socket hang up|socket connection was closed|websocket.?(?:closed|error)",
     "getaddrinfo|ENOTFOUND|EAI_AGAIN|http2 request did not get a response|timed? out|timeout",
@@ -182,7 +182,7 @@ _CEREBRAS_TOO_LONG = (r"^(?:400|413)(?:\s*(?:status code\s*)?| from [^:]*: [^:]*
 
 
 def is_retryable(text: str, status: int | None = None) -> bool:
-    """Tell whether a failure is a passing trouble, so that the same request may succeed later.
+    """Tell whether a failure is temporary, so that the same request may succeed later.
 
     The status decides. Without one, the words of the error do: its type or code is among them.
     """
@@ -194,7 +194,7 @@ def is_retryable(text: str, status: int | None = None) -> bool:
 
 
 def _has_passing_status(text: str) -> bool:
-    """Look for the status where we put it; only a text without one may name it anywhere, as a number of its own."""
+    """Look for the status where we put it; if there is none, for a separate number anywhere in the text."""
     if found := re.search(_STATUS, text):
         return re.fullmatch(_PASSING, found[1] or found[2]) is not None
     return re.search(rf"(?<![\d.,])(?:{_PASSING})(?![\d]|[.,]\d)", text) is not None

@@ -1,7 +1,7 @@
 """One request and its streamed answer, the same for every model API over HTTP.
 
-An API says what to send and how to read events (`Call`, `Reader`); here is the conversation with the server, from bytes
-to events, and the one place where every failure becomes the end of an answer.
+An API says what to send and how to read events (`Call`, `Reader`); this module talks to the server, turns bytes into
+events, and is the one place where a failure becomes the end of an answer.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import DELTAS, StreamEvent
 from spindle.shapes.model import Model
 
-# A chunk of this size means that the server is ahead of us: let others run before taking the next.
+# A chunk of this size means that the server is ahead of us: let other tasks run before taking the next.
 _BURST_BYTES = 16 * 1024
 _MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -40,33 +40,33 @@ class Parser(Protocol):
         """Take the next bytes and return every event they complete. Raises `ModelError`."""
 
     def close(self) -> list[bytes]:
-        """Return what is left at the end. Raises `ModelError`."""
+        """Return the events that the end completes. Raises `ModelError`."""
 
 
 class Reader(Protocol):
     """Folds the events of one API into a message. No I/O."""
 
     done: bool
-    """The answer is complete, whatever may still come."""
+    """The answer is complete, even if the server sends more."""
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
-        """Read one event and append the pieces it means to `out`. Raises `ModelError`."""
+        """Read one event and append its pieces to `out`. Raises `ModelError`."""
 
     def finish(self, out: list[StreamEvent]) -> str:
-        """Close what is open and return the stop reason. Raises `ModelError` if the answer is not complete."""
+        """Close open blocks and return the stop reason. Raises `ModelError` if the answer is not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     url: str
     headers: dict[str, str]
-    """What the API needs; names in lower case."""
+    """Headers that the API needs; names in lower case."""
     body: Any
     reader: Reader
     error_text: ErrorText | None = None
-    """Turns status and body of a refusal into the error message, for a server that says it in a way of its own."""
+    """Turns status and body of a refusal into the error message, for a server with a form of its own."""
     parser: "Callable[[], Parser]" = lambda: SseParser()
-    """Makes what splits the bytes of the answer into events."""
+    """Makes the parser that splits the answer into events."""
     sign: "Sign | None" = None
     """Returns the headers that depend on the finished request. Raises `ModelError`."""
 
@@ -76,7 +76,7 @@ Prepare: TypeAlias = Callable[[Model, Request, StreamOptions, LiveMessage], Call
 
 
 def over_http(prepare: Prepare) -> StreamFunction:
-    """Make a model API of a function that says what to send; the history of the request it gets is clean.
+    """Make a model API of a function that says what to send; the function gets a request with a clean history.
 
     The stream never raises, except on cancellation.
     """
@@ -161,7 +161,7 @@ async def _sealed(call: Call, model: Model, request: Request, options: StreamOpt
 
 
 def _advice(failure: Failure, options: StreamOptions) -> str:
-    """Return what is said behind the text of an error."""
+    """Return the advice that follows an error text."""
     login = f"\n\n{options.if_refused}" if failure.status == 401 and options.if_refused else ""
     wait = "" if failure.retry_after is None else f" (the server asks to wait {failure.retry_after:g} s)"
     return login + wait
@@ -201,22 +201,22 @@ class RunawayError(ModelError):
 
 
 class _Progress:
-    """Sees to it that a stream comes to its end: bytes that bring no answer, and answers without end."""
+    """Guards against streams that do not end: bytes without an answer, and answers without end."""
 
     ENOUGH_CHARS = 64
-    """So much text is progress; less of it within the time is not."""
+    """Less text than this within the time limit is no progress."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._timeout = options.stall_timeout
         self._max_chars = options.max_chars
         self._since = time.monotonic()
-        """When there was progress last."""
+        """Time of the last progress."""
         self._chars = 0
-        """Text that came since then."""
+        """Characters received since then."""
         self._total = 0
 
     def check(self, pieces: Sequence[StreamEvent]) -> None:
-        """Look at what one chunk brought. Raises `RunawayError`."""
+        """Check the pieces of one chunk. Raises `RunawayError`."""
         now = time.monotonic()
         size = sum([len(piece.delta) for piece in pieces if isinstance(piece, DELTAS)])
         self._chars += size
@@ -268,11 +268,11 @@ def event_decoder(shape: type[T]) -> Callable[[bytes], T]:
 
 
 def _loosely(value: Any, shape: Any) -> object:
-    """Make the best of a value that does not fit its shape; None if nothing can be made of it."""
+    """Convert a value that does not fit its shape, as well as possible; None if that fails."""
     try:
         return msgspec.convert(value, shape, strict=False)
     except msgspec.ValidationError:
-        kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # of `X | None`
+        kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # `X` of `X | None`
     if isinstance(value, list) and kind is str:  # text as a list of parts
         parts = [part.get("text") for part in value if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
@@ -342,7 +342,7 @@ class _Intake:
 
 
 class EventTooLargeError(ModelError):
-    """The server sent one event that no sane answer contains."""
+    """The server sent an event that is larger than any sane one."""
 
 
 class SseParser:
@@ -406,7 +406,7 @@ class SseParser:
             blocks = blocks.removeprefix(_BOM)
         if blocks.startswith(b"data: "):
             events = blocks[6:].split(b"\n\ndata: ")
-            if blocks.count(b"\n") == 2 * len(events) - 2:  # all of them are one line of data
+            if blocks.count(b"\n") == 2 * len(events) - 2:  # every event is one line of data
                 return events
         found = [_data_of(block) for block in blocks.split(b"\n\n")]
         return [data for data in found if data is not None]

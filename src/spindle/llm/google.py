@@ -1,6 +1,6 @@
 """The `google-generative-ai` API.
 
-In its stream calls come whole; a block of text or thinking ends when the kind changes.
+In its stream, tool calls come whole; a block of text or thinking ends when the kind changes.
 """
 
 import re
@@ -61,7 +61,7 @@ def google_body(model: Model, request: Request, options: StreamOptions) -> dict[
 
 
 def _is_new(model: Model) -> bool:
-    """Whether the model takes call ids, images in results and thinking levels."""
+    """Say whether the model takes call ids, images in results and thinking levels."""
     return re.search(r"gemini-(?:[3-9]|\d\d)|gemini-.*-latest", model.id) is not None
 
 
@@ -113,13 +113,13 @@ def _call_id(model: Model, id: str) -> dict[str, str]:
 
 
 def _signature(signature: str | None) -> dict[str, str]:
-    """Return a signature if it can be one: others stem from another API and are refused."""
+    """Return a signature if it looks like Google's: the server refuses those of other APIs."""
     valid = signature and len(signature) % 4 == 0 and re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", signature)
     return {"thoughtSignature": signature} if signature and valid else {}
 
 
 def _result_part(model: Model, message: ToolResultMessage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the part of a tool result, and images that must follow elsewhere."""
+    """Return the part of a tool result, and images that do not fit into it."""
     images = [_image(block) for block in message.content if isinstance(block, Image)]
     text = text_of(message.content, "\n") or ("(see attached image)" if images else "")
     response: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _thinking_config(model: Model, options: StreamOptions) -> dict[str, Any] | N
     if _is_new(model) or "gemma-4" in model.id:
         if level != "off":
             return {"includeThoughts": True, "thinkingLevel": (word if word in _LEVELS else "high").upper()}
-        # These cannot be told not to think; the least they can do is not to show it.
+        # These models cannot be told not to think; at the lowest level they think little and do not show it.
         return {"thinkingLevel": "LOW" if "pro" in model.id else "MINIMAL"}
     budgets, least = next(((b, low) for part, b, low in _BUDGETS if part in model.id), (None, 0))
     if level == "off":
@@ -154,7 +154,7 @@ def _thinking_config(model: Model, options: StreamOptions) -> dict[str, Any] | N
     return {"includeThoughts": True, "thinkingBudget": budget}
 
 
-# -- what is read of a chunk ---------------------------------------------------------------------
+# -- reading chunks ------------------------------------------------------------------------------
 
 _STOP_REASONS = {"MAX_TOKENS": "length"} | dict.fromkeys(
     (
@@ -222,7 +222,7 @@ class GoogleReader:
         self._finish_reason: str | None = None
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
-        if data == b"[DONE]":  # of another API, but servers that speak both send it
+        if data == b"[DONE]":  # belongs to another API, but servers that speak both send it
             return
         chunk = _read_chunk(data)
         if chunk.error is not None:

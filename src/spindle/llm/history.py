@@ -42,12 +42,12 @@ TOOL_IMAGE = "(tool image omitted: model does not support images)"
 # Longest tool call id by API, 64 for the others; other models' ids are rewritten to fit.
 _ID_LIMITS = {"openai-completions": 40}
 IMAGE_CHARACTERS = 4800
-"""What an image counts in an estimate."""
+"""Characters that an image counts for in an estimate."""
 
 
 def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
-    """Return what a model is sent of a history; messages that are not for it are left out."""
-    # Most go as they are, and long histories are converted for every model call.
+    """Return the messages of a history that a model gets; messages not meant for it are left out."""
+    # Most messages need no conversion, and long histories are converted for every model call.
     converted = (
         (message if isinstance(message, _MODEL_ROLES) else _convert(message))
         if type(message) is not UserMessage or not message.attachments
@@ -58,7 +58,7 @@ def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
 
 
 def _with_attachments(message: UserMessage, attachments: list[Any]) -> UserMessage:
-    """Put the text of attached files behind what the user wrote."""
+    """Append the text of attached files to the user's message."""
     content = [*blocks_of(message.content)]
     for item in attachments:
         if isinstance(item, dict) and isinstance(text := item.get("extractedText"), str) and text:
@@ -254,7 +254,7 @@ def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
 
 
 def with_results_together(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage | list[ToolResultMessage]]:
-    """Give the messages one by one, but the results that follow an answer as one list: some APIs take no others."""
+    """Give the messages one by one, but the results that follow an answer as one list: some APIs want them so."""
     results: list[ToolResultMessage] = []
     for message in messages:
         if isinstance(message, ToolResultMessage):
@@ -282,7 +282,7 @@ def clean_text(text: str) -> str:
 def clean_value(value: Any) -> Any:
     """Clean every text in a JSON value; the value itself is returned if there is nothing to do."""
     if isinstance(value, dict) and all(map(_is_plain, value, value.values())):
-        return value  # as most arguments of tools are
+        return value  # most arguments of tools are plain
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):
@@ -333,7 +333,7 @@ def _block_length(block: object) -> int:
 
 
 def _length(text: str) -> int:
-    """UTF-16 units, which is what other programs on the same session file count."""
+    """Count UTF-16 units, as other programs that read the session file do."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

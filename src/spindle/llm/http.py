@@ -1,8 +1,8 @@
 """The one way to a model server: post a body, stream the answer.
 
-The HTTP client is imported on first use, in a worker thread, because that takes longer than starting the whole
-agent; importing it also builds the TLS context that all connections share. One connection pool belongs to each
-event loop and is closed with it. Nothing is retried here and no redirect is followed.
+The HTTP client is imported on first use, in a worker thread, because the import takes longer than starting the whole
+agent; it also builds the TLS context that all connections share. One connection pool belongs to each event loop and is
+closed with it. Nothing is retried here and no redirect is followed.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class UnreadableError(Exception):
 
 
 class StatusError(Exception):
-    """The server answered with something else than success."""
+    """The server answered with a status other than success."""
 
     def __init__(self, status: int, body: str, headers: Mapping[str, str]) -> None:
         super().__init__(f"HTTP status {status}")
@@ -65,13 +65,13 @@ class _Way:
     """How one request travels."""
 
     before_send: BeforeSend | None
-    """Waited for when there is a connection, and before a byte of the request leaves."""
+    """Awaited once there is a connection, before a byte of the request is sent."""
     used: bool = True
-    """Whether its connection carried others before."""
+    """Whether its connection carried other requests before."""
 
 
 _way: ContextVar[_Way | None] = ContextVar("way", default=None)
-"""Of the request that the running task is about to send."""
+"""The way of the request that the running task is about to send."""
 
 
 class Response:
@@ -94,10 +94,10 @@ class Response:
             self._raw.release()  # back to the pool if the body was read to its end, else closed
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, none at its end. A broken connection ends it like a finished one: only
+        """Return the next bytes of the body, none at its end. A broken connection ends the body, too: only
         the reader of the content can tell whether anything is missing.
 
-        Raises `IdleTimeoutError`, and `UnreadableError` for a body that was packed in a broken way.
+        Raises `IdleTimeoutError`, and `UnreadableError` for a body whose compression is broken.
         """
         import aiohttp
 
@@ -113,7 +113,7 @@ class Response:
             return b""
 
     async def drain(self) -> None:
-        """Read what little may follow the end of the answer, so that the connection can be used again."""
+        """Read the few bytes that may follow the end of the answer, so that the connection can be used again."""
         if not self._raw.content.at_eof():
             try:
                 async with asyncio.timeout(limits.RESPONSE_DRAIN):
@@ -201,7 +201,7 @@ async def ask(
 
 
 async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | None = None) -> bytes:
-    """Return what is at `url`; redirects are followed. Raises `ConnectError`, `StatusError`, `UnreadableError`."""
+    """Return the content at `url`; redirects are followed. Raises `ConnectError`, `StatusError`, `UnreadableError`."""
     async with _whole("GET", url, timeout, proxy, headers={"accept": "*/*"}) as response:
         if response.status != 200:
             raise StatusError(response.status, "", response.headers)
@@ -217,7 +217,7 @@ async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | Non
 async def _whole(
     method: str, url: str, seconds: float, proxy: str | None, **details: Any
 ) -> AsyncGenerator["aiohttp.ClientResponse", None]:
-    """Give the response to a request that has so many seconds for all of it. Raises `ConnectError`."""
+    """Give the response to a request; `seconds` is the time limit for all of it. Raises `ConnectError`."""
     session = await _session()
     import aiohttp
 
@@ -310,7 +310,7 @@ async def _error_body(response: Response) -> str:
         while len(body) < MAX_ERROR_BODY_BYTES and (data := await response.read()):
             body += data
     except (IdleTimeoutError, UnreadableError):
-        pass  # the status is known; what came of the body must do
+        pass  # the status is known; the part of the body that has arrived must do
     if not body and (target := response.headers.get("location")):
         return f"The server redirects to {target}: use that address instead"
     return body[:MAX_ERROR_BODY_BYTES].decode("utf-8", "replace")
@@ -324,7 +324,7 @@ def _proxy_of_environment(url: str) -> str | None:
         host = parts.hostname or ""
     except ValueError:
         return None  # not a URL; the client will say so
-    # A proxy of the environment is for the way out; a server on this machine is not out there.
+    # A proxy of the environment is for the network; a server on this machine is reached directly.
     if host in ("", "localhost", "::1") or host.startswith("127."):
         return None
     from urllib.request import getproxies, proxy_bypass

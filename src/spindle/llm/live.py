@@ -85,9 +85,9 @@ class LiveMessage(LiveSource):
         self.model = model.id
         self.price = None if model.cost_unknown else model.cost
         self.is_billed = model.provider == "openrouter" or "openrouter.ai" in model.base_url
-        """Whether the server tells what it bills."""
+        """Whether the server reports what it bills."""
         self.counted: bool | None = None
-        """Whether the server has told all that the answer used; None if the stream function does not say."""
+        """Whether the server has reported the whole usage; None if the stream function does not say."""
         self.timestamp = int(time.time() * 1000)
         self.usage = Usage()
         self.response_id: str | None = None
@@ -98,7 +98,7 @@ class LiveMessage(LiveSource):
     # -- verbs of a model API --------------------------------------------------------------------
 
     def identify(self, response_id: str | None, model: str | None) -> None:
-        """Take note of what the server calls this answer, and the model if it gives it another name than we do."""
+        """Note the server's id of this answer, and its name for the model if that is not ours."""
         self.response_id = self.response_id or response_id
         if model and model != self.model:
             self.response_model = model
@@ -138,7 +138,7 @@ class LiveMessage(LiveSource):
         """Close every block that is still open, in order."""
         return [self.end(index) for index, block in enumerate(self.blocks) if block.open]
 
-    # -- what came of it -------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------
 
     def cut_calls(self) -> frozenset[str]:
         """Return the ids of tool calls whose arguments are not complete JSON; no text at all counts as `{}`."""
@@ -150,9 +150,9 @@ class LiveMessage(LiveSource):
         return any(isinstance(block, LiveToolCall) for block in self.blocks)
 
     def stop_reason(self, word: str, known: Mapping[str, str], problem: str) -> str:
-        """Return the stop reason for a server's word. A word we do not know, after tool calls, means that they be run.
+        """Return the stop reason for a server's word. After tool calls, an unknown word means: run them.
 
-        Raises `ModelError` if it means that the answer is none.
+        Raises `ModelError` if the word stands for an error.
         """
         self.raw_stop_reason = word
         reason = known.get(word, "toolUse" if self.calls_tools else "error")
@@ -217,7 +217,7 @@ def _is_complete(text: str) -> bool:
 
 
 class NumberedBlocks:
-    """Open blocks of a message by the numbers a server gives them. What comes for an unknown number is dropped."""
+    """Open blocks of a message by the numbers a server gives them. Pieces for an unknown number are dropped."""
 
     __slots__ = ("_live", "_positions")
 

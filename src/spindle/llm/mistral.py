@@ -1,7 +1,7 @@
 """The `mistral-conversations` API: Mistral's chat completions.
 
 Like OpenAI's, except that thinking is part of the content, in requests and in answers, and that the id of a tool call
-is always nine letters and digits. Its chunks are brought to the common form and then read like those of others.
+is always nine letters and digits. Its chunks are brought to the common form and then read like those of other servers.
 """
 
 import re
@@ -58,7 +58,7 @@ def mistral_body(model: Model, request: Request, options: StreamOptions) -> dict
 
 
 def _add_thinking(body: dict[str, Any], model: Model, level: str) -> None:
-    """Models that know levels of thinking have a map of them; others only know to think or not."""
+    """Ask for the thinking level; a model without a map of levels can only think or not think."""
     if (words := model.thinking_level_map) is not None:
         if word := words.get(level) or ("high" if level != "off" else None):
             body["reasoning_effort"] = word
@@ -117,7 +117,7 @@ def _answer(message: AssistantMessage) -> dict[str, Any] | None:
 
 
 def call_id(id: str) -> str:
-    """Return an id that Mistral takes: its own as they are, others as nine letters and digits made of them."""
+    """Return an id that Mistral takes: its own unchanged, others as a hash of nine letters and digits."""
     if re.fullmatch(rf"[A-Za-z0-9]{{{_ID_CHARS}}}", id):
         return id
     from hashlib import blake2s
@@ -128,7 +128,7 @@ def call_id(id: str) -> str:
 # -- chunks --------------------------------------------------------------------------------------
 
 _ODD = re.compile(rb'"thinking"|"null"|cached|model_length|"finish_reason": ?"error"')
-"""What a chunk has in it that must be put differently."""
+"""Found in chunks that must be brought to the common form."""
 
 
 class MistralReader(ChatReader):
@@ -142,7 +142,7 @@ class MistralReader(ChatReader):
 
 
 def _common_form(data: bytes) -> bytes:
-    """Return a chunk as OpenAI would send it; one that is not understood stays as it is. Raises `ModelError`."""
+    """Return a chunk as OpenAI would send it; a chunk that is not understood stays as it is. Raises `ModelError`."""
     try:
         chunk = decode(data)
         for choice in chunk.get("choices") or []:
@@ -160,7 +160,7 @@ def _common_form(data: bytes) -> bytes:
 
 
 def _rewrite(delta: dict[str, Any]) -> None:
-    """Take thinking out of the content, and the ids that are none out of the calls."""
+    """Move thinking out of the content, and remove the id "null" from calls."""
     if isinstance(parts := delta.get("content"), list):
         delta["content"] = "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
         thoughts = [piece for part in parts if part.get("type") == "thinking" for piece in part["thinking"]]

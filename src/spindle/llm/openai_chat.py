@@ -1,6 +1,6 @@
 """The `openai-completions` API: OpenAI, Ollama, vLLM, llama.cpp, OpenRouter, DeepSeek and many more.
 
-Many servers claim to speak it: requests are bent to what each of them takes (`ChatCompat`), and a chunk that is not
+Many servers claim to speak it: requests are adapted to each of them (`ChatCompat`), and a chunk that is not
 quite what it should be is read key by key. Blocks stay open until the stream ends, because text, thinking and calls may
 take turns in it.
 """
@@ -34,7 +34,7 @@ from spindle.shapes.messages import (
 from spindle.shapes.model import Model
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
-"""Where servers put thinking, in order of preference. It goes back in the field it came in."""
+"""Where servers put thinking, in order of preference. It is sent back in the field it came in."""
 _MAX_CACHE_KEY = 64
 
 
@@ -202,7 +202,7 @@ def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, com
         if body.get("tools"):
             body["tools"][-1]["cache_control"] = mark
         messages = body["messages"]
-        for message in messages:  # all of them as parts: what is marked must look the same when the mark has moved on
+        for message in messages:  # all as parts: a message must look the same with a mark and after it has moved on
             if isinstance(message["content"], str) and message["content"]:
                 message["content"] = [{"type": "text", "text": message["content"]}]
         if messages and messages[0]["role"] in ("system", "developer"):
@@ -225,11 +225,11 @@ def _mark_text(message: dict[str, Any], mark: dict[str, Any]) -> bool:
 
 
 class _Wish(msgspec.Struct, frozen=True):
-    """How much the model is to think, in all the words that a server may want it in."""
+    """How much the model is to think, in every form that a server may want."""
 
     on: bool
     word: str | None
-    """The provider's own for the level."""
+    """The provider's word for the level."""
     is_listed: bool
     """Whether the model's own list has a word for the level."""
     budget: int
@@ -267,7 +267,7 @@ _THINKING: dict[str, Callable[[_Wish], dict[str, Any]]] = {
     "string-thinking": lambda wish: {"thinking": wish.word or "none"},
     "ant-ling": lambda wish: {"reasoning": {"effort": wish.word}} if wish.word and wish.is_listed else {},
 }
-"""What is put into a request, by `ChatCompat.thinking_format`."""
+"""Keys to add to a request, by `ChatCompat.thinking_format`."""
 
 
 def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, compat: ChatCompat) -> None:
@@ -277,7 +277,7 @@ def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, co
     if not on and word is None:
         return  # this model cannot be told not to think
     if not on and word == "off":
-        word = None  # the level's own name is no word of the provider
+        word = None  # the name of the level is not a word of the provider
     budget = thinking_budget(level, options.thinking_budgets) if on else 0
     is_listed = level in (model.thinking_level_map or {})
     body |= _THINKING[compat.thinking_format](_Wish(on, word, is_listed, budget, compat))
@@ -298,7 +298,7 @@ def _filled(values: dict[str, Any], wish: _Wish) -> dict[str, Any]:
     return filled
 
 
-# -- what is read of a chunk ---------------------------------------------------------------------
+# -- reading chunks ------------------------------------------------------------------------------
 
 _STOP_REASONS = {
     "stop": "stop",
@@ -366,7 +366,7 @@ class ChatReader:
         self._live = live
         self._compat = compat
         self._text: int | None = None
-        """Index of the block of text, of which there is at most one; so with thinking."""
+        """Index of the text block; there is at most one, and at most one of thinking."""
         self._thinking: int | None = None
         self._calls: list[_OpenCall] = []
         self._details: dict[str, str] = {}
@@ -434,7 +434,7 @@ class ChatReader:
             call.block.name = function.name
         arguments = function.arguments
         if isinstance(arguments, dict):
-            arguments = encode(arguments).decode()  # sent as a value instead of its text
+            arguments = encode(arguments).decode()  # the server sent a value instead of JSON text
         if arguments:
             out.append(self._live.append(call.position, arguments))
 
@@ -477,7 +477,7 @@ def _field_of_thinking(delta: _Delta) -> str:
 class _OpenCall(msgspec.Struct):
     index: int | None
     position: int
-    """Of its block in the message."""
+    """Index of its block in the message."""
     block: LiveToolCall
 
 

@@ -1,7 +1,7 @@
 """The `openai-codex-responses` API: the Responses API behind a ChatGPT subscription.
 
-The system prompt travels as `instructions`, the output is not limited, and the account is named in a header; it is
-written in the token.
+The system prompt travels as `instructions`, the output is not limited, and a header names the account, which is
+read from the token.
 """
 
 import time
@@ -60,7 +60,7 @@ def codex_body(model: Model, request: Request, options: StreamOptions) -> dict[s
 
 
 def account_id(token: str) -> str | None:
-    """Return the ChatGPT account that a token is for; None if it is not such a token."""
+    """Return the ChatGPT account that a token is for; None if the token names none."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -73,7 +73,7 @@ def account_id(token: str) -> str | None:
 
 
 def _error_text(status: int, body: str) -> str:
-    """Return status and body; a limit of the subscription in plain words, for waiting does not help soon."""
+    """Return status and body; if the subscription is used up, say so first, because a retry will not help soon."""
     text = f"openai-codex API error ({status}): {limit_body(body.strip()) or 'status code (no body)'}"
     try:
         error = decode(body)["error"]

@@ -169,7 +169,7 @@ def _call_item(block: ToolCall) -> dict[str, Any]:
 
 
 def _parsed(signature: str | None) -> dict[str, Any] | None:
-    """Return what a signature of ours holds; None if it is not one."""
+    """Return the content of a signature that we made; None for any other."""
     try:
         value = decode(signature) if signature else None
     except DecodeError:
@@ -177,7 +177,7 @@ def _parsed(signature: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-# -- what is read of an event --------------------------------------------------------------------
+# -- reading events ------------------------------------------------------------------------------
 
 _STOP_REASONS = {
     "max_output_tokens": "length",
@@ -186,7 +186,7 @@ _STOP_REASONS = {
     "failed": "error",
     "cancelled": "error",
 }
-"""By what made an answer incomplete, else by its status."""
+"""By the reason why an answer is incomplete, else by its status."""
 _TIER_FACTORS = {"flex": 0.5, "priority": 2.0}
 
 
@@ -229,7 +229,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _read_event = event_decoder(_Event)
-# Servers that forget to announce an item mean these; a call without a name cannot be made up.
+# Items to assume when a server forgot to announce one; a call cannot be assumed, for its name is missing.
 _UNANNOUNCED = {
     "response.output_text.delta": {"type": "message"},
     "response.refusal.delta": {"type": "message"},
@@ -256,7 +256,7 @@ class ResponsesReader:
         self._blocks = NumberedBlocks(live)
         self._announced: set[int] = set()
         self._between_parts: int | None = None
-        """The item of which a part of the summary has ended; a blank line comes before the next."""
+        """The item whose last part of the summary has ended; a blank line comes before the next part."""
         self._response = _Response()
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
@@ -325,14 +325,14 @@ class ResponsesReader:
         self._blocks.end(number, out)
 
     def _complete_arguments(self, number: int, arguments: Any, out: list[StreamEvent]) -> None:
-        """Add what the pieces have left out, which may be everything."""
+        """Add the arguments that the pieces left out, perhaps all of them."""
         block = self._blocks.get(number)
         if isinstance(block, LiveToolCall) and isinstance(arguments, str):
             written = block.arguments.text
             if arguments.startswith(written):
                 self._blocks.append(number, arguments[len(written) :], out)
 
-    # -- the whole -------------------------------------------------------------------------------
+    # -- the whole response ----------------------------------------------------------------------
 
     def _take_response(self, kind: str, response: _Response) -> None:
         self._live.identify(response.id, response.model)
@@ -355,14 +355,14 @@ class ResponsesReader:
 
 
 def _texts(parts: Any) -> list[str]:
-    """Return the texts of an item's parts; what is none is left out."""
+    """Return the texts of an item's parts; other parts are left out."""
     parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     texts = [part.get("text") or part.get("refusal") for part in parts]
     return [text for text in texts if isinstance(text, str)]
 
 
 def _settle(block: LiveText | LiveThinking, text: str) -> None:
-    """Replace what was streamed by the item's final text, should they differ."""
+    """Replace the streamed text by the item's final text if they differ."""
     if text and text != "".join(block.parts):
         block.parts = [text]
 

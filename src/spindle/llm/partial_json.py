@@ -1,8 +1,8 @@
 """Arguments of a tool call while the model is still writing them.
 
 `PartialJson` takes the raw pieces and gives the value that can be read from them so far. Pieces are only kept
-until the value is asked for; the scanner then goes on where it stopped, so n pieces cost n however often one looks, and
-the value itself is built by the C decoder from a completed copy of the text.
+until the value is asked for; the scanner then goes on where it stopped, so n pieces cost n however often it is
+asked for, and the value itself is built by the C decoder from a completed copy of the text.
 """
 
 import re
@@ -41,16 +41,16 @@ class PartialJson:
 
         self._state = _ITEM
         self._closers: list[str] = []
-        """Brackets that would close what is open, outermost first."""
+        """Closing brackets of open objects and arrays, outermost first."""
         self._out: list[str] = []
-        """What was read, written as strict JSON; with the closers appended it is always complete."""
+        """The text so far as strict JSON; with the closers appended it is always complete."""
         self._key: str | None = None
         """A member's name that waits for its value."""
         self._atom = ""
         self._string: list[str] = []
         """The string being read, already repaired."""
         self._escape = ""
-        """A backslash and what followed it, until it is clear what it means."""
+        """A backslash and the characters behind it, until their meaning is clear."""
         self._fault: int | None = None
         """How many pieces of the string came before its first bad escape."""
         self._control = False
@@ -72,7 +72,7 @@ class PartialJson:
         self._value = _STALE
 
     def value(self) -> Any:
-        """Return what can be read so far; `{}` if nothing can. The result is shared: do not change it."""
+        """Return the value read so far; `{}` if there is none. The result is shared: do not change it."""
         if self._value is _STALE:
             self._value = self._parse()
         return self._value
@@ -99,7 +99,7 @@ class PartialJson:
         tail = ""
         if self._state == _STRING and self._key != "" and not self._control:
             if self._fault is None:
-                self._string = ["".join(self._string)]  # joining the same pieces again each time would be felt
+                self._string = ["".join(self._string)]  # joining the same pieces again each time would be slow
             tail = '"' + "".join(self._string[: self._fault]) + '"'
         elif self._state == _ATOM:
             tail = _complete_atom(self._atom) or ""
@@ -109,7 +109,7 @@ class PartialJson:
         return self._out[0] + tail + "".join(reversed(self._closers))
 
     def _lead(self) -> str:
-        """Return what stands before the next item: a comma unless it is the first, and its key."""
+        """Return the text before the next item: a comma unless it is the first, and its key."""
         comma = "," if self._closers and self._out[-1][-1] not in "{[" else ""
         return comma if self._key is None else f"{comma}{self._key}:"
 
@@ -207,7 +207,7 @@ class PartialJson:
         elif _ESCAPE_BEGUN.fullmatch(begun):
             self._escape = begun
         else:
-            # Not an escape: the backslash stands for itself, and so does what follows it.
+            # Not an escape: the backslash and the character behind it stand for themselves.
             if self._fault is None:
                 self._fault = len(self._string)
             self._string.append("\\" + self._escape)

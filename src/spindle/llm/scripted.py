@@ -14,13 +14,13 @@ text, or an object with any of these keys:
     pace        seconds before each piece
     error       an error text, e.g. "429 Too many requests". Alone it refuses the request; after text, thinking or
                 calls it breaks the answer off
-    cut         true: the answer ends without its end, as when a server dies
+    cut         true: the answer breaks off, as when a server dies
     match       a regular expression: the step answers requests whose last user text it finds
 
 A list of pieces may also hold pauses: {"wait": 0.5} for seconds, {"gate": "name"} until `Script.release("name")`.
 
 Each request takes the next step without `match`; the last one repeats. Steps with a `match` that fits come first; of
-several with the same one, the second answers the second request of that turn (the one with the tools' results), and
+several with the same `match`, the second answers the second request of that turn (the one with the tools' results), and
 so on; again the last repeats.
 """
 
@@ -87,11 +87,11 @@ class Step(Wire, forbid_unknown_fields=True):
 
 
 AnyStep: TypeAlias = str | dict[str, Any] | Step | Callable[[Request], "str | dict[str, Any] | Step"]
-"""A function is asked when its turn comes and may look at the request."""
+"""A function is called when its turn comes and gets the request."""
 
 
 class Script:
-    """Steps, and how far they have been played. Raises `ScriptError` if a step is not one."""
+    """Steps, and how far they have been played. Raises `ScriptError` if a step is not valid."""
 
     def __init__(self, steps: Iterable[AnyStep]) -> None:
         self.requests: list[Request] = []
@@ -135,7 +135,7 @@ class Script:
         await self._released[gate].wait()
 
     def next_step(self, request: Request) -> Step:
-        """Record a request and return what answers it. Raises `ScriptError` if no step does."""
+        """Record a request and return the step that answers it. Raises `ScriptError` if no step does."""
         self.requests.append(request)
         text, round_number = _turn(request)
         matching = [step for step in self._steps if isinstance(step, Step) and step.match is not None]
@@ -152,7 +152,7 @@ class Script:
 
 
 _scripts: dict[str, Script] = {}
-"""By the address of their model: a file, or a name for a script made in Python."""
+"""Scripts by the address of their model: a file, or a name for a script made in Python."""
 
 
 def load_script(path: str) -> Script:

@@ -1,9 +1,9 @@
 """The contract between a model API and the rest, and the APIs that come with Spindle.
 
 `stream(model, request, options)` gives an async iterator of `Started`, pieces of the answer (one by one, or a list of
-those that came together), and exactly one `Finished` at the end. Once handed out it never raises: failures are a
+those that came together), and exactly one `Finished` at the end. The iterator never raises: failures are a
 `Finished` whose message has stop reason `error`. Abort is asyncio cancellation (or `aclose`), which closes the socket
-at once; the loop then asks `LiveMessage.finish("aborted")` for what came so far.
+at once; the loop then asks `LiveMessage.finish("aborted")` for the message so far.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as the model is told of it."""
+    """A tool as the model sees it."""
 
     name: str
     description: str
@@ -52,15 +52,15 @@ class Credentials(Protocol):
 class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
     key_source: Callable[[], str | None] = lambda: None
-    """Tells where the key comes from, for a text that says it was refused."""
+    """Tells where the key comes from, for the error text when the server refuses it."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Already resolved; sent on top of what the API needs."""
+    """Already resolved; sent besides the headers of the API."""
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Settings of this provider that come before those of the environment."""
     if_refused: str = ""
     """What to tell the user when the server does not accept the credentials."""
     renew: "Callable[[], Awaitable[Credentials | None]] | None" = None
-    """Gets others when the server does not accept them; None if there are no others."""
+    """Gets other credentials when the server does not accept these; returns None if there are no others."""
     reasoning: str = "off"
     """Thinking level."""
     thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -74,7 +74,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     stall_timeout: float | None = None
     """Seconds without progress: bytes may come, but no answer."""
     max_chars: int | None = None
-    """So long may an answer be."""
+    """The longest answer."""
     proxy: str | None = None
     on_payload: Callable[[Any], Awaitable[Any]] | None = None
     """May replace the request body just before it is sent."""
@@ -82,7 +82,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """May change the request headers in place."""
     on_response: Callable[[int, Mapping[str, str]], Awaitable[None]] | None = None
     before_send: Callable[[], Awaitable[None]] | None = None
-    """Waited for when the request is made and nothing of it has left."""
+    """Awaited when the request is ready, before any of it is sent."""
 
     def variable(self, *names: str) -> str:
         """Return the first of these variables that is set; empty if none is."""
@@ -96,10 +96,10 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What is known of a failure besides its text."""
+    """Facts about a failure besides its text."""
 
     status: int | None = None
-    """Of the HTTP response."""
+    """Status of the HTTP response."""
     retry_after: float | None = None
     """Seconds that the server asks to wait."""
     is_final: bool = False
@@ -125,7 +125,7 @@ class StreamFunction(Protocol):
 
 
 HTTP_STREAMS: set[StreamFunction] = set()
-"""Those that wait for `before_send` themselves."""
+"""Functions that await `before_send` themselves."""
 BUILTIN_APIS = {
     "openai-completions": "openai_chat",
     "anthropic-messages": "anthropic",
@@ -143,13 +143,13 @@ BUILTIN_APIS = {
 
 
 most_calls = 0
-"""Of one provider's models at a time, in the whole process; set once, before the first call. 0: no limit."""
+"""Calls of one provider's models at a time, in the whole process; set once, before the first call. 0: no bound."""
 _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
-"""Of each provider, for each event loop."""
+"""Gates by provider, for each event loop."""
 
 
 async def in_turn(provider: str, stream: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
-    """Give what a stream gives; its request is sent when it is its turn."""
+    """Yield the chunks of a stream; its request waits for the provider's gate."""
     gates = _gates.setdefault(asyncio.get_running_loop(), {})
     gate = gates.setdefault(provider, asyncio.Semaphore(most_calls))
     async with gate, aclosing(stream):
@@ -158,13 +158,13 @@ async def in_turn(provider: str, stream: AsyncGenerator[Chunk, None]) -> AsyncGe
 
 
 async def in_span(opening: Awaitable[AsyncGenerator[Chunk, None]], **ids: Any) -> AsyncGenerator[Chunk, None]:
-    """Give what a stream gives; the trace is told of this call of a model."""
+    """Yield the chunks of a stream, and tell the trace about this model call."""
     finished: Finished | None = None
     with trace.span("chat", **ids) as span:
         async with aclosing(await opening) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Finished):
-                    finished = chunk  # its reader may stop there, so the span is over before
+                    finished = chunk  # the reader may stop at it, so the span must end first
                 else:
                     yield chunk
         if finished is not None:

@@ -79,7 +79,7 @@ def _token(file: str | None) -> str:
 
 @cache
 def _credentials(file: str | None) -> Any:
-    """Return credentials that keep their token until it expires, so they are kept too."""
+    """Return credentials. They hold their token until it expires, so they are cached."""
     auth = _google("google.auth")
     found, _ = auth.load_credentials_from_file(file, [_SCOPE]) if file else auth.default([_SCOPE])
     return found

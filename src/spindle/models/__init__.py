@@ -1,1 +1,1 @@
-"""Which models there are, which one is meant, and the keys to use them."""
+"""The models that exist, which of them the user means, and the keys to use them."""

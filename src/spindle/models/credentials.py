@@ -23,7 +23,7 @@ from spindle.base.user_files import BadFile, Diagnostic, hold_lock, read_object,
 from spindle.shapes.model import Model
 
 Entry: TypeAlias = dict[str, Any]
-"""What `auth.json` has of one provider."""
+"""The entry of one provider in `auth.json`."""
 
 UNSUPPORTED = {
     "anthropic": (
@@ -35,7 +35,7 @@ UNSUPPORTED = {
 """Logins of pi that are not used here, and why."""
 
 SIGN_IN_PROVIDERS = ("github-copilot", "openai", "openai-codex", "openrouter")
-"""What `spindle login` can sign in to; how is in `logins`, which is not imported for a list."""
+"""Providers that `spindle login` can sign in to. `logins` does it, but is not imported for a list."""
 
 _FORMER_NAMES = {"azure": "azure-openai-responses"}
 """Providers that had another name when their keys were stored."""
@@ -45,11 +45,11 @@ _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
 
 
 class UnresolvedValue(ValueError):
-    """The value is not there; the text says where it was looked for, never what it is."""
+    """The value cannot be found; the text says where it should be, never a part of it."""
 
 
 def is_resolvable(value: str, env: Mapping[str, str] | None = None) -> bool:
-    """Tell whether the value is there without running a command."""
+    """Tell whether the value can be found, without running a command."""
     if value.startswith("!"):
         return len(value) > 1
     try:
@@ -94,7 +94,7 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
 async def _run(command: str) -> str:
     from spindle.base.process import run
 
-    # No grace: the group is killed as a whole, because a child of the command may be what hangs.
+    # No grace: the group is killed as a whole, because a child of the command may hang.
     done = await run(["/bin/sh", "-c", command], timeout=limits.CREDENTIAL_COMMAND, grace=0)
     text = done.output.decode("utf-8", "replace").strip()
     if done.timed_out or done.code != 0 or not text:
@@ -107,16 +107,16 @@ class MissingCredentials(Exception):
 
 
 class ModelAuth(Struct, frozen=True):
-    """What a request needs to be accepted."""
+    """Key, headers and address that a request needs to be accepted."""
 
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     """Settings of the provider that were stored with its key."""
     base_url: str | None = None
-    """Where the models are, if that depends on who asks."""
+    """Address of the models, if it depends on the account."""
     if_refused: str = ""
-    """What to tell the user when the server does not accept this."""
+    """What to tell the user when the server does not accept these credentials."""
 
     def at_its_address(self, model: Model) -> Model:
         return replace(model, base_url=self.base_url) if self.base_url else model
@@ -126,13 +126,13 @@ class ModelAuth(Struct, frozen=True):
 
 
 class AuthStore:
-    """Stored and environment credentials. `api_keys` are those given on the command line."""
+    """Stored and environment credentials. `api_keys` are the keys given on the command line."""
 
     def __init__(self, agent_dir: Path) -> None:
         self.path = agent_dir / "auth.json"
         self.api_keys: dict[str, str] = {}
         self.proxy: str | None = None
-        """On the way to login servers."""
+        """Proxy for requests to login servers."""
         self._renewals: dict[str, asyncio.Task[Entry]] = {}
         self._read_at: tuple[int, int] | None = None
         """Time and size of `auth.json` when it was read."""
@@ -145,7 +145,7 @@ class AuthStore:
 
     @property
     def problem(self) -> Diagnostic | None:
-        """What is wrong with `auth.json`."""
+        """The problem with `auth.json`, if any."""
         self.stored("")
         return self._problem
 
@@ -182,7 +182,7 @@ class AuthStore:
         return {name: entry for name, entry in (self._stored or {}).items() if isinstance(entry, dict)}
 
     def allowed(self, provider: str, models: list[Model]) -> list[Model]:
-        """Return those of a provider's models that the account of its login may use, as far as is known."""
+        """Return the models of a provider that the account of its login may use, as far as is known."""
         entry = self.stored(provider) or {}
         allowed = entry.get("availableModelIds") if entry.get("type") == "oauth" else None
         return [model for model in models if model.id in allowed] if isinstance(allowed, list) else models
@@ -215,7 +215,7 @@ class AuthStore:
         return {name for key in keys if isinstance(key, str) for name in referred_variables(key)}
 
     async def from_user(self, provider: str, entry: Entry | None) -> ModelAuth | None:
-        """Return the key of the command line, or of what is stored. Raises `UnresolvedValue`, `MissingCredentials`."""
+        """Return the key of the command line, or the stored one. Raises `UnresolvedValue`, `MissingCredentials`."""
         if key := self.api_keys.get(provider):
             return ModelAuth(key)
         if not entry or (entry.get("type") == "oauth" and provider in UNSUPPORTED):
@@ -238,7 +238,7 @@ class AuthStore:
     # -- logins ----------------------------------------------------------------------------------
 
     async def _login(self, provider: str, entry: Entry) -> ModelAuth:
-        """Return what a request needs, after renewing the login if it is time. Raises `MissingCredentials`."""
+        """Return the credentials for a request, after renewing the login if it is due. Raises `MissingCredentials`."""
         from spindle.models.logins import LOGINS, expires, is_due
 
         login = LOGINS.get(provider)
@@ -250,7 +250,7 @@ class AuthStore:
         return replace(auth, if_refused=_sign_in_again(provider))
 
     async def replace_refused(self, provider: str, token: str | None) -> bool:
-        """Get another token after a server refused this one before its time; say whether there is another now."""
+        """Get another token after a server refused this one before it expired; say whether there is another now."""
         from spindle.models.logins import LOGINS
 
         entry = self.stored(provider)
@@ -260,7 +260,7 @@ class AuthStore:
             try:
                 entry = await self._renewed(provider, token)
             except MissingCredentials:
-                return False  # the refusal says it better
+                return False  # the refusal itself is the better error text
         return entry.get("access") != token
 
     async def _renewed(self, provider: str, refused: str | None = None) -> Entry:
@@ -268,13 +268,13 @@ class AuthStore:
             task = asyncio.create_task(self._renew(provider, refused))
             self._renewals[provider] = task
             task.add_done_callback(lambda _: self._renewals.pop(provider).cancelled() or task.exception())
-        # Who waits may be aborted; the old token may be void already, so the new one must be written.
+        # The waiting task may be aborted; the old token may be void already, so the new one must be written.
         return await asyncio.shield(self._renewals[provider])
 
     async def _renew(self, provider: str, refused: str | None) -> Entry:
         """Ask for a new token and write it down, unless another process has just done it.
 
-        `refused`: a token that is void whatever its time says.
+        `refused`: a token that is void even if it has not expired.
         """
         from spindle.models.logins import LOGINS, expires, is_due
         from spindle.models.sign_in import LoginError
@@ -293,7 +293,7 @@ class AuthStore:
                     entry |= await LOGINS[provider].renew(entry, self.proxy)
                 except LoginError:
                     if expires(entry) > time.time() * 1000 and not is_void:
-                        return entry  # what is left of it may be enough for this request
+                        return entry  # the time left until it expires may be enough for this request
                     raise
                 self._write(lambda entries: entries.__setitem__(provider, entry))
                 return entry
@@ -353,14 +353,14 @@ def bearer(token: str) -> ModelAuth:
     return ModelAuth(token, {"Authorization": f"Bearer {token}"})
 
 
-# -- what a machine has for a cloud as a whole -----------------------------------------------------
+# -- credentials of a cloud ------------------------------------------------------------------------
 
 
 def ambient_source(provider: str, entry: Mapping[str, Any] | None) -> str | None:
     """Tell where credentials of a cloud would come from; None if there are none. Opens no file.
 
-    `entry` is what `auth.json` has of the provider: a key, settings that come before the environment, or only the wish
-    to use what the machine has.
+    `entry` is the provider's entry in `auth.json`: a key, settings that come before the environment, or only the wish
+    to use the credentials of this machine.
     """
     if provider == "google-vertex":
         return _google({**os.environ, **stored_env(entry or {})})

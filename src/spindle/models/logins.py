@@ -1,4 +1,4 @@
-"""The sign-ins that providers offer, and how what they gave is renewed and used.
+"""The sign-ins that providers offer, and how the logins are renewed and used.
 
 An entry of `auth.json` is `{"type": "oauth", "access", "refresh", "expires"}` (milliseconds), with more keys for some
 providers, as pi writes it. Not every login of pi can be made here, but all that are listed here can be renewed.
@@ -36,17 +36,17 @@ from spindle.models.sign_in import (
 )
 
 _MARGIN_MS = 5 * 60 * 1000
-"""So long before its end a token is taken for expired."""
+"""A token counts as expired this long before its end."""
 
 
 class SignInOptions(Struct, frozen=True):
-    """What the person chose on the command line."""
+    """Options of the person on the command line."""
 
     agent_dir: Path
     enterprise: str = ""
     """Domain of a GitHub Enterprise server."""
     device: bool = False
-    """Sign in with a code on a page, on whatever machine."""
+    """Sign in with a code on a page, on any machine."""
 
 
 class Login(ABC):
@@ -59,7 +59,7 @@ class Login(ABC):
         """Return the keys of an entry that have changed. Raises `LoginError`."""
 
     def auth(self, entry: Entry) -> ModelAuth:
-        """Return what a request needs."""
+        """Return the credentials for a request."""
         return bearer(entry["access"])
 
 
@@ -80,7 +80,7 @@ def expires(entry: Entry) -> float:
 
 
 def _entry(answer: Mapping[str, Any], *, refresh: str | None = None, margin_ms: int = 0) -> Entry:
-    """Make an entry of a token server's answer; without a new refresh token the old one goes on."""
+    """Make an entry of a token server's answer; without a new refresh token the old one stays."""
     seconds = number_in(answer, "expires_in", 3600)
     new = answer.get("refresh_token")
     return {
@@ -95,7 +95,7 @@ def _entry(answer: Mapping[str, Any], *, refresh: str | None = None, margin_ms: 
 
 
 class Copilot(SignIn):
-    """The GitHub token is kept as `refresh`; it is exchanged for a short-lived one that the models take."""
+    """The GitHub token is kept as `refresh`; it is exchanged for a short-lived token that the models accept."""
 
     title = "GitHub Copilot"
     _CLIENT_ID = "Iv1.b507a08c87ecfe98"
@@ -133,7 +133,7 @@ class Copilot(SignIn):
         try:
             new["availableModelIds"] = await self._models(access, domain, proxy)
         except LoginError:
-            pass  # the list of before goes on
+            pass  # the previous list stays
         return new
 
     async def _models(self, access: str, domain: str, proxy: str | None) -> list[str]:
@@ -177,7 +177,7 @@ def _domain(text: str) -> str:
 
 
 def _copilot_url(token: str, domain: str) -> str:
-    """Return where the models are: the token says it."""
+    """Return the address of the models, which the token names."""
     if found := re.search(r"proxy-ep=([A-Za-z0-9.-]+)", token):
         return f"https://{re.sub(r'^proxy[.]', 'api.', found[1])}"
     return f"https://copilot-api.{domain}" if domain else "https://api.individual.githubcopilot.com"
@@ -269,7 +269,7 @@ class Codex(SignIn):
 
 
 class ChatGPT(SignIn):
-    """A ChatGPT subscription for OpenAI's API, as the provider `openai`: every sign-in makes a client of its own."""
+    """A ChatGPT subscription for OpenAI's API, as the provider `openai`: every sign-in registers its own client."""
 
     title = "OpenAI with a ChatGPT subscription"
     _RESOURCE = "https://api.openai.com/v1"
@@ -328,7 +328,7 @@ class ChatGPT(SignIn):
 
 
 def _device_id(agent_dir: Path) -> str:
-    """Return the id of this installation, in the settings; it is made when it is first needed."""
+    """Return the id of this installation from the settings, after making it if it is missing."""
     found: list[str] = []
 
     def change(settings: dict[str, Any]) -> None:
@@ -346,14 +346,15 @@ def _device_id(agent_dir: Path) -> str:
 
 
 class OpenRouter(SignIn):
-    """What comes of the sign-in is an ordinary key, which does not expire."""
+    """The sign-in gives an ordinary key, which does not expire."""
 
     title = "OpenRouter"
     _NEVER = 2**53 - 1
 
     async def sign_in(self, person: Person, options: SignInOptions) -> Entry:
         proof = Proof()
-        callback = Callback("127.0.0.1", f"/oauth/callback/{uuid4()}", None)  # no state comes back: the path is it
+        # OpenRouter sends no state back; the path does its work.
+        callback = Callback("127.0.0.1", f"/oauth/callback/{uuid4()}", None)
         async with callback.listening(0):
             query = {"callback_url": callback.url, "code_challenge": proof.challenge, "code_challenge_method": "S256"}
             person.visit(f"https://openrouter.ai/auth?{urlencode(query)}")
@@ -368,7 +369,7 @@ class OpenRouter(SignIn):
 
 
 class Renewable(Login):
-    """A login made in pi that goes on here: the usual exchange of a refresh token."""
+    """A login made in pi that is renewed here by the usual exchange of a refresh token."""
 
     def __init__(self, title: str, token_url: str, client_id: str, margin_ms: int = 0) -> None:
         self.title = title
@@ -384,7 +385,7 @@ class Renewable(Login):
 
 
 class Meta(Login):
-    """A login made in pi that goes on here: its token is exchanged for a key that lasts a day."""
+    """A login made in pi that is renewed here: its token is exchanged for a key that lasts a day."""
 
     title = "Meta"
     _DAY_MS = 24 * 60 * 60 * 1000
@@ -402,7 +403,7 @@ SIGN_INS: dict[str, SignIn] = {
     "openai-codex": Codex(),
     "openrouter": OpenRouter(),
 }
-"""What `spindle login` offers."""
+"""The sign-ins of `spindle login`."""
 
 LOGINS: dict[str, Login] = {
     **SIGN_INS,
@@ -410,4 +411,4 @@ LOGINS: dict[str, Login] = {
     "kimi-coding": Renewable("Kimi", "https://auth.kimi.com/api/oauth/token", "17e5f671-d194-4dfb-9706-5516cb48c098"),
     "meta": Meta(),
 }
-"""What can be renewed."""
+"""The logins that can be renewed."""

@@ -1,6 +1,6 @@
 """Model servers on this machine that can be used by naming them, without a key and without editing a file.
 
-They are asked nothing until their list of models is wanted.
+A server gets no request until its list of models is wanted.
 """
 
 import os
@@ -73,7 +73,7 @@ def _with_window(model: Model, item: dict[str, Any]) -> Model:
 
 
 def _describe_ollama(models: list[Model]) -> list[Model]:
-    """Add what Ollama tells only when asked about one model."""
+    """Add the facts that Ollama gives only when asked about one model."""
     described: list[Model] = []
     for index, model in enumerate(models):
         try:
@@ -101,7 +101,7 @@ def _ask(method: str, url: str, body: Any = None) -> Any:
 
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    # Straight to the socket: a proxy must not stand between us and this machine.
+    # Straight to the socket: requests to this machine must not go through a proxy.
     connection = kind(parts.hostname or "", parts.port, timeout=limits.LOOPBACK_SERVER)
     try:
         data = None if body is None else encode(body)

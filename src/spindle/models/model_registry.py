@@ -62,9 +62,9 @@ class ModelRegistry:
         self._registered: dict[str, ProviderSpec] = {}
         """Providers of extensions."""
         self._streams: dict[str, StreamFunction] = {}
-        """How providers of extensions are asked, if in a way of their own."""
+        """Stream functions of extensions, by provider."""
         self._probed: dict[str, list[Model]] = {}
-        """What servers on this machine said they have."""
+        """Models that servers on this machine have listed."""
         self._models: dict[str, list[Model]] = {}
 
     def sibling(self) -> "ModelRegistry":
@@ -77,7 +77,7 @@ class ModelRegistry:
     def is_extended(self) -> bool:
         return bool(self._registered)
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- models ----------------------------------------------------------------------------------
 
     @property
     def file(self) -> ModelsFile:
@@ -116,7 +116,7 @@ class ModelRegistry:
         return [model for model in allowed if self.speaks(model)]
 
     def find(self, provider: str, model_id: str) -> Model | None:
-        """Return one model by its exact name. A local provider has whatever is asked of it."""
+        """Return one model by its exact name. Local providers may have models that they do not list."""
         for model in self.all(provider):
             if model.id == model_id:
                 return model
@@ -159,7 +159,7 @@ class ModelRegistry:
         return self._info(provider).default
 
     def probe(self, provider: str) -> list[Model]:
-        """Ask a local server what it has and remember it. Blocks; raises `ServerUnreachable`."""
+        """Ask a local server for its models and remember them. Blocks; raises `ServerUnreachable`."""
         self._probed[provider] = list_models(provider, self._server(provider))
         self._models.pop(provider, None)
         return self.all(provider)
@@ -176,7 +176,7 @@ class ModelRegistry:
     def register_provider(self, name: str, config: Mapping[str, Any], stream: "StreamFunction | None" = None) -> None:
         """Add or change a provider, with the keys of `models.json`. Raises `ValueError`.
 
-        If it brings models they replace all of that provider. `stream` asks the models whose API is `config["api"]`.
+        Its models, if any, replace all of that provider. `stream` asks the models whose API is `config["api"]`.
         """
         known = self._known() | self.file.providers.keys()
         self._registered[name] = check_provider(name, dict(config), known=name in known)
@@ -217,7 +217,7 @@ class ModelRegistry:
         found = self.auth.source(provider, variables)
         if found and found not in variables:
             return found
-        # What is written for this provider outranks the environment.
+        # A key written for this provider comes before the environment.
         for place, specs in (("extension", self._registered), ("models.json", self.file.providers)):
             if (spec := specs.get(provider)) and spec.api_key and is_resolvable(spec.api_key):
                 return place
@@ -258,7 +258,7 @@ class ModelRegistry:
         return ModelAuth(auth.api_key, headers, env, None if own_address else auth.base_url, auth.if_refused)
 
     async def auth_after_refusal(self, model: Model, refused: ModelAuth) -> ModelAuth | None:
-        """Return other credentials after a server refused those of a login; None if there are none."""
+        """Return new credentials after a server refused those of a login; None if there are none."""
         try:
             renewed = await self.auth.replace_refused(model.provider, refused.api_key)
             return await self.auth_for(model) if renewed else None
@@ -338,7 +338,7 @@ class ModelRegistry:
                 return ModelAuth(await resolve_value(value))
         if found := self.auth.from_environment(self._info(provider).env):
             return found
-        # Nothing left but to say which reference leads nowhere.
+        # This raises an error that names the reference that cannot be resolved.
         return ModelAuth(await resolve_value(written[0])) if written else None
 
     async def _headers(self, spec: ProviderSpec, model: Model) -> dict[str, str]:

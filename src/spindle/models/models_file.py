@@ -1,7 +1,7 @@
 """`models.json`: providers and models that the user adds, and changes to those we know.
 
-Every provider, model and override is checked on its own, so that one mistake costs one of them and the rest
-still loads; `error` says path and problem of each. `merge_provider` makes models of the descriptions.
+Every provider, model and override is checked on its own, so that a mistake costs only the one it is in;
+`error` has path and problem of each mistake. `merge_provider` makes models of the descriptions.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Price = Annotated[float, Meta(ge=0)]
 
 
 class TierSpec(Wire, kw_only=True):
-    """Prices above a number of input tokens; what is not given is as below it."""
+    """Prices above a number of input tokens; a price that is not given stays as below it."""
 
     input_tokens_above: Annotated[int, Meta(ge=0)]
     input: Price | None = None
@@ -48,7 +48,7 @@ class CostSpec(Wire):
 
 
 class ModelChange(Wire, kw_only=True):
-    """What `modelOverrides` may say of a model; None leaves it as it is."""
+    """The fields of a model that `modelOverrides` may change; None changes nothing."""
 
     name: NonEmpty | None = None
     reasoning: bool | None = None
@@ -65,7 +65,7 @@ class ModelChange(Wire, kw_only=True):
 
 
 class ModelSpec(ModelChange, kw_only=True):
-    """A model of its own."""
+    """A model that the user adds."""
 
     id: NonEmpty
     api: NonEmpty | None = None
@@ -76,7 +76,7 @@ class ProviderSpec(Wire, kw_only=True):
     name: str | None = None
     base_url: NonEmpty | None = None
     api_key: NonEmpty | None = None
-    """Unresolved: a reference to a secret as often as the secret."""
+    """Unresolved: the secret, or a reference to it."""
     api: NonEmpty | None = None
     headers: dict[str, str] | None = None
     auth_header: bool = False
@@ -99,7 +99,7 @@ class _File(Wire):
 class ModelsFile(Struct):
     providers: dict[str, ProviderSpec] = field(default_factory=dict)
     error: str | None = None
-    """A text for the user if anything was wrong; what was right is in `providers` all the same."""
+    """A text for the user if anything was wrong; `providers` holds the correct ones all the same."""
 
 
 def read_models_file(path: Path, known: set[str]) -> ModelsFile:
@@ -152,7 +152,7 @@ class _Reader:
             return None
 
     def misspelt(self, value: Any, shape: type[Struct], path: str) -> None:
-        """Note keys that are almost one of ours. Others belong to other programs."""
+        """Note keys that are almost one of ours. Other unknown keys belong to other programs."""
         names = [item.encode_name for item in msgspec.structs.fields(shape)]
         for key in value if isinstance(value, dict) else ():
             if key not in names and (near := nearest(key, names)):
@@ -203,7 +203,7 @@ class _Reader:
 
 
 def open_model(provider: str, model_id: str, api: str, base_url: str, *, free: bool = False) -> Model:
-    """Make a model of which nothing is known but where it is, and perhaps that it costs nothing."""
+    """Make a model of which only the address is known, and perhaps that it is free."""
     return Model(
         id=model_id,
         name=model_id,
@@ -220,7 +220,7 @@ def open_model(provider: str, model_id: str, api: str, base_url: str, *, free: b
 
 
 def _change(model: Model, change: ModelChange) -> Model:
-    """Return the model with what `change` says; cost, compat and thinking levels are merged key by key.
+    """Return the model with `change` applied; cost, compat and thinking levels are merged key by key.
 
     Headers are left out on purpose: they may hold secrets, and a `Model` goes out on the wire.
     """
@@ -235,7 +235,7 @@ def _change(model: Model, change: ModelChange) -> Model:
 
 
 def _priced(model: Model, cost: CostSpec) -> dict[str, Any]:
-    """Return the price with what is given of it. Half a price is none: what is missing must not count as free."""
+    """Return the price with the given parts of it. Half a price is ignored: a missing part must not count as free."""
     given = _given(cost, cost.__struct_fields__)
     if cost.tiers is not None:
         given["tiers"] = msgspec.to_builtins(cost.tiers)
@@ -258,7 +258,7 @@ def merge_provider(base: Sequence[Model], provider: str, spec: ProviderSpec, api
         models[item.id] = _change(open_model(provider, item.id, item.api or spec.api or api, where), item)
     for model_id, model in models.items():
         if spec.compat:
-            # What a model says of itself outweighs what is said of its provider.
+            # Flags of a model come before flags of its provider.
             own = model.compat or {}
             built_in = not any(item.id == model_id for item in spec.models)
             model = replace(model, compat={**own, **spec.compat} if built_in else {**spec.compat, **own})

@@ -1,4 +1,4 @@
-"""Which model is meant: patterns, fuzzy names, scopes, and the choice at the start of a session.
+"""Which model the user means: patterns, fuzzy names, scopes, and the choice at the start of a session.
 
 A pattern is `provider/id`, an id, or a part of an id or name, optionally followed by `:level`.
 """
@@ -19,13 +19,13 @@ from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel, masked_u
 
 
 class ModelNotFound(Exception):
-    """No model is meant by what was given, or more than one; the text is fit to show."""
+    """A pattern fits no model, or more than one; the text is fit to show."""
 
 
 class ModelChoice(Struct, frozen=True):
     model: Model
     level: ThinkingLevel | None = None
-    """Given with the pattern."""
+    """The level given with the pattern."""
     warning: str | None = None
 
 
@@ -35,7 +35,7 @@ def as_level(text: str | None) -> ThinkingLevel | None:
 
 
 def _split_level(pattern: str) -> tuple[str, ThinkingLevel | None]:
-    """Return the pattern without its `:level`, and the level; as it is if it has none."""
+    """Return the pattern without its `:level`, and the level; a pattern without a level is not changed."""
     name, _, suffix = pattern.rpartition(":")
     level = as_level(suffix) if name else None
     return (name, level) if level else (pattern, None)
@@ -114,9 +114,10 @@ def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
 
 
 def resolve_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:
-    """Return what `--provider` and `--model` mean. Raises `ModelNotFound`, also for a model whose API we do not speak.
+    """Return the model of `--provider` and `--model`.
 
-    If a local server is named it is asked what it has, which may take a second.
+    Raises `ModelNotFound`, also for a model whose API we do not speak. A local server that is named is asked for its
+    models, which may take a second.
     """
     choice = find_model(registry, pattern, provider)
     if not registry.speaks(choice.model):
@@ -125,7 +126,7 @@ def resolve_model(registry: ModelRegistry, pattern: str | None, provider: str | 
 
 
 def find_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:
-    """Return what is meant, even if it cannot be asked. Raises `ModelNotFound`."""
+    """Return the model that is meant, even if it cannot be asked. Raises `ModelNotFound`."""
     names = {name.lower(): name for name in registry.providers()}
     if provider is not None:
         known = names.get(provider.lower())
@@ -150,7 +151,7 @@ def find_model(registry: ModelRegistry, pattern: str | None, provider: str | Non
 
 
 def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
-    """Look in one provider only; an id it does not list is tried as it is."""
+    """Look in one provider only; an id that is not listed is tried as it is."""
     if provider in LOOPBACK or provider == SCRIPTED:
         return _local(registry, provider, pattern)
     models = registry.all(provider)
@@ -199,7 +200,7 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
 
 
 def _anywhere(registry: ModelRegistry, pattern: str, *, exact: bool = False) -> ModelChoice | None:
-    """Look in all providers: for the exact id first, then for parts of names, first where there is a key."""
+    """Look in all providers, those with a key first: for the exact id, then for parts of names."""
     names = registry.providers()
     ready = [name for name in names if registry.has_credentials(name)]
     for providers in (ready, names):
@@ -209,7 +210,7 @@ def _anywhere(registry: ModelRegistry, pattern: str, *, exact: bool = False) -> 
                 return ModelChoice(_only(wanted, hits), level)
     if exact:
         return None
-    # One provider after the other: the same model has many names elsewhere, and the most preferred provider's counts.
+    # One provider after the other: names of a model differ, and the name at the most preferred provider counts.
     tried = (parse_pattern(pattern, registry.all(name)) for name in dict.fromkeys([*ready, *names]))
     return next(filter(None, tried), None)
 
@@ -243,7 +244,7 @@ class InitialModel(Struct, frozen=True):
     model: Model | None
     level: ThinkingLevel | None = None
     message: str | None = None
-    """Why it is not the model the session had."""
+    """Why this is not the model the session had."""
 
 
 def initial_model(
@@ -254,7 +255,7 @@ def initial_model(
     scope: Sequence[ModelChoice] = (),
     session: tuple[str, str] | None = None,
 ) -> InitialModel:
-    """Choose the model to begin with: the command line, the session, the scope, the settings, what has a key."""
+    """Choose the model to begin with: the command line, the session, the scope, the settings, any with a key."""
     if chosen:
         return InitialModel(chosen.model, chosen.level)
     message = None

@@ -1,7 +1,7 @@
 """How a person signs in: with a code on a page, or in a browser that comes back to this machine.
 
-Here are the steps that all providers share; `logins` has what each of them wants. Nothing here prints or reads: the
-person is whoever the caller brings (`Person`).
+Here are the steps that all providers share; `logins` has the rest. Nothing here prints or reads: the caller passes an
+object that talks to the person (`Person`).
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from spindle.llm import http
 from spindle.shapes.codec import DecodeError, decode, encode
 
 _STAND_IN = "SPINDLE_TEST_LOGIN_SERVER"
-"""For tests: a server on this machine that plays the part of every login server."""
+"""For tests: the address of a server on this machine that stands in for every login server."""
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _POLL_SECONDS = 5.0
 _SLOW_DOWN_SECONDS = 5.0
 _MOST_SECONDS = 1e11
-"""No time that a login server tells is as late, not even the one of a clock."""
+"""More than any duration or date (Unix time) that a login server may send."""
 
 
 class LoginError(Exception):
@@ -34,11 +34,11 @@ class LoginError(Exception):
     def __init__(self, text: str, *, refused: bool = False) -> None:
         super().__init__(text)
         self.refused = refused
-        """The provider said no: trying the same again is useless."""
+        """The provider refused: trying the same again is useless."""
 
 
 class Person(Protocol):
-    """Who signs in."""
+    """The person who signs in."""
 
     def tell(self, text: str) -> None: ...
 
@@ -46,10 +46,10 @@ class Person(Protocol):
         """Show an address and open it, if there is a browser."""
 
     async def pasted(self) -> str:
-        """Return the line that the person pastes; never, if there is nobody to paste one."""
+        """Return the line that the person pastes; wait for ever if there is no person."""
 
 
-# -- questions to login servers ------------------------------------------------------------------
+# -- requests to login servers -------------------------------------------------------------------
 
 
 def is_stand_in() -> bool:
@@ -65,7 +65,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     proxy: str | None = None,
 ) -> tuple[int, dict[str, Any]]:
-    """Return status and JSON object of an answer, empty if it is none. Raises `LoginError` if there is no answer."""
+    """Return the status and the JSON object of an answer, `{}` for anything else. Raises `LoginError`."""
     where = url
     if is_stand_in():
         where = f"{os.environ[_STAND_IN]}/{url.removeprefix('https://')}"
@@ -88,7 +88,7 @@ async def ask(
 
 
 async def granted(what: str, method: str, url: str, **request: Any) -> dict[str, Any]:
-    """Return the JSON object of an answer that is a success. Raises `LoginError`, with `what` at its beginning."""
+    """Return the JSON object of a successful answer. Raises `LoginError`, with `what` at its beginning."""
     status, answer = await ask(method, url, **request)
     if status >= 300:
         raise refusal(what, status, answer)
@@ -164,7 +164,7 @@ def number_in(answer: Mapping[str, Any], name: str, default: float) -> float:
 
 
 class Proof:
-    """What shows that whoever brings the code is who asked for it (PKCE)."""
+    """Proof that the same program asks for the code and uses it (PKCE)."""
 
     def __init__(self) -> None:
         self.verifier = secrets.token_urlsafe(32)
@@ -174,11 +174,11 @@ class Proof:
 
 
 class Callback:
-    """Where the browser comes back to: one page on this machine."""
+    """The page on this machine that the browser comes back to."""
 
     def __init__(self, host: str, path: str, state: str | None) -> None:
         self.url = ""
-        """Its address, as the provider is told."""
+        """Its address, as sent to the provider."""
         self.is_open = False
         """Whether the page can be reached; if not, the address must be pasted."""
         self._host = host
@@ -188,7 +188,7 @@ class Callback:
 
     @asynccontextmanager
     async def listening(self, port: int) -> AsyncIterator[None]:
-        """Serve the page while the block runs; if the port is taken, only pasting is left."""
+        """Serve the page while the block runs; if the port is taken, the person has to paste."""
         server = None
         with suppress(OSError):
             server = await serve_page(0 if is_stand_in() else port, self._take)
@@ -202,7 +202,7 @@ class Callback:
                 server.close()
 
     async def answer(self, person: Person) -> dict[str, str]:
-        """Return what the provider sent back, by the browser or by paste. Raises `LoginError`."""
+        """Return the parameters that the provider sent back, by browser or by paste. Raises `LoginError`."""
         if not self.is_open:
             person.tell(f"The address {self.url} is in use by another program, perhaps another sign-in.")
         person.tell("When the browser cannot come back here, paste the address of its last page and press Enter.")
@@ -230,7 +230,7 @@ class Callback:
                 self._answer.set_exception(error)
 
     def _read(self, text: str) -> dict[str, str]:
-        """Read what was pasted: an address, its query, `code#state`, or the code alone."""
+        """Read a pasted line: an address, its query, `code#state`, or the code alone."""
         query = urlsplit(text).query if "://" in text else text
         if "code=" not in query and "error=" not in query:
             code, _, state = text.partition("#")
@@ -241,7 +241,7 @@ class Callback:
         return found
 
     def _take(self, path: str, found: dict[str, str]) -> tuple[str, str]:
-        """Take what the browser brings; return status and text of the page."""
+        """Take the parameters that the browser brings; return status and text of the page."""
         if path != self._path:
             return "404 Not Found", "There is nothing here."
         if self._state is not None and found.get("state") != self._state:
@@ -273,7 +273,7 @@ async def serve_page(port: int, take: Callable[[str, dict[str, str]], tuple[str,
             )
             await writer.drain()
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a browser that opened a spare connection, or something else that is no browser
+            pass  # a spare connection of the browser, or another program
         finally:
             writer.close()
 

@@ -1,1 +1,1 @@
-"""What hooks into an agent from above: extensions, and MCP servers."""
+"""Plugins of an agent: extensions, and MCP servers."""

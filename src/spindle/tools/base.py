@@ -1,4 +1,4 @@
-"""What a tool is, how those that come with the agent are loaded, and the words their messages share."""
+"""What a tool is, how built-in tools are loaded, and the words their messages share."""
 
 import errno
 import os
@@ -30,11 +30,11 @@ class ToolSettings(Struct, frozen=True):
     bin_dir: str | None = None
     """`<agent dir>/bin`: searched for rg, and put in front of PATH of shell commands."""
     withheld_variables: frozenset[str] = frozenset()
-    """Variables that hold secrets of ours: children of tools do not get them."""
+    """Variables with our secrets: child processes of tools do not get them."""
     keep_background_processes: bool = False
-    """What a shell command leaves running may outlive the agent."""
+    """Processes that a shell command starts in the background may outlive the agent."""
     owner: Any = None
-    """Whose children the programs are: they end with it."""
+    """The owner of child processes: they end with it."""
 
 
 ReadText = Callable[[str], Awaitable[str | None]]
@@ -42,7 +42,7 @@ ReadText = Callable[[str], Awaitable[str | None]]
 
 
 class ToolContext(Struct):
-    """What one call gets besides its arguments. Abort arrives as asyncio cancellation."""
+    """What one call gets besides its arguments. An abort is an asyncio cancellation."""
 
     cwd: str
     update: Callable[[ToolResult], None] = lambda result: None
@@ -54,7 +54,7 @@ class ToolContext(Struct):
     read_text: ReadText | None = None
     """Asked before a file is read."""
     may_read: Callable[[str], bool] = lambda path: True
-    """Whether the permissions let the model see a file that a search has come upon."""
+    """Whether the permissions let the model see a file that a search has found."""
 
 
 class Tool(Struct, frozen=True):
@@ -72,11 +72,11 @@ class Tool(Struct, frozen=True):
     prepare: Callable[[Any], Any] | None = None
     """Repairs raw arguments before validation."""
     sequential: bool = False
-    """Never together with other calls of the same answer."""
+    """Whether the call never runs together with other calls of the same answer."""
     interruptible: bool = True
     """False: steering waits for it, because stopping half-way would leave a mess."""
     effect: Effect | None = None
-    """What a tool of others says of itself, for the permissions; `shapes/builtin_tools.py` says it of ours."""
+    """Effect of an external tool, for the permissions; those of built-in tools are in `shapes/builtin_tools.py`."""
 
 
 def text_result(text: str, details: Any = None) -> ToolResult:
@@ -95,8 +95,8 @@ def arguments(*required: str, **properties: str | tuple[str, str] | dict[str, An
 
 
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
-    """Return the built-in tools by name. grep and find are among them if ripgrep is there, perhaps in `bin_dir`."""
-    # Loaded on use: a program that only wants the names pays for nothing else.
+    """Return the built-in tools by name. grep and find need ripgrep, which may be in `bin_dir`."""
+    # Loaded on use: a program that only wants the names need not load the rest.
     from spindle.tools.grep import find_ripgrep
 
     missing = () if find_ripgrep(bin_dir) else _NEEDING_RIPGREP
@@ -117,7 +117,7 @@ _ERROR_TEXTS = {
     "ETXTBSY": "text file is busy",
     "EXDEV": "cross-device link not permitted",
 }
-"""Errors of the operating system in the words Node programs use, where the C library's differ: models know those."""
+"""Errors of the operating system in the words Node programs use, where the C library's differ: models know Node's."""
 
 
 def error_code(error: OSError) -> str:
@@ -126,7 +126,7 @@ def error_code(error: OSError) -> str:
 
 def os_error_text(error: OSError, operation: str, path: str | None = None) -> str:
     """Describe a failed `operation` (`open`, `mkdir`, …) on `path`."""
-    if error.errno is None:  # not of the system, and said in words already
+    if error.errno is None:  # not from the system; its text is readable already
         return str(error)
     code = error_code(error)
     text = _ERROR_TEXTS.get(code) or os.strerror(error.errno).lower()

@@ -1,6 +1,6 @@
-"""The `bash` tool: run a shell command, tell of its output while it runs, keep the end of it.
+"""The `bash` tool: run a shell command, report its output while it runs, keep the end of it.
 
-`start_shell` is for commands of the user too: which shell, and what it finds in its environment.
+`start_shell` is for commands of the user too: it chooses the shell and makes its environment.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 class _Progress:
-    """Passes output on: the first at once, then all of it so far, at most every 100 ms."""
+    """Passes output on: the first piece at once, then the whole output so far, at most every 100 ms."""
 
     def __init__(self, buffer: OutputBuffer, update: Callable[[ToolResult], None]) -> None:
         self._buffer = buffer
@@ -153,7 +153,7 @@ def start_shell(
 
 def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
     """Return our environment with our own programs on PATH, the marks of an agent, and `extra`."""
-    # Those of the session were left by an agent that started us.
+    # Session variables in our environment belong to an agent that started us.
     env = environment({*_SESSION_VARIABLES, *settings.withheld_variables})
     path = env.get("PATH", "")
     if settings.bin_dir and settings.bin_dir not in path.split(os.pathsep):

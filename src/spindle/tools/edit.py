@@ -66,14 +66,14 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
         if size > _MAX_FILE_BYTES:
             limit = format_size(_MAX_FILE_BYTES)
             raise ToolError(f"Could not edit file: {shown}. It is {format_size(size)}, more than {limit}.")
-        # Opened for both at once, so that nothing is worked out for a file that cannot be written.
+        # Opened for reading and writing, so that no change is computed for a file that cannot be written.
         file = open(path, "r+b")  # noqa: SIM115
     except IsADirectoryError as error:
         raise ToolError(os_error_text(error, "read")) from None
     except OSError as error:
         raise ToolError(f"Could not edit file: {shown}. Error code: {error_code(error)}.") from None
     with file:
-        # Bytes that are no UTF-8 go through unharmed as surrogates.
+        # Bytes that are not UTF-8 pass unchanged, as surrogates.
         text = file.read().decode("utf-8", "surrogateescape")
     bom = _BOM if text.startswith(_BOM) else ""
     text = text.removeprefix(_BOM)
@@ -95,11 +95,11 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
 
 
 def _with_line_ends(text: str, old: "Lines", new: "Lines", changes: "list[Change]") -> str:
-    """Put the changed lines into the text as it was: other lines keep their endings, new ones take that of the old."""
+    """Put the changed lines into the text as it was: other lines keep their endings, new ones take those of the old."""
     usual = re.findall(_LINE_END, text[: text.find("\n") + 1])[-1:] or ["\n"]
     pieces: list[str] = []
     plain = done = 0
-    """How far we are, in the text with plain newlines and in `text`; always at the begin of a line."""
+    """Positions reached in the text with plain newlines and in `text`; always at the start of a line."""
     for change in changes:
         start = _line_start(text, done, old.starts[change.start] - plain)
         end = _line_start(text, start, old.starts[change.end] - old.starts[change.start])

@@ -1,8 +1,8 @@
-"""Files as tools use them: the path that is meant, what may be opened, one writer at a time, work in threads.
+"""Files as tools use them: resolving paths, opening files safely, one writer at a time, work in threads.
 
-Nothing is fenced in: absolute paths and `..` go wherever they lead. Only what is safe is opened: a pipe or a device
-could block for ever or never end. What is replaced keeps its links and permissions, and is not lost to a full disk or
-to a kill.
+Paths are not restricted: absolute paths and `..` may lead anywhere. Only regular files are opened: a pipe or a device
+could block for ever or never end. A file that is replaced keeps its links and permissions, and survives a full disk
+and a kill.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def resolve_path(path: str, cwd: str) -> str:
-    """Return the absolute, normalised path. Raises `ToolError` for one that no file can have."""
+    """Return the absolute, normalised path. Raises `ToolError` for a path that no file can have."""
     path = path.translate(_PLAIN_SPACES).removeprefix("@")
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser("~") + path[1:]
@@ -96,11 +96,11 @@ def require_folder(path: str) -> None:
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Let the file at `path` hold exactly `data`: a kill at any time leaves the old content or the new.
+    """Replace the content of the file at `path` by `data`: a kill at any time leaves the old content or the new.
 
     The new content is written beside the old and takes its name, mode, owner and attributes; a link stays a link. Where
-    that cannot be (other hard links, a folder that may not be written, an owner we cannot give) the file itself is
-    overwritten. Raises `OSError`.
+    that is impossible (other hard links, a read-only folder, an owner we cannot set) the file itself is overwritten.
+    Raises `OSError`.
     """
     path = os.path.realpath(path)
     try:
@@ -116,7 +116,7 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def _write_beside(path: str, data: bytes, old: int | None) -> bool:
-    """Write a new file and rename it to `path`. Returns False if it cannot stand in for the open file `old`."""
+    """Write a new file and rename it to `path`. Return False if it cannot take the place of the open file `old`."""
     folder, name = os.path.split(path)
     scratch = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.tmp")
     try:
@@ -145,7 +145,7 @@ def _write_beside(path: str, data: bytes, old: int | None) -> bool:
 
 
 def _dress(file: int, old: int) -> bool:
-    """Give a file the owner, the mode and the attributes of another one. Returns whether that was possible."""
+    """Give a file the owner, the mode and the attributes of the file `old`. Return whether that was possible."""
     status, mine = os.fstat(old), os.fstat(file)
     try:
         if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
@@ -161,13 +161,13 @@ def _dress(file: int, old: int) -> bool:
 
 
 def overwrite(file: int, data: bytes) -> None:
-    """Replace all that an open file holds, in place.
+    """Replace the content of an open file in place.
 
-    Raises `OSError`. If that is for want of room the old content stays, on file systems that can promise room.
+    Raises `OSError`. If the disk is full the old content stays, on file systems that can reserve room.
     """
     status = os.fstat(file)
     size = status.st_size
-    room = size if status.st_blocks * 512 >= size else 0  # a file with holes has not even room for what it holds
+    room = size if status.st_blocks * 512 >= size else 0  # a file with holes lacks room even for its own content
     if len(data) > room and hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file, room, len(data) - room)
@@ -175,7 +175,7 @@ def overwrite(file: int, data: bytes) -> None:
             if error.errno in _NO_ROOM:
                 os.ftruncate(file, size)
                 raise
-            # This one cannot; then writing will tell.
+            # This file system cannot reserve room; writing will show whether there is enough.
     os.lseek(file, 0, os.SEEK_SET)
     _write_all(file, data)
     os.ftruncate(file, len(data))
@@ -192,13 +192,13 @@ def _write_all(file: int, data: bytes) -> None:
 
 # Agents of one process may run on different event loops, so an `asyncio.Lock` will not do: it belongs to one loop.
 _queues: dict[str, deque[Future[None]]] = {}
-"""For each file the turns of those that hold it (the first) or wait for it."""
+"""For each file the turns of its writers: the first holds it, the others wait."""
 _queues_guard = threading.Lock()
 
 
 @asynccontextmanager
 async def file_lock(path: str) -> AsyncIterator[None]:
-    """Hold the file at the absolute `path`, whatever other names it has."""
+    """Hold the file at the absolute `path`, also under its other names."""
     # Resolved here and not in a thread: the order of arrival is the order of the queue.
     key = os.path.realpath(path)
     turn: Future[None] = Future()
@@ -217,7 +217,7 @@ async def file_lock(path: str) -> AsyncIterator[None]:
             following = queue[0] if queue else None
             if following is None:
                 del _queues[key]
-        # A turn that was cancelled has no one to tell: its own end passes the file on.
+        # A cancelled turn gets no result: it passes the file on when it ends itself.
         if was_first and following is not None and following.set_running_or_notify_cancel():
             following.set_result(None)
 
@@ -226,7 +226,7 @@ async def file_lock(path: str) -> AsyncIterator[None]:
 
 
 class Cancel(threading.Event):
-    """Told to work in a thread; the work asks now and then."""
+    """Tells work in a thread to stop; the work checks it now and then."""
 
     def check(self) -> None:
         """Raise `ToolError` if the result is not wanted any more."""
@@ -235,7 +235,7 @@ class Cancel(threading.Event):
 
 
 async def run_abandonable(work: Callable[[Cancel], T]) -> T:
-    """Run work that only looks. When cancelled, return at once; the thread ends at its next `check`."""
+    """Run work that only reads. When cancelled, return at once; the thread ends at its next `check`."""
     cancel = Cancel()
     try:
         return await asyncio.to_thread(work, cancel)
@@ -245,7 +245,7 @@ async def run_abandonable(work: Callable[[Cancel], T]) -> T:
 
 
 async def run_to_end(work: Callable[[Cancel], T]) -> T:
-    """Run work that changes something. When cancelled, tell it, but return only when it has ended."""
+    """Run work that changes something. When cancelled, tell the work, but return only when it has ended."""
     cancel = Cancel()
     running = asyncio.ensure_future(asyncio.to_thread(work, cancel))
     cancelled: asyncio.CancelledError | None = None

@@ -1,6 +1,6 @@
 """The `find` tool: files, and the folders they lie in, by name. ripgrep lists the files; the pattern is matched here.
 
-ripgrep's own `--glob` would also find what ignore files leave out.
+ripgrep's own `--glob` would also find files that ignore files exclude.
 """
 
 import os
@@ -23,7 +23,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     if not await run_abandonable(lambda _: _in_repository(root)):
         options.append("--no-require-git")
     code, complaint = await run_ripgrep(ctx.settings, options, root, search.take)
-    # A folder that could not be read is no reason to keep quiet about the others; 1 means that there are no files.
+    # If only some folders could not be read, the rest is still shown; 1 means that there are no files.
     if code > 1 and not search.any_files:
         raise ToolError(complaint)
     if not search.found:
@@ -36,7 +36,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _in_repository(root: str) -> bool:
-    """Return whether the folder lies in a git repository. Raises `ToolError` if it is no folder."""
+    """Return whether the folder lies in a git repository. Raises `ToolError` if it is not a folder."""
     require_folder(root)
     while not os.path.lexists(os.path.join(root, ".git")):
         root, folder = os.path.dirname(root), root
@@ -53,13 +53,13 @@ class _Search:
         from spindle.base.globs import GlobError, PathGlob, expand_braces
 
         self.found: list[str] = []
-        """Relative to the folder searched; folders with a slash at the end."""
+        """Paths relative to the folder searched; folders with a slash at the end."""
         self.any_files = False
         self._folders = {""}
-        """Those that were looked at."""
+        """Folders already looked at."""
         self._limit = limit
         self._root: list[str] | None = None
-        """Leads to the folder searched, if the pattern is one for whole paths and not for names."""
+        """Parts of the path to the folder searched, if the pattern is for whole paths and not for names."""
         ignore_case = pattern == pattern.lower()
         if "/" in pattern:
             self._root = [part for part in root.split("/") if part]
@@ -71,7 +71,7 @@ class _Search:
             raise ToolError(str(error)) from None
 
     def take(self, line: bytes) -> bool:
-        """Look at a file and at the folders that lead to it; return whether more are wanted."""
+        """Look at a file and at the folders that lead to it; return whether more files are wanted."""
         self.any_files = True
         path = os.fsdecode(line)
         self._look_at(path, "")

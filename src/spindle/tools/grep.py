@@ -1,4 +1,4 @@
-"""The `grep` tool: lines that match a pattern, found by ripgrep. How ripgrep is found and asked is said here too."""
+"""The `grep` tool: lines that match a pattern, found by ripgrep. How to find and run ripgrep is here too."""
 
 import os
 import sys
@@ -27,13 +27,13 @@ _DEFAULT_LIMIT = 100
 _MAX_CONTEXT = MAX_BYTES // 5
 """A line of output takes more than five bytes, so no more lines than this could ever be shown."""
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
-"""Of a line; enough for what is shown of it, whatever its characters take."""
+"""Bytes read of a line: enough for the part that is shown, however many bytes a character takes."""
 _CHUNK = 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
-# -- ripgrep, which find stands on too --------------------------------------------------------------
+# -- ripgrep, for find too --------------------------------------------------------------------------
 
 
 def find_ripgrep(bin_dir: str | None) -> str | None:
@@ -43,7 +43,7 @@ def find_ripgrep(bin_dir: str | None) -> str | None:
 
 
 def argument(pattern: str) -> str:
-    """Return a pattern as it can stand on a command line. Raises `ToolError` if it cannot."""
+    """Return a pattern in a form for the command line. Raises `ToolError` if there is none."""
     if "\0" in pattern:
         raise ToolError("Pattern must not contain null bytes")
     return well_formed(pattern)
@@ -52,7 +52,7 @@ def argument(pattern: str) -> str:
 async def run_ripgrep(
     settings: ToolSettings, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
 ) -> tuple[int, str]:
-    """Run rg; return its exit code and what it complained of.
+    """Run rg; return its exit code and its complaint.
 
     `take` gets every line of output and says whether it wants more; rg is killed when it does not. Raises `ToolError`
     if rg cannot be started, or prints a line that would take too much memory.
@@ -61,7 +61,7 @@ async def run_ripgrep(
     if rg is None:
         raise ToolError("ripgrep (rg) is not available")
     rest: list[bytes] = []
-    """Pieces of the line that has not ended yet; joined once, not once per piece."""
+    """Pieces of an unfinished line; joined once, not once per piece."""
     errors = bytearray()
     too_long = False
 
@@ -126,7 +126,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     del matches[limit:]
     matches.sort(key=lambda match: match.path.split(os.sep))  # ripgrep's threads finish in any order
     if not matches:
-        # A file that could not be read is no reason to keep quiet about the others.
+        # If only some files could not be read, matches in the others are still shown.
         if code not in (0, 1):
             raise ToolError(complaint)
         return text_result("No matches found")
@@ -148,7 +148,7 @@ def _options(args: dict[str, Any], path: str, in_folder: bool) -> list[str]:
     options = ["--no-heading", "--with-filename", "--null", "--line-number", "--color=never", "--hidden"]
     options += [f"--max-columns={_KEPT_BYTES}", "--max-columns-preview"]
     if not in_folder:
-        options.append("--text")  # a file that is named is searched, whatever it holds
+        options.append("--text")  # a file that is named is searched, whatever its content
     if args.get("ignoreCase"):
         options.append("--ignore-case")
     if args.get("literal"):
@@ -212,12 +212,12 @@ def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
     except OSError:
         return {}
     if ended and number + 1 in wanted:
-        found[number + 1] = ""  # As editors number them.
+        found[number + 1] = ""  # editors count a line after the last newline
     return found
 
 
 def _line_heads(file: BinaryIO) -> Iterator[bytes]:
-    """Yield every line, of one of many megabytes only what can be shown of it."""
+    """Yield every line; of a very long line only the part that can be shown."""
     while line := file.readline(_KEPT_BYTES):
         head = line
         while not line.endswith(b"\n") and (rest := file.readline(_CHUNK)):

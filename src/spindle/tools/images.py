@@ -1,6 +1,6 @@
 """Pictures for models: sent as they are if small enough, else made smaller.
 
-Pillow is loaded only when a picture must be resized or converted, and is not needed for others.
+Pillow is loaded only when a picture must be resized or converted, and is not needed otherwise.
 """
 
 import math
@@ -41,7 +41,7 @@ class ImageBounds(Struct, frozen=True, rename="camel"):
     max_width: int = 2000
     max_height: int = 2000
     max_bytes: int = 4718592
-    """Of the base64 text, which must stay below."""
+    """The base64 text must stay below this."""
     jpeg_quality: int = 80
 
     @classmethod
@@ -86,7 +86,7 @@ def prepare_image(
 
 
 def _cannot(note: str) -> list[str]:
-    """Say what could not be done, and what would help."""
+    """Return the note, with a hint if Pillow is missing."""
     from importlib.util import find_spec
 
     return [note] if find_spec("PIL") else [note, _NO_PILLOW]
@@ -113,7 +113,7 @@ def _open(data: bytes) -> _Picture | None:
             see_through = upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info
             return upright.convert("RGBA" if see_through else "RGB")
     except (OSError, ValueError, SyntaxError, EOFError, pil.DecompressionBombError):
-        return None  # What Pillow raises for broken files.
+        return None  # Pillow raises these for broken files.
 
 
 def _shrink(picture: _Picture, bounds: ImageBounds, cancel: Cancel) -> tuple[bytes, str, tuple[int, int]] | None:
@@ -152,11 +152,11 @@ def _round(value: float) -> int:
     return max(1, math.floor(value + 0.5))
 
 
-# -- formats, as far as the bytes themselves tell ------------------------------------------------
+# -- formats, as the bytes show them -------------------------------------------------------------
 
 
 def sniff_image(head: bytes) -> str | None:
-    """Return the MIME type if these first bytes are a picture's. Names do not count."""
+    """Return the MIME type if a picture begins with these bytes. File names do not count."""
     if head.startswith(b"\xff\xd8\xff") and head[3:4] != b"\xf7":
         return "image/jpeg"
     if head.startswith(_PNG_SIGNATURE + b"\0\0\0\rIHDR"):

@@ -1,4 +1,4 @@
-"""The `ls` tool: what lies in one folder."""
+"""The `ls` tool: the contents of one folder."""
 
 import os
 import stat

@@ -39,7 +39,7 @@ def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
     path = resolve_existing(args["path"], ctx.cwd)
     try:
         size = require_regular(path).st_size
-        # Not blocking, should it have become a pipe meanwhile.
+        # Not blocking, in case the file has become a pipe meanwhile.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except IsADirectoryError as error:
         raise ToolError(os_error_text(error, "read")) from None

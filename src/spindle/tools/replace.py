@@ -1,7 +1,7 @@
 """Replacing stretches of a text: find each old text, exactly or nearly, and show which lines changed.
 
 Nearly means: as if both were written with plain quotes, dashes and spaces and without spaces at line ends.
-Indentation always counts. Lines no replacement touches keep their every byte. What differs is worked out from the
+Indentation always counts. Lines that no replacement touches keep every byte. The changes are computed from the
 replaced stretches, in time proportional to them and not to the square of the file.
 """
 
@@ -28,7 +28,7 @@ _PLAIN = (
 
 _CONTEXT = 4
 _MAX_COMPARED = 250_000
-"""Pairs of lines compared within one region; a bigger one is shown as replaced whole."""
+"""Pairs of lines compared within one region; a bigger region is shown as replaced whole."""
 
 
 class Edit(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Region(Struct, frozen=True):
 
 
 class Lines(Sequence[str]):
-    """The lines of a text, split after every newline character and nowhere else; cut out when they are asked for."""
+    """The lines of a text, split after every newline character and nowhere else; cut out on access."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -84,7 +84,7 @@ class _Match(Struct, frozen=True):
     end: int
     new: str
     index: int
-    """Of the edit it belongs to."""
+    """Index of its edit."""
 
 
 def normalize(text: str) -> str:
@@ -167,7 +167,7 @@ def _regions(old_lines: Lines, base: str, base_lines: Lines, matches: list[_Matc
     while waiting:
         first = end = bisect_right(starts, waiting[0].start) - 1
         pieces: list[str] = []
-        # More lines belong to it as long as they hold matches, or the new text ends inside of one.
+        # The region grows as long as the next lines hold matches, or the new text ends inside a line.
         while end == first or (end < len(old_lines) and _ends_inside_line(pieces)):
             if not waiting or waiting[0].start >= starts[end + 1]:
                 pieces.append(old_lines[end])
@@ -189,7 +189,7 @@ def _ends_inside_line(pieces: list[str]) -> bool:
     return not next((piece for piece in reversed(pieces) if piece), "\n").endswith("\n")
 
 
-# -- what changed: one form for people, one for `patch` ----------------------------------------------
+# -- diffs: one form for people, one for `patch` -----------------------------------------------------
 
 
 class Change(Struct, frozen=True):

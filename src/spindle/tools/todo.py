@@ -57,7 +57,7 @@ def _task(value: Any, where: str, ids: "_Ids") -> TodoItem:
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object")
     status = value.get("status", "pending")
-    if status not in [*_MARKS]:  # it may be anything, also what no dict can look up
+    if status not in [*_MARKS]:  # it may be anything, even a value that cannot be a key
         raise ValueError(f"{where}.status must be one of {', '.join(_MARKS)}")
     content = _text(value.get("content"), f"{where}.content")
     notes, details = (text if isinstance(text := value.get(key), str) else None for key in ("notes", "details"))
@@ -71,7 +71,7 @@ def _text(value: Any, where: str) -> str:
 
 
 class _Ids:
-    """Hands out `phase-n` and `task-n` above the highest number in use; ids that were given stay."""
+    """Hands out `phase-n` and `task-n` above the highest number in use; given ids stay."""
 
     def __init__(self, phases: Sequence[Any]) -> None:
         given = [phase for phase in phases if isinstance(phase, dict)]
@@ -113,7 +113,7 @@ def todo_parameters() -> dict[str, Any]:
 
 
 def apply_ops(phases: Sequence[TodoPhase], ops: Sequence[dict[str, Any]]) -> tuple[list[TodoPhase], list[str]]:
-    """Run the operations on a copy. Returns the new list and what went wrong on the way."""
+    """Run the operations on a copy. Return the new list and the errors."""
     from copy import deepcopy
 
     work = deepcopy(list(phases))
@@ -166,7 +166,7 @@ def _remove(work: list[TodoPhase], op: dict[str, Any], errors: list[str]) -> Non
 
 
 def _one_in_progress(work: list[TodoPhase]) -> None:
-    """Exactly one task is in progress while any is open."""
+    """Keep exactly one task in progress while any is open."""
     tasks = list(_tasks(work))
     running = [task for task in tasks if task.status == "in_progress"]
     for task in running[1:]:
@@ -194,7 +194,7 @@ def remaining(phases: Sequence[TodoPhase]) -> list[TodoPhase]:
 
 
 def render(phases: Sequence[TodoPhase], errors: Sequence[str] = ()) -> str:
-    """Return what the model reads after a change."""
+    """Return the text that the model reads after a change."""
     lines = [f"Errors: {'; '.join(errors)}"] if errors else []
     if not phases:
         return "\n".join(lines) or "Todo list cleared."

@@ -1,7 +1,7 @@
 """Cutting long text: whole lines from the start, whole lines from the end, or one long line.
 
-`TruncationResult` goes out as it is in `details.truncation`. Text that was not kept whole while it was read is
-cut here too: its keeper (`LineWindow`, `OutputBuffer`) passes the piece it kept and the size of all of it.
+`TruncationResult` goes out as it is in `details.truncation`. Text that was too long to hold while it was read is
+cut here too: `LineWindow` and `OutputBuffer` pass the part they hold and the size of the whole text.
 """
 
 import codecs
@@ -18,13 +18,13 @@ from spindle.tools.base import format_size, text_result
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 MAX_KEPT_BYTES = 256 << 20
-"""Of the file with the whole output of a command."""
+"""The largest file with the whole output of a command."""
 KEPT_SECONDS = 24 * 3600
 MAX_LINE_LENGTH = 500
-"""Of one line of grep output, in UTF-16 units."""
+"""The longest line of grep output, in UTF-16 units."""
 _NO_LINE_LIMIT = 2**53 - 1
 _KEEP_BYTES = 2 * MAX_BYTES
-"""More than can be shown, so that a line cut at the front is never among those shown."""
+"""More than can be shown, so that a line cut at the front is never shown."""
 _TRIM_BYTES = 2 * _KEEP_BYTES
 
 
@@ -86,7 +86,7 @@ def truncate_tail(
     if kept:
         content = "\n".join(lines[-kept:])
         return TruncationResult(content, True, by, *total, kept, size, False, False, max_lines, max_bytes)
-    # Half a character at the beginning is left out.
+    # Half a character at the start is dropped.
     tail = lines[-1].encode("utf-8", "surrogatepass")[-max_bytes:].lstrip(bytes(range(0x80, 0xC0)))
     end = tail.decode("utf-8", "surrogatepass")
     by = "lines" if max_lines == 1 else "bytes"
@@ -98,7 +98,7 @@ def truncate_line(line: str) -> tuple[str, bool]:
     limit = MAX_LINE_LENGTH
     if len(line) <= limit and (line.isascii() or len(line.encode("utf-16-le", "surrogatepass")) <= 2 * limit):
         return line, False
-    # A character outside the BMP takes two units; half of one is left out.
+    # A character outside the BMP takes two units; half a character is dropped.
     head = line[:limit].encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore")
     return head + "... [truncated]", True
 
@@ -119,7 +119,7 @@ def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-# -- answers that are lists ----------------------------------------------------------------------
+# -- results that are lists ----------------------------------------------------------------------
 
 
 def listing_result(lines: list[str], limits: dict[str, Any], limit_notice: str = "", remark: str = "") -> ToolResult:
@@ -134,25 +134,25 @@ def listing_result(lines: list[str], limits: dict[str, Any], limit_notice: str =
     return text_result(f"{output.content}\n\n[{bracket}]" if bracket else output.content, details or None)
 
 
-# -- text that is cut while it comes -------------------------------------------------------------
+# -- text that is cut while it is read -----------------------------------------------------------
 
 
 class LineWindow:
-    """Takes a text piece by piece and keeps the lines from `start` (counted from 0), at most `limit` of them.
+    """Takes a text piece by piece and holds the lines from `start` (counted from 0), at most `limit` of them.
 
-    Of a stretch longer than both limits only the beginning is kept; the rest is counted.
+    Of a stretch longer than both limits it holds only the beginning; the rest is counted.
     """
 
     def __init__(self, start: int, limit: int | None) -> None:
         self._start = start
         self._end = None if limit is None else start + limit
         self._newlines = 0
-        """Seen in the whole text."""
+        """Newlines in the whole text."""
         self._kept: list[str] = []
         self._kept_size = TextSize(0, 0)
         self._bytes = 0
         self._inner_newlines = 0
-        """Within the stretch."""
+        """Newlines within the stretch."""
         self._last = ""
         """Last character of the stretch."""
         self.first_line_bytes = 0
@@ -163,12 +163,12 @@ class LineWindow:
 
     @property
     def size(self) -> TextSize:
-        """Of the whole stretch, kept or not."""
+        """Size of the whole stretch, held or not."""
         return TextSize(self._inner_newlines + (self._last not in ("", "\n")), self._bytes)
 
     @property
     def total_lines(self) -> int:
-        """Of the whole text; a final newline opens one more."""
+        """Lines of the whole text; a final newline opens one more."""
         return self._newlines + 1
 
     def feed(self, text: str) -> None:
@@ -218,7 +218,7 @@ def _open_kept(prefix: str) -> tuple[str, int]:
 
 
 def keep_whole(data: bytes, prefix: str) -> str:
-    """Keep an output in a file for a day. Returns its path, or words that say why there is none."""
+    """Keep an output in a file for a day. Return its path, or a text that says why there is none."""
     try:
         path, file = _open_kept(prefix)
         with os.fdopen(file, "wb") as out:
@@ -229,11 +229,11 @@ def keep_whole(data: bytes, prefix: str) -> str:
 
 
 class OutputBuffer:
-    """Takes raw bytes, gives the tail of the text. Memory stays bounded whatever comes."""
+    """Takes raw bytes, gives the tail of the text. Memory is bounded, however long the text."""
 
     def __init__(self) -> None:
         self.path: str | None = None
-        """File with everything, byte for byte; made when the limits are passed, deleted after a day."""
+        """File with the whole output; made when the limits are passed, deleted after a day."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unspooled: bytearray | None = bytearray()
         """Raw bytes so far, until there is a file for them."""
@@ -255,7 +255,7 @@ class OutputBuffer:
         self._keep(data)
 
     def close(self) -> None:
-        """Take no more; what was a half character becomes U+FFFD."""
+        """Take no more bytes; half a character at the end becomes U+FFFD."""
         self._append(self._decoder.decode(b"", True).encode())
         if self._spool is not None:
             os.close(self._spool)
@@ -310,14 +310,14 @@ class OutputBuffer:
 
     def _spill(self, data: bytes) -> None:
         assert self._spool is not None and self.path is not None
-        view = memoryview(data)[: max(0, MAX_KEPT_BYTES - self._kept)]  # a file has an end, too
+        view = memoryview(data)[: max(0, MAX_KEPT_BYTES - self._kept)]  # the file is bounded, too
         self._kept += len(view)
         try:
             while view:
                 view = view[os.write(self._spool, view) :]
         except OSError as error:  # A full disk must not end the command.
             os.close(self._spool)
-            with suppress(OSError):  # Half an output is of no use, and the room is.
+            with suppress(OSError):  # Half an output is useless, but its room on disk is not.
                 os.unlink(self.path)
             self._spool = self.path = None
             self._spool_error = error.strerror

@@ -21,13 +21,13 @@ _ESCAPE = (
 )
 _CONTROL = "[\x00-\x08\x0b-\x1f\ufff9-\ufffb]"
 _LONGEST_ESCAPE = 4096
-"""What is not closed within so many characters is no escape sequence."""
+"""A sequence that is not closed within this many characters is not an escape sequence."""
 
 
 class BashOutput(Wire, kw_only=True):
     output: str
     exit_code: int | None = None
-    """None if it was cancelled."""
+    """None if the command was cancelled."""
     cancelled: bool
     truncated: bool
     full_output_path: str | None = None
@@ -38,14 +38,14 @@ class BashOutput(Wire, kw_only=True):
 
 
 class Pace(Protocol):
-    """Those who get the pieces, as far as they keep up with them."""
+    """Tells whether the receivers of the output keep up with it."""
 
     @property
     def congested(self) -> bool:
-        """Whether they are behind."""
+        """Whether the receivers are behind."""
 
     async def room(self) -> None:
-        """Return when they are not (any more)."""
+        """Return when they have caught up."""
 
 
 async def run_user_bash(
@@ -55,10 +55,10 @@ async def run_user_bash(
     on_delta: Callable[[str], None] = lambda delta: None,
     pace: Pace | None = None,
 ) -> BashOutput:
-    """Run `command` and return the end of its output; pieces go to `on_delta` as they come, uncut.
+    """Run `command` and return the end of its output; all of it goes to `on_delta` piece by piece.
 
-    The command has to wait with its output while `pace` says so. Give it a task of its own: cancelling the task kills
-    the command and makes it return what came so far, marked `cancelled`. Raises `ToolError` only if the shell cannot
+    The command has to wait with its output while `pace` says so. Run this in its own task: cancelling the task kills
+    the command, and the output so far is returned, marked `cancelled`. Raises `ToolError` only if the shell cannot
     be started.
     """
     buffer = OutputBuffer()
@@ -116,7 +116,7 @@ class Sanitizer:
         return re.sub(_CONTROL, "", re.sub(_ESCAPE, self._drop, text))
 
     def flush(self) -> str:
-        """Return what was held back for a rest that did not come."""
+        """Return the text held back for the rest of a sequence that did not come."""
         text, self._held = self._held, ""
         return re.sub(_CONTROL, "", text)
 

@@ -1,4 +1,4 @@
-"""Check the arguments of a tool call against the tool's JSON Schema, after mending what models often get wrong.
+"""Check the arguments of a tool call against the tool's JSON Schema, after mending common mistakes of models.
 
 Known keywords: $ref (within the schema), type, properties, required, additionalProperties, items, enum, const, pattern,
 anyOf, oneOf, allOf and the minimum/maximum family. Others are ignored: a schema may say more than is checked here.
@@ -41,7 +41,7 @@ _UNIONS = (("anyOf", "must match a schema in anyOf"), ("oneOf", "must match exac
 
 
 def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) -> Any:
-    """Return the arguments with their types mended; `args` itself is left alone.
+    """Return the arguments with their types mended; `args` itself is not changed.
 
     Raises `ToolError` with one line per problem and the arguments as they came.
     """
@@ -80,7 +80,7 @@ def _mend(schema: Any, value: Any, root: Any) -> Any:
 
 
 def _mend_for_one(members: list[Any], value: Any, root: Any) -> Any:
-    """Return the value as the first schema takes it that takes it at all: as it is, or mended."""
+    """Return the value, mended if need be, for the first schema that accepts it."""
     candidates = [(one, value) for one in members] + [(one, _mend(one, value, root)) for one in members]
     return next((mended for one, mended in candidates if _accepts(one, mended, root)), value)
 
@@ -98,7 +98,7 @@ def _mend_object(schema: dict[str, Any], value: dict[str, Any], root: Any) -> di
 
 
 def _convert(kind: str, value: Any) -> Any:
-    """Return the value as a `kind`, or `_NONE` if it cannot be seen as one."""
+    """Return the value as a `kind`, or `_NONE` if that is impossible."""
     match kind:
         case "string":
             if value is None:
@@ -140,11 +140,11 @@ def _to_number(value: Any) -> Any:
 
 _Path = tuple[str, ...]
 _MOST_REFERENCES = 100
-"""One after the other: a circle of them leads nowhere."""
+"""References to follow, one after the other: they may form a circle."""
 
 
 def _followed(schema: Any, root: Any) -> Any:
-    """Return what a schema with `$ref` refers to, in the schema it is part of; what cannot be found accepts all."""
+    """Return the part of `root` that a schema with `$ref` refers to; if there is none, a schema that accepts all."""
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict) or not isinstance(target := schema.get("$ref"), str):
             return schema
@@ -175,7 +175,7 @@ def _problems(schema: Any, value: Any, path: _Path, root: Any) -> Iterator[tuple
 
 
 def _own_problems(schema: dict[str, Any], value: Any) -> Iterator[str]:
-    """Yield what is wrong with the value itself, whatever is in it."""
+    """Yield the problems of the value itself, not of the values in it."""
     if _is(value, "number"):
         for keyword, holds, reason in _LIMITS:
             if keyword in schema and not holds(value, schema[keyword]):
@@ -197,7 +197,7 @@ def _own_problems(schema: dict[str, Any], value: Any) -> Iterator[str]:
 def _fits_pattern(pattern: Any, text: str) -> bool:
     try:
         return not isinstance(pattern, str) or re.search(pattern, text) is not None
-    except re.error:  # one of another language
+    except re.error:  # a pattern in another dialect
         return True
 
 
@@ -253,7 +253,7 @@ def _item_schema(schema: dict[str, Any], index: int) -> Any:
 
 
 def _is(value: Any, kind: str) -> bool:
-    if isinstance(value, bool) and kind in _TYPES:  # in Python a number too
+    if isinstance(value, bool) and kind in _TYPES:  # in Python a bool is a number, too
         return kind == "boolean"
     return isinstance(value, _TYPES.get(kind, object)) and (kind != "integer" or value % 1 == 0)
 

@@ -1,8 +1,8 @@
 """Models that run on this machine, from GGUF files, without a server to set up and without a key.
 
-This module is the door: the rest of the tree comes in here, and only when a local model is asked for. It says which
-models are on this disk (every GGUF file in `<agent dir>/models`, by its name, and any other by its path) and whether
-they can run; `adapter` is the model API `local`, `pull` gets a model.
+It is imported only when a local model is asked for. This module says which models are on this disk (every GGUF file in
+`<agent dir>/models`, by its name, and any other by its path) and whether they can run; `adapter` is the model API
+`local`, `pull` gets a model.
 
 The weights live in a child process (`worker`), so a load that takes seconds, a broken file or a lack of memory never
 stalls or harms the agent; `llama_server` owns that process. Small models cannot call tools by themselves: `prompts` has
@@ -27,7 +27,7 @@ LOCAL = "local"
 SUFFIX = ".gguf"
 RUNTIME = "xllamacpp"
 DEFAULT_CONTEXT = 16384
-"""Tokens, unless the model was made for fewer: memory for more is rarely there by chance."""
+"""Tokens, unless the model was made for fewer: few machines have memory to spare for more."""
 _PROCESSORS = ("x86_64", "amd64", "aarch64", "arm64")
 
 
@@ -86,7 +86,7 @@ def _model(model_id: str, path: Path, context_size: int | None, threads: int | N
 
 
 def check_machine() -> None:
-    """Raise `LocalModelError` if the runtime is not installed, saying whether it could be."""
+    """Raise `LocalModelError` if the runtime is not installed; the text says whether it can be."""
     if importlib.util.find_spec(RUNTIME) is not None:
         return
     import platform
@@ -134,7 +134,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def read_header(path: Path) -> Header:
-    """Read what the file says of itself. Raises `LocalModelError` if it is not there or not sound.
+    """Read the head of a file. Raises `LocalModelError` if the file is missing or damaged.
 
     Reading stops at the vocabulary, which is most of the head and of no interest here, so it takes well under a
     millisecond whatever the size of the file.
@@ -171,7 +171,7 @@ def _bytes_per_token(facts: dict[str, Any]) -> int:
 
 
 def _count(value: Any) -> int:
-    """Return a number of the file; of a number per layer the largest."""
+    """Return a number from the file; if there is one per layer, the largest."""
     if isinstance(value, list):
         return max(map(_count, value), default=0)
     return value if isinstance(value, int) and value > 0 else 0

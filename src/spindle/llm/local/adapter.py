@@ -1,8 +1,8 @@
 """The model API `local`: a GGUF file on this disk answers.
 
 The model runs behind a server on loopback (`llama_server`) that speaks chat completions, so the same adapter as for any
-other such server talks to it; here is only what local models need besides: loading, a prompt they can bear, and tool
-calls for those that know none.
+other such server talks to it; this module adds what local models need besides: loading, a shorter prompt, and tool
+calls for models that cannot make any.
 """
 
 from collections.abc import AsyncGenerator

@@ -19,7 +19,7 @@ ANSWER = "answer: "
 ONE_LINE = "root ::= [^\\n]{1,400}\n"
 """For a model that begins to ramble on its second line."""
 
-# Shell commands that only look. Nothing a small model makes up in this form can do harm.
+# Shell commands that only read. Nothing a small model makes up in this form can do harm.
 _LOOKING = """\
 look ::= "\\"" (alone | show " " path) "\\""
 alone ::= "ls" (" -" [alhrt]{1,3})? (" " path)? | "pwd" | "date" | "git status" | "git log --oneline" | "git diff"
@@ -60,7 +60,7 @@ def reply_grammar(tools: Sequence[ToolSpec], *, only_looking: bool = False) -> s
 
 
 def _rule(schema: Any) -> str:
-    """Return an expression for the values a schema allows; more than it allows if it is an unusual one."""
+    """Return an expression for the values a schema allows; for an unusual schema it allows more."""
     if not isinstance(schema, dict):
         return "value"
     if "const" in schema:
@@ -93,7 +93,7 @@ def _object(schema: dict[str, Any], *, required_only: bool = False) -> str:
     if required:
         inside = ' "," '.join(members[key] for key in required) + _optional_tail(members, optional)
     else:
-        # Any of them may be the first, and the first has no comma before it.
+        # Any optional key may be the first, and the first has no comma before it.
         starts = [members[key] + _optional_tail(members, optional[index:]) for index, key in enumerate(optional, 1)]
         inside = f"({' | '.join(starts)})?" if starts else ""
     return f'"{{" {inside} "}}"'
@@ -116,14 +116,14 @@ def _literal(text: str) -> str:
 
 
 class ReplyReader:
-    """Folds a reply into a message. However the reply is cut into pieces, the same message comes of it. No I/O."""
+    """Folds a reply into a message. However the reply is cut into pieces, the message is the same. No I/O."""
 
     def __init__(self, live: LiveMessage, tools: Iterable[str]) -> None:
         self._live = live
         self._beginnings = {ANSWER: "", **{call_head(name): name for name in tools}}
         """How a reply may begin → the tool it calls; empty for an answer."""
         self._head: str | None = ""
-        """What came so far, until it shows what kind of reply this is; None from then on."""
+        """The reply so far, until its kind is clear; None from then on."""
         self.is_call = False
 
     def feed(self, piece: str) -> list[StreamEvent]:
@@ -142,7 +142,7 @@ class ReplyReader:
         return [*out, *self._live.end_all()]
 
     def _recognise(self, head: str, out: list[StreamEvent]) -> str:
-        """Look at the beginning of the reply and return what follows it, nothing as long as it is not clear."""
+        """Recognise the beginning of the reply and return the text behind it; empty until the kind is clear."""
         self._head = None
         for beginning, tool in self._beginnings.items():
             if head.startswith(beginning):

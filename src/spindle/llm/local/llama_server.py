@@ -1,4 +1,4 @@
-"""The child process that holds a model: started when first needed, shared by all who use the same model, gone with us.
+"""The child process that holds a model: started when first needed, shared by all users of a model, ended with us.
 
 A lease keeps a server from being stopped while an answer comes; a model without a lease makes room when another one is
 wanted. A thread waits for the load. An abort gives up the wait; the child ends at once when the last wait is given up.
@@ -30,14 +30,14 @@ _GIVEN_UP = "Loading was given up"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What to run."""
+    """The model to run, and how."""
 
     path: Path
     name: str
-    """What the server calls the model in its answers."""
+    """Name of the model in the server's answers."""
     context: int
     threads: int | None = None
-    """None: as many as this machine has to give."""
+    """None: as many as this machine can spare."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ async def lease(wanted: Wanted) -> AsyncIterator[Facts]:
     server = _claim(wanted)
     try:
         loaded = asyncio.wrap_future(server.facts)
-        # Look at a failure that comes after the wait was given up, or asyncio will complain of it.
+        # Look at a failure that comes after the wait was given up, or asyncio will complain about it.
         loaded.add_done_callback(lambda loaded: loaded.cancelled() or loaded.exception())
         yield await asyncio.shield(loaded)  # others may wait for the same load
     finally:
@@ -75,7 +75,7 @@ def stop_all() -> None:
         server.stop()
 
 
-# -- who uses what -------------------------------------------------------------------------------
+# -- leases --------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
 _servers: dict[Wanted, "_Server"] = {}
@@ -111,7 +111,7 @@ class _Server:
         self.wanted = wanted
         self.users = 0
         self.facts: Future[Facts] = Future()
-        """Done when the model is loaded or cannot be."""
+        """Done when the model is loaded, or cannot be loaded."""
         self._process: children.Child | None = None
         self._stdin: IO[bytes] | None = None
         self._stopped = False
@@ -121,20 +121,20 @@ class _Server:
         threading.Thread(target=self._start, args=(instead_of,), name="spindle-local-load", daemon=True).start()
 
     def usable(self) -> bool:
-        """Tell whether it is loading or serving."""
+        """Tell whether the server is loading or serving."""
         if not self.facts.done():
             return True
         return self.facts.exception() is None and self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """End the child. One that has loaded is waited for; one that has not is left to the thread that loads."""
+        """End the child. Wait for a child that has loaded; leave a loading one to the thread that loads it."""
         with self._guard:
             self._stopped = True
             process = self._process
         if process is None:
             return
         if not self.facts.done():
-            process.kill()  # a loading child looks at nothing
+            process.kill()  # a loading child does not look at its stdin
             return
         assert self._stdin is not None
         self._stdin.close()
@@ -147,7 +147,7 @@ class _Server:
     def _start(self, instead_of: "list[_Server]") -> None:
         try:
             for server in instead_of:
-                server.stop()  # before we look how much memory there is
+                server.stop()  # before we look how much memory is free
             check_machine()
             check_memory(self.wanted.path, read_header(self.wanted.path), self.wanted.context)
             with tempfile.TemporaryFile() as log:
@@ -155,7 +155,7 @@ class _Server:
             self.facts.set_result(facts)
         except LocalModelError as error:
             self.facts.set_exception(error)
-        except Exception as error:  # it ends the wait as well
+        except Exception as error:  # any failure must end the wait
             self.facts.set_exception(LocalModelError(f"Cannot start the local model: {error}"))
 
     def _load(self, log: IO[bytes]) -> Facts:
@@ -193,9 +193,10 @@ class _Server:
 
 def _start_worker(stderr: int) -> tuple[children.Child, IO[bytes], IO[bytes]]:
     """Start a child; return it with our ends of its stdin and stdout."""
-    # -P: a file of the project must not pose as one of our modules.
+    # -P: a file of the project must not be imported in place of a module.
     argv = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
-    secrets = [name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD"))]  # for others
+    # The child needs none of these.
+    secrets = [name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD"))]
     (stdin, write_end), (read_end, stdout) = os.pipe(), os.pipe()
     try:
         files = (stdin, stdout, stderr)
@@ -231,7 +232,7 @@ def _reason(path: Path, error: str, log: str, code: int) -> str:
     return f"The local model {name} did not start ({error or f'exit code {code}'}). See why with {DEBUG}=1"
 
 
-# -- what this machine can give ------------------------------------------------------------------
+# -- memory and threads of this machine ----------------------------------------------------------
 
 _MAX_THREADS = 8
 _GIB = 1 << 30

@@ -1,16 +1,16 @@
-"""What a local model is told: less, the smaller it is.
+"""The prompt of a local model: the smaller the model, the shorter the prompt.
 
 A prompt costs time here (one or two hundred tokens a second on a small machine), and a small model loses its way in a
 long one. So, by the number of parameters:
 
 - below `SMALL` the agent's system prompt gives way to a short one and each tool is described in one line;
 - below `TINY`, if the model cannot call tools by itself, it learns from examples, may only look (shell commands that
-  change nothing, tools that read, tools of the host), makes one call at a time, and then tells in one line what came
-  of it;
+  change nothing, tools that read, tools of the host), makes one call at a time, and then tells the outcome in one
+  line;
 - a model whose chat template knows tools uses that; any other gets a grammar (`grammar.py`).
 
-A request without tools (a summary, for instance) is never reworded. The oldest messages are left out of what does not
-fit the context.
+A request without tools (a summary, for instance) is never reworded. If a request does not fit the context, its oldest
+messages are left out.
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResult
 TINY = 500_000_000
 SMALL = 4_000_000_000
 _MAX_CALLS = 8
-"""In a row; then a model that needs a grammar must answer."""
+"""Calls in a row; then a model that needs a grammar must answer."""
 _TINY_TOKENS = 256
 _TINY_CHARS = 1200
-"""Of a question or a result."""
+"""The longest question or result."""
 _CHARS_PER_TOKEN = 3
-"""On the careful side."""
+"""A careful estimate."""
 _LINE_CHARS = 100
-"""Of the description of a tool."""
+"""The longest description of a tool."""
 _TOO_HARD = of_kind("edit", "think")
 _DONE_BY_BASH = of_kind("read", "search")
 
@@ -46,7 +46,7 @@ _SHORT_PROMPT = (
 )
 _TINY_PROMPT = "You are a coding assistant. Call a tool or answer."
 _TINY_REPORT = "You are a coding assistant. Tell the user what the tool printed."
-# Chosen by trying: of these the smallest models learn when to call and when to talk.
+# Chosen by trying: from these the smallest models learn when to call and when to talk.
 _TINY_EXAMPLES = (
     ("What is Python?", "", "Python is a programming language."),
     ("Show me todo.txt", "bash", {"command": "cat todo.txt"}),
@@ -67,9 +67,9 @@ class Plan(msgspec.Struct, frozen=True):
     request: Request
     max_tokens: int
     body: dict[str, Any] = {}
-    """Keys to add to what the server is sent."""
+    """Keys to add to the request body."""
     constrained: bool = False
-    """The reply is an answer or a call in the form of `grammar`, instead of what the server makes of it."""
+    """The reply is an answer or a call in the form of `grammar`, which the server does not parse."""
     calls: Sequence[str] = ()
     """Tools that a constrained reply may call."""
 
@@ -88,7 +88,7 @@ def make_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
 
 
 def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: int) -> Plan:
-    """Ask a model that has not learnt to call tools."""
+    """Plan for a model that has not learnt to call tools."""
     rules = [system_prompt, "", "Every reply has one of these forms:", f"{ANSWER}(what you tell the user)"]
     for tool in map(_brief, request.tools):
         arguments = ",".join(f'"{key}":…' for key in tool.parameters.get("properties") or ())
@@ -102,9 +102,9 @@ def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: 
 
 
 def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
-    """Ask a model that needs to be led by the hand."""
+    """Plan for a model that needs to be led by the hand."""
     room = facts.context - max_tokens
-    # The most likely word each time, and no long passage twice: left to chance it says anything, and greedy it loops.
+    # The most likely word each time, because random ones make no sense; no long passage twice, or the model loops.
     body: dict[str, Any] = {"temperature": 0, "dry_multiplier": 0.8, "dry_allowed_length": 8}
     if _calls_in_a_row(request.messages):
         led: list[ModelMessage] = []
@@ -166,7 +166,7 @@ def _as_talk(messages: Sequence[ModelMessage], limit: int | None = None) -> list
 
 
 def _calls_in_a_row(messages: Sequence[ModelMessage]) -> list[str]:
-    """Return what the model called since the user last spoke, one text for each answer."""
+    """Return the calls of the model since the last user message, one text for each answer."""
     rows: list[str] = []
     for message in reversed(messages):
         if isinstance(message, UserMessage):
@@ -177,7 +177,7 @@ def _calls_in_a_row(messages: Sequence[ModelMessage]) -> list[str]:
 
 
 def _last_exchange(messages: Sequence[ModelMessage]) -> str:
-    """Return the last question and what the tools printed for it, as one text."""
+    """Return the last question and the tool results for it, as one text."""
     parts: list[str] = []
     for message in reversed(messages):
         if isinstance(message, ToolResultMessage):

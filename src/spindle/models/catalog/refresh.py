@@ -1,8 +1,8 @@
 """`spindle models refresh`: newer prices and models from models.dev, checked and put into the agent directory.
 
-What comes is laid over the built-in catalogue. Of a model that we know only the price is taken: models.dev lists what a
-model can hold, we list what it can hold at its plain price. A price of 0 never replaces a price, for there it stands
-for subscriptions too. A model that we do not know is added if it can call tools and we know how to reach it.
+The new facts are laid over the built-in catalogue. Of a model that we know, only the price is taken: models.dev lists
+the whole context window, we list the part of it at the plain price. A price of 0 never replaces a price, because
+models.dev uses it for subscriptions too. A new model is added if it can call tools and we know how to reach it.
 """
 
 import os
@@ -35,7 +35,7 @@ _APIS = {
     "@ai-sdk/google": "google-generative-ai",
     "@openrouter/ai-sdk-provider": "openai-completions",
 }
-"""By the npm package that models.dev names for a model."""
+"""APIs by the npm package that models.dev names for a model."""
 _AT_PLAIN_PRICE = ("openai", "openai-codex")
 """Providers whose windows end where the price rises."""
 Price = Annotated[float, Meta(ge=0, lt=1e6)]
@@ -46,17 +46,17 @@ class RefreshError(Exception):
 
 
 class Refreshed(Struct, frozen=True):
-    """What a refresh has brought."""
+    """The result of a refresh."""
 
     is_new: bool = True
-    """False: the server has nothing newer than what we got last time."""
+    """False: the server has nothing newer than last time."""
     added: tuple[str, ...] = ()
     repriced: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     """Models whose description makes no sense."""
 
 
-# -- what is read ----------------------------------------------------------------------------------
+# -- shapes of models.dev --------------------------------------------------------------------------
 
 
 class _Above(Struct):
@@ -121,7 +121,7 @@ class _State(Struct):
 
 
 def refresh(agent_dir: Path, url: str = URL) -> Refreshed:
-    """Get what models.dev knows now. Blocks. Raises `RefreshError`."""
+    """Get the current facts from models.dev. Blocks. Raises `RefreshError`."""
     if os.environ.get("PI_OFFLINE"):
         raise RefreshError("PI_OFFLINE is set: the network is not used")
     folder = agent_dir / REFRESHED
@@ -149,7 +149,7 @@ def refresh(agent_dir: Path, url: str = URL) -> Refreshed:
 
 
 def _merged(data: bytes, url: str) -> "list[_Merge]":
-    """Merge what models.dev says into each provider that we both know. Raises `RefreshError`."""
+    """Merge the facts of models.dev into each provider that we know, too. Raises `RefreshError`."""
     try:
         listed = msgspec.json.decode(data, type=dict[str, _Provider])
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -198,7 +198,7 @@ def _get(url: str, etag: str | None) -> tuple[bytes | None, str | None]:
 
 
 class _Merge:
-    """A provider's built-in models with what models.dev says of them."""
+    """A provider's built-in models, merged with the facts of models.dev."""
 
     def __init__(self, provider: str, own: Catalog, theirs: _Provider, url: str, today: str) -> None:
         self.added: list[str] = []
@@ -218,7 +218,7 @@ class _Merge:
             made = self._add(model, theirs.npm) if entry is None else self._reprice(entry, model)
             if made is not None:
                 models[model.id] = made
-        # What is not marked is as old as it was, so the day of the whole is only that of the refresh.
+        # Models without marks of their own are as old as before; the day of the file is that of the refresh.
         marked = [{"source": own.source, "updated": own.updated, **entry} for entry in models.values()]
         self.catalog = msgspec.structs.replace(own, updated=today, models=marked)
 
@@ -271,7 +271,7 @@ class _Merge:
 
 
 def _rates(cost: _Rates, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return prices in our form; rates of the cache that are not given stay what they were."""
+    """Return prices in our form; cache rates that are not given stay as they were."""
     rates: dict[str, Any] = {"input": _plain(cost.input), "output": _plain(cost.output)}
     for name, value in (("cacheRead", cost.cache_read), ("cacheWrite", cost.cache_write)):
         rates[name] = before.get(name, 0) if value is None else _plain(value)

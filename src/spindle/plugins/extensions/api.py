@@ -1,4 +1,4 @@
-"""`agent`: what `def extension(agent)` is given.
+"""`agent`: the object that `def extension(agent)` gets.
 
 Registrations (`on`, `tool`, `command`, `flag`, …) work at any time; everything that touches the conversation works
 once all extensions are loaded, from events, tools and commands.
@@ -37,7 +37,7 @@ class ExecResult:
     code: int
     """127 if the program could not be started; negative: the signal that ended it."""
     killed: bool
-    """Whether the time ran out."""
+    """Whether it was killed because the time ran out."""
 
 
 class Agent:
@@ -85,7 +85,7 @@ class Agent:
         """Call `handler(event, ctx)` for an event: `agent.on(name, function)`, or `@agent.on(name)`.
 
         `tool` limits events of tools to some of them, `timeout` (seconds) the time a handler may take. With a
-        handler given, returns the way to remove it again. Raises `ValueError` for an unknown event.
+        handler given, returns a function that removes it again. Raises `ValueError` for an unknown event.
         """
         if event not in EVENTS:
             raise ValueError(f'Unknown event "{event}". Known are: {", ".join(sorted(EVENTS))}')
@@ -124,18 +124,18 @@ class Agent:
 
     @staticmethod
     def transform(text: str, images: Sequence[Image] | None = None) -> dict[str, Any]:
-        """Answer of an `input` handler: go on with this instead."""
+        """Answer of an `input` handler: go on with this input instead."""
         changed: dict[str, Any] = {"action": "transform", "text": text}
         return changed if images is None else {**changed, "images": list(images)}
 
     @staticmethod
     def handled() -> dict[str, Any]:
-        """Answer of an `input` handler: nothing more is to be done about it."""
+        """Answer of an `input` handler: the input is dealt with, the model does not get it."""
         return {"action": "handled"}
 
     @staticmethod
     def cancel() -> dict[str, Any]:
-        """Answer of a `session_before_…` handler: do not do it."""
+        """Answer of a `session_before_…` handler: do not make this change."""
         return {"cancel": True}
 
     # -- tools -----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Agent:
         Name, description and parameters come from the function, its docstring and its signature unless given
         (`parameters` may be a JSON Schema or a pydantic model). Keyword-only `ctx`, `update` and `call_id` are
         filled in. A tool named like a built-in one replaces it. `render_call` and `render_result` are accepted and
-        ignored, like `shortcut`. Raises `TypeError`, and `ValueError` for its name.
+        ignored, like `shortcut`. Raises `TypeError`, and `ValueError` for a bad name.
         """
 
         def add(function: F) -> F:
@@ -195,11 +195,11 @@ class Agent:
     def result(
         text: str = "", *, images: Sequence[Image] = (), details: Any = None, terminate: bool = False
     ) -> ToolResult:
-        """What a tool returns if a plain text is not enough. `details` is for user interfaces, not for the model."""
+        """Make the result of a tool if a plain text is not enough. `details` is for user interfaces, not the model."""
         return ToolResult([*([Text(text)] if text or not images else []), *images], details, terminate)
 
     def builtin(self, name: str) -> BuiltinTool:
-        """Return a built-in tool, to wrap it in one of your own. Raises `LookupError`."""
+        """Return a built-in tool, to wrap it in a tool of your own. Raises `LookupError`."""
         tool = self._generation.builtin_tool(name)
         if tool is None:
             raise LookupError(f'There is no built-in tool "{name}"')
@@ -207,7 +207,7 @@ class Agent:
 
     @property
     def active_tools(self) -> list[str]:
-        """Names of the tools the model may use; assign to change it."""
+        """Names of the tools the model may use; assign to change them."""
         return [tool.name for tool in self._binding.agent.active_tools()]
 
     @active_tools.setter
@@ -238,7 +238,7 @@ class Agent:
         return add
 
     def commands(self) -> list[Any]:
-        """Return all that may follow a slash: commands, prompt templates, skills."""
+        """Return everything that may follow a slash: commands, prompt templates, skills."""
         items: list[Any] = to_builtins(self._binding.agent.commands())
         return items
 
@@ -249,7 +249,7 @@ class Agent:
         self._extension.flags[name] = Flag(name, type, default, help)
 
     def get_flag(self, name: str) -> bool | str | None:
-        """Return the value of an option this extension added. Raises `LookupError` for others."""
+        """Return the value of an option this extension added. Raises `LookupError` for other options."""
         flag = self._extension.flags.get(name)
         if flag is None:
             raise LookupError(f'This extension has no flag "{name}"')
@@ -259,7 +259,7 @@ class Agent:
         return True if flag.type is bool else given
 
     def shortcut(self, name: str, *, help: str = "") -> Callable[[F], F]:
-        """Accept and ignore the function: Spindle draws no screen. An extension that has one for pi's still loads."""
+        """Accept and ignore the function: Spindle draws no screen, but extensions made for pi's screen still load."""
         return lambda function: function
 
     message_renderer = entry_renderer = shortcut
@@ -269,8 +269,8 @@ class Agent:
     def provider(self, name: str, *, stream: Callable[..., Any] | None = None, **config: Any) -> None:
         """Add or change a model provider, with the settings of `models.json` in Python's spelling.
 
-        `models` replaces all models of that provider. `stream(model, request, options)`, an async generator, is how
-        models whose `api` is given here are asked; it yields texts, `Thinking`, `ToolCall` and `Usage`.
+        `models` replaces all models of that provider. `stream(model, request, options)`, an async generator, asks
+        the models whose `api` is given here; it yields texts, `Thinking`, `ToolCall` and `Usage`.
         Raises `ValueError`.
         """
         made = make_provider(name, config, stream, self._extension.home)
@@ -296,7 +296,7 @@ class Agent:
 
     @property
     def thinking_level(self) -> ThinkingLevel:
-        """How hard the model thinks; assign to change it (within what the model can)."""
+        """How hard the model thinks; assign to change it, as far as the model can."""
         return self._binding.agent.thinking_level
 
     @thinking_level.setter
@@ -320,8 +320,8 @@ class Agent:
     ) -> None:
         """Put a message of your own into the conversation; the model sees its content.
 
-        While the agent works it is queued (`steer` by default, or `followUp`); `nextTurn` keeps it for the next
-        prompt. While idle it is appended, and with `trigger_turn` the model answers it.
+        While the agent works, the message is queued (`steer` by default, or `followUp`); `nextTurn` holds it until the
+        next prompt. While the agent is idle, the message is appended, and with `trigger_turn` the model answers it.
         """
         _check_delivery(deliver_as, "steer", "followUp", "nextTurn")
         shown = content if isinstance(content, str) else as_content(content)
@@ -333,9 +333,9 @@ class Agent:
     async def send_user_message(
         self, content: UserContent, *, deliver_as: Literal["steer", "followUp"] | None = None, expand: bool = False
     ) -> None:
-        """Send a prompt as the user would. Returns once it is accepted.
+        """Send a prompt as the user would. Returns once the prompt is accepted.
 
-        While the agent works `deliver_as` is needed. `expand` puts skills and prompt templates in place.
+        While the agent works, `deliver_as` is needed. `expand` expands skills and prompt templates.
         """
         _check_delivery(deliver_as, "steer", "followUp")
         shown = content if isinstance(content, str) else as_content(content)
@@ -346,7 +346,7 @@ class Agent:
         )
 
     def append_entry(self, custom_type: str, data: Any = None) -> str:
-        """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
+        """Keep `data` in the session; the model does not see it. Returns the entry's id."""
         require_json(data, "The data of the entry")
         return self._binding.do(lambda agent: agent.append_entry(custom_type, data))
 
@@ -372,7 +372,7 @@ class Agent:
         timeout: float | None = None,
         input: str | bytes | None = None,
     ) -> ExecResult:
-        """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
+        """Run a program (no shell) in the working directory. Never raises; it is ended when its time runs out."""
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
         agent = self._binding.agent
@@ -383,13 +383,13 @@ class Agent:
 
 
 def _require_arguments(function: Any, what: str, *names: str) -> None:
-    """Raise `TypeError` if the function cannot be called with these: when it loads, not when it is needed."""
+    """Raise `TypeError` if the function cannot be called with these names: at load time, not at the first call."""
     if not callable(function):
         raise TypeError(f"{what} must be a function, not {type(function).__name__}")
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
-        return  # some functions written in C do not say
+        return  # some functions written in C have no signature
     try:
         signature.bind(*names)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""`ctx`: what a handler, a tool or a command gets besides its event or arguments."""
+"""`ctx`: the object that a handler, a tool or a command gets besides its event or arguments."""
 
 import asyncio
 import threading
@@ -26,15 +26,15 @@ WithSession = Callable[["CommandContext"], Any]
 
 
 class Replaced(Wire):
-    """What came of a request to go on in another session."""
+    """The outcome of a request to go on in another session."""
 
     cancelled: bool
     text: str | None = None
-    """Of a fork: the text of the message it was made at."""
+    """After a fork: the text of the message it was made at."""
 
 
 class Context:
-    """The agent as it stands, and a few things one may do to it."""
+    """The state of the agent, and a few ways to change it."""
 
     __slots__ = ("_binding", "_cancelled", "_home", "agent", "ui")
 
@@ -46,7 +46,7 @@ class Context:
         self.agent = agent
         """The extension's own facade."""
 
-    # -- where we are ----------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def mode(self) -> str:
@@ -64,12 +64,12 @@ class Context:
 
     @property
     def session(self) -> "SessionView":
-        """The session tree, to be read."""
+        """The session tree, read-only."""
         return SessionView(self._binding.agent.session)
 
     @property
     def models(self) -> ModelRegistry:
-        """The models there are: `all()`, `available()`, `find(provider, id)`."""
+        """The known models: `all()`, `available()`, `find(provider, id)`."""
         return self._binding.agent.resources.registry
 
     @property
@@ -102,10 +102,10 @@ class Context:
         usage: dict[str, Any] | None = to_builtins(self._binding.agent.context_usage())
         return usage
 
-    # -- what one may do -------------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Stop the run that is going on."""
+        """Stop the current run."""
         self._binding.do(lambda agent: agent.stop())
 
     def shutdown(self) -> None:
@@ -113,7 +113,7 @@ class Context:
         self._binding.do(lambda agent: agent.shutdown_requested.set())
 
     def compact(self, instructions: str | None = None) -> "asyncio.Task[Any]":
-        """Begin to replace the older part of the context by a summary, ending a run that is going on.
+        """Begin to replace the older part of the context by a summary, ending the current run.
 
         A command may await the task; a handler of that very run would wait for itself.
         """
@@ -123,7 +123,7 @@ class Context:
 
     @property
     def cancelled(self) -> threading.Event:
-        """Set when this very call was aborted or its time ran out."""
+        """Set when this call was aborted or its time ran out."""
         if self._cancelled is None:
             self._cancelled = threading.Event()
         return self._cancelled
@@ -135,7 +135,7 @@ class Context:
 
 
 class CommandContext(Context):
-    """What slash commands may do in addition. After a change of session only the context of `with_session` is valid."""
+    """More actions, for slash commands. After a change of session only the context of `with_session` is valid."""
 
     __slots__ = ()
 
@@ -150,7 +150,7 @@ class CommandContext(Context):
         setup: Callable[[SessionManager], Awaitable[None] | None] | None = None,
         with_session: WithSession | None = None,
     ) -> Replaced:
-        """Begin an empty session. `setup(session)`, with a `SessionManager`, may write to it before it is in force."""
+        """Begin an empty session. `setup(session)`, with a `SessionManager`, may write to it before it is used."""
         prepare = None if setup is None else (lambda session: self._home.call(setup, SessionManager(session)))
         cancelled = await self._binding.carry_out(lambda agent: agent.new_session(parent_session, prepare))
         return await self._replaced(Replaced(cancelled), with_session)
@@ -158,7 +158,7 @@ class CommandContext(Context):
     async def fork(
         self, entry_id: str, *, position: str = "before", with_session: WithSession | None = None
     ) -> Replaced:
-        """Go on in a copy that ends `before` a user message, or `at` an entry."""
+        """Go on in a copy of the session that ends `before` a user message, or `at` an entry."""
         if position == "at":
             cancelled = await self._binding.carry_out(lambda agent: agent.clone(entry_id))
             return await self._replaced(Replaced(cancelled), with_session)
@@ -179,7 +179,7 @@ class CommandContext(Context):
         replace_instructions: bool = False,
         label: str | None = None,
     ) -> Navigated:
-        """Jump to another place of the session tree, with a summary of the branch that is left if asked for."""
+        """Jump to another entry of the session tree; on request, the branch left is summarised."""
         return await self._binding.carry_out(
             lambda agent: agent.navigate(
                 target_id, summarize, custom_instructions, label, replace_instructions=replace_instructions
@@ -192,14 +192,14 @@ class CommandContext(Context):
 
     async def _replaced(self, outcome: Replaced, with_session: WithSession | None) -> Replaced:
         if with_session is not None and not outcome.cancelled:
-            # This context is stale now; the same extension has another one in the generation that came after.
+            # This context is stale now; the same extension has another one in the next generation.
             path = self.agent.path if self.agent is not None else ""
             await HERE.call(with_session, self._binding.successor(path))
         return outcome
 
 
 class SessionView:
-    """A session, to be read: entries are plain dicts."""
+    """A session, read-only: entries are plain dicts."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -239,7 +239,7 @@ class SessionView:
         return [entry.value for entry in self._session.entries]
 
     def branch(self, from_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the entries from the root to `from_id`, or to where the conversation stands."""
+        """Return the entries from the root to `from_id`, or to the leaf."""
         return [entry.value for entry in self._session.branch(from_id)]
 
     def children(self, entry_id: str | None) -> list[dict[str, Any]]:

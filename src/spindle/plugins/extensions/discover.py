@@ -1,4 +1,4 @@
-"""Where extensions lie: files and packages in directories, one level deep. Nothing is imported here.
+"""Finds extensions: files and packages in directories, one level deep. Nothing is imported here.
 
 Cheap enough to run at every start: a look at two directories that usually do not exist.
 """
@@ -22,15 +22,15 @@ class Candidate(Struct, frozen=True):
 
     source: Source
     named: str
-    """As the user wrote it: a path, `module:attribute`, or the name of an entry point."""
+    """The name as the user wrote it: a path, `module:attribute`, or the name of an entry point."""
     path: Path | None = None
-    """A Python file or the directory of a package; None: to be found by its name."""
+    """A Python file or the directory of a package; None: find it by its name."""
     factory: Callable[[Any], Any] | None = None
-    """The extension itself, of a program that brings its own."""
+    """The extension itself, if an embedding program brings it."""
 
     @property
     def name(self) -> str:
-        """How messages speak of it."""
+        """Its name in messages."""
         return str(self.path or self.named)
 
     @property
@@ -50,13 +50,13 @@ def find_candidates(
 
 
 def find_extensions(sources: Iterable[Source], cwd: Path) -> tuple[list[Candidate], list[Path]]:
-    """Return what there is to load, in order and each once, and extensions in languages that cannot be loaded."""
+    """Return the extensions to load, in order and each once, and extensions in languages that cannot be loaded."""
     candidates: list[Candidate] = []
     foreign: list[Path] = []
     seen: set[Path] = set()
     for source in sources:
         base = source.base_dir or cwd
-        # What is no path may be the name of a module or of an entry point.
+        # A text that is not a path may be the name of a module or of an entry point.
         named = str(source.path.relative_to(base) if source.path.is_relative_to(base) else source.path)
         if source.explicit and not os.path.exists(source.path):
             candidates.append(Candidate(source, named))
@@ -90,7 +90,7 @@ def _look(source: Source) -> Iterator[Path]:
         yield path  # loading it will tell why
         return
     for child in children:
-        # A leading underscore says that it is not meant to be loaded by itself.
+        # A leading underscore marks a file that is not to be loaded by itself.
         if child.name.startswith((".", "_")) or child.name == "node_modules":
             continue
         if child.suffix == ".py" or os.path.isfile(child / "__init__.py") or _is_foreign(child):

@@ -1,7 +1,7 @@
-"""What handlers are given: one small object per event, with attributes in Python's spelling and `raw` in the wire's.
+"""Events as handlers get them: one small object each, with attributes in Python's spelling and `raw` in the wire's.
 
 An event is only made when it is handled. Its docstring says what a handler may return; a handler that returns
-nothing changes nothing. What extensions and clients see alike is declared in `shapes/events`.
+nothing changes nothing. Events that extensions and clients share are declared in `shapes/events`.
 """
 
 from typing import Any
@@ -175,9 +175,9 @@ class AgentBeforeSettleEvent(ExtensionEvent, tag="agent_before_settle"):
     context: list[AgentMessage]
     """The conversation."""
     entries: list[CustomMessage]
-    """What handlers before this one want to add."""
+    """Messages that earlier handlers want to add."""
     continue_: bool = field(name="continue")
-    """Whether one of them wants to go on."""
+    """Whether an earlier handler wants to go on."""
 
 
 class TurnStartEvent(ExtensionEvent, tag="turn_start"):
@@ -196,7 +196,7 @@ class _MessageEvent(ExtensionEvent):
 
     @property
     def message(self) -> AgentMessage:
-        """The message as it stands. Of an answer in progress this makes a copy, so ask only if you need it."""
+        """The message so far. For an answer in progress this makes a copy, so read it only if you need it."""
         if isinstance(self._message, LiveSource):
             return self._message.snapshot()
         found: AgentMessage = self._message
@@ -222,7 +222,7 @@ class MessageEndEvent(_MessageEvent, tag="message_end"):
 
 
 class ContextEvent(ExtensionEvent, tag="context"):
-    """Change `messages` in place or return `{"messages": [...]}`: what this one model call gets to see."""
+    """Change `messages` in place or return `{"messages": [...]}`: the messages that this one model call sees."""
 
     messages: list[AgentMessage]
 
@@ -241,7 +241,7 @@ class BeforeProviderRequestEvent(ExtensionEvent, tag="before_provider_request"):
 
 
 class BeforeProviderHeadersEvent(ExtensionEvent, tag="before_provider_headers"):
-    """Change `headers` in place; None deletes one."""
+    """Change `headers` in place; the value None deletes a header."""
 
     headers: dict[str, str | None]
 
@@ -263,7 +263,7 @@ class ToolCallEvent(ExtensionEvent, tag="tool_call"):
 
 
 class ToolResultEvent(ExtensionEvent, tag="tool_result"):
-    """Return any of `content`, `details`, `isError` to replace it."""
+    """Return any of `content`, `details`, `isError` to replace it in the result."""
 
     tool_name: str
     tool_call_id: str

@@ -1,7 +1,7 @@
-"""One generation of extensions: all that was loaded together, bound to one agent, and retired together.
+"""One generation of extensions: loaded together, bound to one agent, and retired together.
 
-While extensions load there is no agent yet; after a reload or a change of session the old objects are stale. Both are
-decided here, once, for the facade and every context of the generation.
+While extensions load there is no agent yet; after a reload or a change of session the old objects are stale. Both cases
+are handled here, once, for the facade and every context of the generation.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ STALE = (
 Listener = Callable[[Any], Any]
 
 
-# -- what one extension registered ------------------------------------------------------------------
+# -- registrations of one extension -----------------------------------------------------------------
 
 
 class Handler(Struct, frozen=True, eq=False):
@@ -42,7 +42,7 @@ class Handler(Struct, frozen=True, eq=False):
     function: Callable[..., Any]
     extension: "Extension"
     tools: frozenset[str] | None = None
-    """Names of the tools it is about; None: all."""
+    """Names of the tools whose events it gets; None: all."""
     timeout: float | None = None
     """Seconds."""
 
@@ -57,7 +57,7 @@ class Command(Struct, eq=False):
     completer: Callable[[str], Any] | None = None
 
     def complete(self, function: Callable[[str], Any]) -> Callable[[str], Any]:
-        """Use `function(prefix)` to list what the arguments may become."""
+        """Use `function(prefix)` to list completions of the arguments."""
         self.completer = function
         return function
 
@@ -80,10 +80,10 @@ class Provider(Struct, frozen=True):
 
 class Extension(Struct, eq=False):
     path: str
-    """File, `module:attribute`, or name of an entry point: how messages speak of it."""
+    """File, `module:attribute`, or name of an entry point, as shown in messages."""
     origin: SourceInfo
     factory: Callable[[Any], Any]
-    """What was called to make it."""
+    """The function that was called to make it."""
     handlers: list[Handler] = []
     tools: dict[str, Tool] = {}
     commands: dict[str, Command] = {}
@@ -92,7 +92,7 @@ class Extension(Struct, eq=False):
     listeners: list[tuple[str, Listener]] = []
     """Channels and functions of `agent.events`."""
     agent: Any = None
-    """The facade it was given."""
+    """Its facade."""
     home: Home = HERE
     """Where its coroutines run."""
 
@@ -105,7 +105,7 @@ class StaleExtensionError(RuntimeError):
 
 
 class BeforeAgent:
-    """The little there is of an agent while a project's trust is undecided: where, how, and whom to ask."""
+    """Stands in for the agent while a project's trust is undecided: directory, mode, and dialogs."""
 
     aborting = False
 
@@ -119,17 +119,17 @@ class BeforeAgent:
 
 
 class Binding:
-    """The tie between what extensions hold and the agent."""
+    """The tie between the objects that extensions hold and the agent."""
 
     def __init__(self) -> None:
         self._agent: AgentSession | None = None
         self.surroundings: AgentSession | BeforeAgent | None = None
-        """Kept when this generation has ended, too: for telling what went wrong in it."""
+        """Stays set when this generation has ended, so that its errors can still be reported."""
         self.stale = False
         self.tasks = Tasks()
-        """What extensions began and did not wait for."""
+        """Tasks that extensions began and did not wait for."""
         self.successor: Callable[[str], Any] = lambda path: None
-        """Returns a command context of the extension at a path, in the generation that is in force now."""
+        """Returns a command context of the extension at a path, in the current generation."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -139,7 +139,7 @@ class Binding:
         self.place(agent)
 
     def place(self, surroundings: AgentSession | BeforeAgent) -> None:
-        """Give access to what there is before the agent."""
+        """Give access to the agent, or to its stand-in before it exists."""
         self.surroundings = surroundings
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -158,7 +158,7 @@ class Binding:
 
     @property
     def here(self) -> AgentSession | BeforeAgent:
-        """What there is of an agent so far. Raises like `agent`."""
+        """The agent, or its stand-in before it exists. Raises like `agent`."""
         self._check()
         return self.surroundings or self.agent
 
@@ -167,12 +167,12 @@ class Binding:
             raise StaleExtensionError(STALE)
 
     def do(self, action: Callable[[AgentSession], T]) -> T:
-        """Let `action` change the agent, on the loop's thread wherever the caller is."""
+        """Let `action` change the agent, on the loop's thread whichever thread the caller is on."""
         agent = self.agent
         return self.on_loop(lambda: action(agent))
 
     def on_loop(self, action: Callable[[], T]) -> T:
-        """Do something on the loop's thread wherever the caller is; extensions that load are there already."""
+        """Do something on the loop's thread; extensions that load are on it already."""
         self._check()
         if self._loop is None or threading.get_ident() == self._thread:
             return action()
@@ -188,20 +188,20 @@ class Binding:
         return done.result()
 
     def begin(self, action: Callable[[AgentSession], Coroutine[Any, Any, T]], name: str) -> "asyncio.Task[T]":
-        """Let the agent begin something that the caller may await, on whatever event loop it is."""
+        """Let the agent begin something that the caller may await, on any event loop."""
         task = self.do(lambda agent: self.tasks.spawn(action(agent), name, report=False))
         if threading.get_ident() == self._thread:
             return task
         try:
             there = asyncio.get_running_loop()
-        except RuntimeError:  # a plain function, which can await nothing
+        except RuntimeError:  # a plain function, which cannot await
             return task
         mirror = there.create_task(self.await_on_loop(lambda: asyncio.shield(task)))
         mirror.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return mirror
 
     async def carry_out(self, action: Callable[[AgentSession], Awaitable[T]]) -> T:
-        """Let the agent do something that takes time, wherever the caller is."""
+        """Let the agent do something that takes time, whichever thread the caller is on."""
         agent = self.agent
         return await self.await_on_loop(lambda: action(agent))
 
@@ -218,7 +218,7 @@ class Binding:
 # -- the generation --------------------------------------------------------------------------------
 
 
-# Turns are counted even for handlers that only want their ends.
+# Turns are counted even for handlers that only want the ends of turns.
 _IMPLIED = {"turn_start": ("agent_start",), "turn_end": ("agent_start", "turn_start")}
 
 
@@ -230,7 +230,7 @@ class Generation:
     ) -> None:
         self.binding = Binding()
         self.home = OwnLoop()
-        """Where the coroutines of extensions run that are no part of an embedding program."""
+        """Where the coroutines of extensions run, except those of an embedding program."""
         self.extensions: list[Extension] = []
         self.given_flags = dict(flags or {})
         """Options of the command line that are not the agent's own."""
@@ -239,19 +239,19 @@ class Generation:
         self.handlers: dict[str, tuple[Handler, ...]] = {}
         self.listening: frozenset[str] = frozenset()
         self.commands: dict[str, Command] = {}
-        """By the name the user types."""
+        """Commands by the name that the user types."""
 
     def add(self, extension: Extension) -> None:
         self.extensions.append(extension)
         self.refresh()
 
     def sort(self, paths: Sequence[str]) -> None:
-        """Bring extensions into this order, whichever was loaded first."""
+        """Bring extensions into the order of `paths`, whichever was loaded first."""
         self.extensions.sort(key=lambda extension: paths.index(extension.path))
         self.refresh()
 
     def conflicts(self) -> list[str]:
-        """Return a line for everything that two extensions both wanted to be."""
+        """Return a line for every tool and flag that two extensions both registered."""
         found = []
         seen: dict[str, Extension] = {}
         for extension in self.extensions:
@@ -273,7 +273,7 @@ class Generation:
         self.commands = self._name_commands()
 
     def _name_commands(self) -> dict[str, Command]:
-        """Give commands of the same name numbers: none of them is lost, none silently wins."""
+        """Number commands of the same name: none of them is lost, none silently wins."""
         found = [command for extension in self.extensions for command in extension.commands.values()]
         many = Counter(command.name for command in found)
         seen: Counter[str] = Counter()
@@ -285,14 +285,14 @@ class Generation:
         return named
 
     def tools(self) -> dict[str, Tool]:
-        """Return the tools by name; the first extension that has a name keeps it."""
+        """Return the tools by name; the first extension with a name wins."""
         return _first_of_each(extension.tools for extension in self.extensions)
 
     def flags(self) -> dict[str, Flag]:
         return _first_of_each(extension.flags for extension in self.extensions)
 
     async def retire(self) -> None:
-        """End this generation: what its extensions still hold is stale from here on."""
+        """End this generation: objects that its extensions still hold are stale from here on."""
         self.binding.stale = True
         for extension in self.extensions:
             extension.listeners.clear()
@@ -311,14 +311,14 @@ def _first_of_each(registered: Iterable[dict[str, T]]) -> dict[str, T]:
 
 
 class Board:
-    """`agent.events`, where extensions leave notes for each other: channels, any data, nothing in return."""
+    """`agent.events`, for messages between extensions: channels, any data, no answers."""
 
     def __init__(self, extension: Extension, generation: Generation) -> None:
         self._extension = extension
         self._generation = generation
 
     def on(self, channel: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener(data)` for everything on `channel`. Returns the way to stop that."""
+        """Call `listener(data)` for every message on `channel`. Returns a function that ends this."""
         item = (channel, listener)
         self._extension.listeners.append(item)
 
@@ -329,7 +329,7 @@ class Board:
         return remove
 
     def emit(self, channel: str, data: Any = None) -> None:
-        """Send `data` to all who listen to `channel`, without waiting for them. One that fails is noted on stderr."""
+        """Send `data` to all listeners of `channel`, without waiting for them. A failure is written to stderr."""
         self._generation.binding.on_loop(lambda: self._emit(channel, data))
 
     def _emit(self, channel: str, data: Any) -> None:

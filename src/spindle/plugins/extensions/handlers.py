@@ -1,7 +1,7 @@
-"""Runs the handlers of extensions: in load order, one after the other, each behind a wall of its own.
+"""Runs the handlers of extensions: in load order, one after the other; a failure of one does not affect the others.
 
-A handler that raises, hangs beyond its time-out or returns nonsense is reported (`extension_error`) and the next one
-runs. Two are different: a failing `tool_call` handler blocks the call, a failing `user_bash` handler the command.
+A handler that raises, exceeds its time limit or returns nonsense is reported (`extension_error`) and the next one
+runs. Two events differ: a failing `tool_call` handler blocks the call, a failing `user_bash` handler the command.
 """
 
 import asyncio
@@ -59,30 +59,30 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "tool_result": ("content", "details", "isError"),
     "user_bash": ("result",),
 }
-"""What handlers may answer; an event that is missing here takes no answer, or (a request body) any."""
+"""Keys of the answers that handlers may give; other events take no answer, or (a request body) any."""
 Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]
 _own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default=None)
-"""Of the handler whose code is running."""
+"""The clock of the handler whose code is running."""
 _part_of: ContextVar[asyncio.Task[None] | None] = ContextVar("part_of", default=None)
 """The delivery whose handlers the running code belongs to."""
 
 
 class Backlog:
-    """Events that nothing waits for, on their way to handlers: one after the other, as they happened.
+    """Events that nothing waits for, on their way to handlers: one after the other, in their order.
 
-    What handlers are asked or told later waits for them (`caught_up`), so that an extension does not learn of a fork
-    before it learns that the run before it has settled.
+    Later events that something waits for come after them (`caught_up`), so that an extension does not learn of a fork
+    before it learns that the run before the fork has settled.
     """
 
     def __init__(self, tell: Callable[[Event], Awaitable[None]]) -> None:
         self._tell = tell
         self._waiting: deque[Event] = deque()
         self._empty = asyncio.Event()
-        """All was told."""
+        """Set when all events are delivered."""
         self._empty.set()
         self._worker: asyncio.Task[None] | None = None
         self._deliveries = Tasks()
-        """At work, also those that took too long to be waited for."""
+        """Deliveries at work, also those that took too long to wait for."""
 
     def add(self, event: Event) -> None:
         if self._waiting and _replaces(event, self._waiting[-1]):
@@ -94,7 +94,7 @@ class Backlog:
             self._worker = asyncio.create_task(self._work_off(), name="spindle-backlog")
 
     async def caught_up(self, limit: float | None = None) -> None:
-        """Return when everything so far was told, or after `limit` seconds. Handlers do not wait for themselves."""
+        """Return when all events are delivered, or after `limit` seconds. Handlers do not wait for themselves."""
         inside = _part_of.get()
         if inside is None or inside.done():
             with suppress(TimeoutError):
@@ -102,7 +102,7 @@ class Backlog:
                     await self._empty.wait()
 
     async def close(self) -> None:
-        """Drop what was not told and stop the handlers at work."""
+        """Drop events that were not delivered and stop the handlers at work."""
         self._waiting.clear()
         if self._worker is not None:
             self._worker.cancel()
@@ -128,7 +128,7 @@ class Backlog:
 
 
 def _replaces(event: Event, before: Event) -> bool:
-    """Say whether nothing is lost if only the later one is told: progress is the whole result so far."""
+    """Say whether only the later event needs delivery: progress is the whole result so far."""
     if not isinstance(event, ToolExecutionUpdate) or not isinstance(before, ToolExecutionUpdate):
         return False
     return event.tool_call_id == before.tool_call_id
@@ -144,9 +144,9 @@ class ExtensionHooks(Hooks):
         self._binding = generation.binding
         self._backlog = Backlog(self.observe)
         self._clocks: set[asyncio.Timeout] = set()
-        """Of the handlers at work."""
+        """Clocks of the handlers at work."""
         self._traced: set[tuple[str, str]] = set()
-        """Where a traceback was already written, so that a broken handler of a frequent event does not flood stderr."""
+        """Extensions and events with a traceback on stderr: one each, so that a broken handler does not flood it."""
 
     @property
     def listening(self) -> frozenset[str]:  # type: ignore[override]
@@ -171,7 +171,7 @@ class ExtensionHooks(Hooks):
         return UI(self._binding, lambda event, kind, title: self.each(events.EVENTS[event](kind, title)))
 
     async def handlers(self, event: Event) -> list[Handler]:
-        """Return whom an event concerns, once they know of all that happened before it."""
+        """Return the handlers of an event, after all earlier events are delivered."""
         found = self.generation.handlers.get(event.type, ())
         if found:
             await self.caught_up()
@@ -179,7 +179,7 @@ class ExtensionHooks(Hooks):
         return [handler for handler in found if handler.tools is None or tool in handler.tools]
 
     async def each(self, event: Event, apply: Apply | None = None) -> None:
-        """Call every handler; `apply` takes in what one returned and says whether that settles it."""
+        """Call every handler; `apply` takes an answer and says whether to stop there."""
         for handler in await self.handlers(event):
             try:
                 result = await self.invoke(handler, event)
@@ -189,7 +189,7 @@ class ExtensionHooks(Hooks):
                 self.report(handler.extension.path, event.type, error)
 
     async def invoke(self, handler: Handler, event: Event, timeout: float | None = None) -> Any:
-        """Call one handler, within its time. Raises what it raises."""
+        """Call one handler, within its time limit. Raises what it raises."""
         limit = handler.timeout if timeout is None else timeout
         here = self._binding.surroundings
         if here is not None and here.aborting:
@@ -219,7 +219,7 @@ class ExtensionHooks(Hooks):
     def interrupt(self) -> None:
         """End the handlers at work and close their dialogs."""
         now = asyncio.get_running_loop().time()
-        own = _own_clock.get()  # a handler that aborts the run itself goes on to its end
+        own = _own_clock.get()  # a handler that itself aborts the run may finish
         for clock in self._clocks:
             if clock is not own and not clock.expired():
                 clock.reschedule(now)
@@ -227,7 +227,7 @@ class ExtensionHooks(Hooks):
             self._binding.surroundings.dialogs.withdraw()
 
     def report(self, path: str, event: str, error: Exception) -> None:
-        """Tell the user of a failure, and clients and stderr where it happened."""
+        """Tell clients about a failure, and stderr where it happened."""
         where = None
         if error.__traceback__ is not None:
             import traceback
@@ -342,8 +342,8 @@ class ExtensionHooks(Hooks):
     # -- a run -----------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        _part_of.set(None)  # it waits for events like any other,
-        _own_clock.set(None)  # and an abort by it ends every handler
+        _part_of.set(None)  # a run waits for events like any other code,
+        _own_clock.set(None)  # and its abort ends every handler
 
     async def observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
@@ -375,7 +375,7 @@ class ExtensionHooks(Hooks):
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         if not self.listening & CONTEXT_EVENTS:
             return messages, system_prompt
-        # Handlers may change what they get in place; the conversation itself must not notice.
+        # Handlers may change the messages in place; the conversation itself must not change.
         plain = events.ContextEvent(copy.deepcopy(messages))
 
         def replace(answer: dict[str, Any]) -> None:
@@ -431,7 +431,7 @@ class ExtensionHooks(Hooks):
                 result = await self.invoke(handler, event)
                 answer = {} if result is None else as_answer(result, "tool_call")
             except Exception as error:
-                # A gate that broke is a closed gate.
+                # A handler that fails blocks the call.
                 self.report(handler.extension.path, "tool_call", error)
                 raise Blocked(error_text(error)) from None
             if answer.get("block"):
@@ -444,7 +444,7 @@ class ExtensionHooks(Hooks):
         event = events.ToolResultEvent(tool.name, call_id, args, result.content, result.details, failed)
 
         def apply(answer: dict[str, Any]) -> None:
-            # All of it is checked before any of it counts.
+            # The whole answer is checked before any part of it is used.
             content = as_content(answer["content"]) if answer.get("content") is not None else event.content
             details = require_json(answer["details"], "details") if "details" in answer else event.details
             event.content, event.details = content, details
@@ -523,7 +523,7 @@ class ExtensionHooks(Hooks):
 
 
 def as_answer(result: Any, event: str) -> dict[str, Any]:
-    """Return what a handler returned as a dict. Raises `TypeError` for what cannot be one, and for unknown keys."""
+    """Return what a handler returned as a dict. Raises `TypeError` if it is not one, and for unknown keys."""
     if isinstance(result, Mapping):
         answer = dict(result)
     elif isinstance(result, msgspec.Struct):

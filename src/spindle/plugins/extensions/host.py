@@ -1,7 +1,7 @@
-"""The life of extensions beside an agent: loaded, bound, told of sessions, replaced with them, ended.
+"""The life of extensions beside an agent: loaded, bound, told about sessions, replaced with them, ended.
 
-An agent without extensions pays for one look at the directories and nothing else: what it takes to load one is
-imported when there is one.
+An agent without extensions only looks at the directories: the code that loads extensions is imported when there is
+one.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ FOREIGN = (
     "Extensions in TypeScript and JavaScript cannot be used here, not loaded "
     "(what they would forbid is not forbidden): {}"
 )
-"""Told at every start, not only by `doctor`: a gate that the user relies on is missing from this run."""
+"""Shown at every start, not only by `doctor`: an extension that the user relies on to forbid things is missing."""
 
 
 class ExtensionOptions(Struct, frozen=True):
-    """What a command line or a program says about extensions, besides their paths."""
+    """Options for extensions from a command line or a program, besides their paths."""
 
     factories: Sequence[Callable[[Any], Any]] = ()
     """Extensions of the embedding program: functions that take `agent`."""
@@ -48,7 +48,7 @@ class ExtensionOptions(Struct, frozen=True):
     dialogs: Dialogs | None = None
     """Where the user is asked about a project's trust, before there is an agent."""
     warn: Callable[[str], None] = lambda text: None
-    """Told what is wrong with an extension that is left out."""
+    """Called with the problem of an extension that is left out."""
 
 
 class ExtensionHost:
@@ -57,17 +57,17 @@ class ExtensionHost:
     def __init__(self, options: ExtensionOptions = ExtensionOptions()) -> None:  # noqa: B008 - frozen
         self._options = options
         self.hooks: ExtensionHooks | None = None
-        """Of the generation in force."""
+        """Hooks of the generation in force."""
         self._loaded: ExtensionHooks | None = None
-        """Of the generation that was loaded last; `bind` puts it in force."""
+        """Hooks of the generation that was loaded last; `bind` puts it in force."""
         self._failures: list[LoadFailure] = []
         self._retired: ExtensionHooks | None = None
-        """Of the generation before, until it has ended."""
+        """Hooks of the previous generation, until it has ended."""
         self._agent: AgentSession | None = None
         self._untold: tuple[str, str | None] | None = None
-        """Why the session begins and which was before it, until extensions are told."""
+        """Why the session begins and which session was before it, until extensions are told."""
         self._beginning: asyncio.Task[None] | None = None
-        """Tells them."""
+        """The task that tells them."""
         self._tasks = Tasks()
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
@@ -82,7 +82,7 @@ class ExtensionHost:
         hooks = ExtensionHooks(generation)
         before = None if self.hooks is None else self.hooks.generation.extensions
         self._loaded = None
-        # Code of the project comes after the decision about its trust, in which the others have a say.
+        # Code of the project is loaded after the decision about its trust, in which other extensions have a say.
         own = [candidate for candidate in candidates if candidate.source.scope != "project"]
         failures = await load_extensions(own, hooks, before=before)
         if "project_trust" in hooks.listening and await self._ask_for_trust(resources, hooks, mode):
@@ -93,7 +93,7 @@ class ExtensionHost:
             generation.sort([candidate.name for candidate in candidates])
         failures += register_providers(generation, resources.registry)
         self._loaded, self._failures = hooks, failures
-        if self.hooks is None:  # at the start; later on, clients are told by events
+        if self.hooks is None:  # at the start; later, events tell clients
             self._complain(foreign, generation.conflicts())
 
     def _complain(self, foreign: Sequence[Path], conflicts: Sequence[str]) -> None:
@@ -131,7 +131,8 @@ class ExtensionHost:
         if untold is not None and self.hooks is not None:
             self._beginning = self._tasks.spawn(self._begin(self.hooks, *untold), "spindle-begin")
         if self._beginning is not None and not self._beginning.done():
-            await asyncio.wait([self._beginning])  # however it ends, and even if the one who waits is gone
+            # Not awaited itself: its errors stay in it, and it goes on if this wait is cancelled.
+            await asyncio.wait([self._beginning])
 
     async def _begin(self, hooks: "ExtensionHooks", reason: str, previous: str | None) -> None:
         retired, self._retired = self._retired, None
@@ -150,7 +151,7 @@ class ExtensionHost:
     async def leave(self, reason: str, target: str | None = None) -> None:
         if self.hooks is None:
             return
-        if self._beginning is not None and not self._beginning.done():  # a session ends after it has begun
+        if self._beginning is not None and not self._beginning.done():  # a session must have begun before it ends
             await asyncio.wait([self._beginning], timeout=limits.EXTENSIONS_CATCH_UP)
             self._beginning.cancel()
         await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
@@ -172,7 +173,7 @@ class ExtensionHost:
     # -- trust -----------------------------------------------------------------------------------
 
     async def _ask_for_trust(self, resources: Resources, hooks: "ExtensionHooks", mode: str) -> bool:
-        """Let extensions of the user decide about the project. Returns whether that changed what there is to load."""
+        """Let extensions of the user decide about the project. Return whether that changed the extensions to load."""
         if resources.options.approve is not None or not gated_paths(resources.cwd):
             return False
         from spindle.plugins.extensions.generation import BeforeAgent

@@ -1,4 +1,4 @@
-"""Brings extensions in: imports each under a name of its own, runs its `extension(agent)`, collects what fails.
+"""Loads extensions: imports each under its own module name, runs its `extension(agent)`, collects failures.
 
 Reloading is loading again: the module is dropped first, and its source is compiled again whatever a cached `.pyc` says.
 """
@@ -48,10 +48,10 @@ class LoadFailure(Struct, frozen=True):
 async def load_extensions(
     candidates: Iterable[Candidate], hooks: ExtensionHooks, *, before: Sequence[Extension] | None = None
 ) -> list[LoadFailure]:
-    """Load into the generation of `hooks`, one after the other. Returns what failed; nothing of that is kept.
+    """Load into the generation of `hooks`, one after the other. Return the failures.
 
-    `before` are the extensions of a generation that this one replaces: files may have changed since. One that does not
-    load any more stays in force as it was: a gate must not open because its file is just being edited.
+    `before` are the extensions of the generation that this one replaces: files may have changed since. An extension
+    that does not load any more stays in force as it was: its rules must not vanish while its file is being edited.
     """
     failures = []
     if before is not None:
@@ -65,7 +65,7 @@ async def load_extensions(
         except Exception as error:
             why = _explain(error, path)
             if path in known and candidate.factory is None:
-                with suppress(Exception):  # it may depend on what has changed; the first error tells more
+                with suppress(Exception):  # the old code may depend on changed files; the first error tells more
                     hooks.generation.add(await _load(candidate, path, known[path], hooks))
                     why += ". What was loaded before stays in force"
             failures.append(LoadFailure(path, why, candidate.strict))
@@ -73,7 +73,7 @@ async def load_extensions(
 
 
 def register_providers(generation: Generation, registry: ModelRegistry) -> list[LoadFailure]:
-    """Let models of extensions be there. Returns what was wrong with some; the extensions work without them."""
+    """Register the providers of extensions. Return the failures; the extensions work without those models."""
     failures = []
     for extension in generation.extensions:
         for name, provider in extension.providers.items():
@@ -85,7 +85,7 @@ def register_providers(generation: Generation, registry: ModelRegistry) -> list[
 
 
 async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any], hooks: ExtensionHooks) -> Extension:
-    """Run a factory. If it fails, what it had registered does not count."""
+    """Run a factory. If it fails, its registrations are dropped."""
     source = candidate.source
     base = str(source.base_dir) if source.base_dir else None
     extension = Extension(path, SourceInfo(path, source.source, source.scope, source.origin, base), factory)
@@ -93,7 +93,7 @@ async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any]
     if candidate.factory is None:
         extension.home = hooks.generation.home
         await _ready(extension.home.call(factory, extension.agent))
-    else:  # of the program that we are part of: it may count on its own thread
+    else:  # part of the embedding program: it may rely on the program's thread
         with contained():
             result = factory(extension.agent)
             if inspect.isawaitable(result):
@@ -102,7 +102,7 @@ async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any]
 
 
 async def _ready(work: Awaitable[T]) -> T:
-    """Wait for a part of an extension's beginning. What blocks there is in a thread: other sessions go on."""
+    """Wait for a step of loading. Blocking code is in a thread, so other sessions go on."""
     try:
         async with asyncio.timeout(limits.EXTENSION_FACTORY):
             return await work
@@ -127,7 +127,7 @@ def _explain(error: Exception, path: str) -> str:
 
 
 class NotLoadable(Exception):
-    """There is no extension to be found there; the text says why."""
+    """No extension was found; the text says why."""
 
 
 def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
@@ -165,7 +165,7 @@ def _entry_point(name: str) -> Callable[[Agent], Any] | None:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Compiles the source each time: a cached `.pyc` is only as fine as the clock of the file system."""
+    """Compiles the source each time: file times are too coarse to tell whether a cached `.pyc` is current."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

@@ -19,9 +19,9 @@ from spindle.shapes.messages import Cost, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 
 _KEYS = dict(zip(ProviderSpec.__struct_fields__, ProviderSpec.__struct_encode_fields__, strict=True))
-"""In Python's spelling, and in that of `models.json`."""
+"""Keys in Python's spelling, and in that of `models.json`."""
 _CALLBACKS = ("on_payload", "on_headers", "on_response", "before_send", "renew")
-"""What a stream function may call."""
+"""Options that a stream function may call."""
 
 
 def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] | None, home: Home = HERE) -> Provider:
@@ -83,7 +83,7 @@ class _Writer:
     def __init__(self, live: LiveMessage) -> None:
         self.live = live
         self.passed_on = False
-        """Whether the function speaks our protocol itself."""
+        """Whether the function yields our own chunks."""
         self._started = False
         self._open: tuple[str, int] | None = None
         self._called = False

@@ -1,4 +1,4 @@
-"""Calls of foreign code: `async def` on an event loop, plain functions in threads that can be abandoned.
+"""Calls foreign code: `async def` on an event loop, plain functions in threads that can be abandoned.
 
 The threads are daemons, so that a function that hangs for ever keeps neither an abort nor the end of the process
 waiting (the threads of `asyncio.to_thread` would).
@@ -18,7 +18,7 @@ from spindle.base import limits
 
 T = TypeVar("T")
 AHEAD = 64
-"""Values that a generator in another thread may be ahead of who reads them."""
+"""How many values a generator in another thread may be ahead of its reader."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -32,14 +32,14 @@ class Contained(RuntimeError):
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Make plain errors of what foreign code raises and what would end our task, or the process, in its place."""
+    """Turn exceptions of foreign code that would end our task, or the process, into plain errors."""
     try:
         yield
     except (Exception, GeneratorExit):
         raise
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if task is None or task.cancelling():  # it is us who are cancelled
+        if task is None or task.cancelling():  # we ourselves are cancelled
             raise
         raise Contained("Something it waited for was cancelled") from None
     except BaseException as error:
@@ -49,7 +49,7 @@ def contained() -> Iterator[None]:
 def _plain(error: BaseException) -> Exception:
     if isinstance(error, SystemExit):
         return Contained(f"sys.exit({error.code!r}) was called")
-    # A future cannot carry StopIteration, and no thread is interrupted or cancelled: that is the function's own doing.
+    # A future cannot carry StopIteration. Threads are never interrupted or cancelled, so the function raised the rest.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     text = f": {error}" if str(error) else ""
@@ -57,7 +57,7 @@ def _plain(error: BaseException) -> Exception:
 
 
 class Home:
-    """Where the coroutines of foreign code run: on the event loop of who calls them."""
+    """Where the coroutines of foreign code run: here, on the event loop of the caller."""
 
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call foreign code: on its loop if it is `async def`, else in a thread."""
@@ -74,18 +74,18 @@ class Home:
         return begin()
 
     def back(self, function: "Callable[..., Awaitable[T]] | None") -> "Callable[..., Awaitable[T]] | None":
-        """Return what foreign code may call to have something done on the loop that runs now."""
+        """Return the function so that foreign code can call it and it runs on the current loop."""
         return function
 
     def close(self) -> None:
-        """No more calls will come, but for those of work that is still going on."""
+        """Take no more calls, except from work that is still going on."""
 
 
 HERE = Home()
 
 
 class OwnLoop(Home):
-    """An event loop in a thread of its own, begun when it is needed: what blocks there holds up nothing else.
+    """An event loop in its own thread, begun when needed: code that blocks there holds up nothing else.
 
     Each method is called on the event loop of the agent.
     """
@@ -122,13 +122,13 @@ class OwnLoop(Home):
         except asyncio.CancelledError:
             loop.call_soon_threadsafe(cancel)
             await asyncio.wait([done], timeout=limits.HANDLER_END)
-            if heard and not done.done():  # it is not blocked: it may clean up
+            if heard and not done.done():  # the loop is not blocked: the call may clean up
                 await asyncio.wait([done], timeout=limits.TOOL_END)
             if not done.done():
                 raise
         finally:
             if not done.done():
-                done.cancel()  # nothing waits for it any more
+                done.cancel()  # nothing waits for the result any more
             self._calls -= 1
             if self._closed:
                 self.close()
@@ -208,7 +208,7 @@ class OwnLoop(Home):
 
 
 def _tell(loop: asyncio.AbstractEventLoop, action: Callable[..., Any], *args: Any) -> None:
-    with suppress(RuntimeError):  # it is closed: nothing waits any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits any more
         loop.call_soon_threadsafe(action, *args)
 
 
@@ -224,7 +224,7 @@ def _settle(done: "asyncio.Future[Any]", task: "asyncio.Task[Any]") -> None:
 
 
 async def run_in_thread(work: Callable[[], Any]) -> Any:
-    """Run `work` in a thread and return what it returns. When cancelled, walk away from it."""
+    """Run `work` in a thread and return its result. When cancelled, abandon it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -255,7 +255,7 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
 
 
 class _Worker:
-    """A thread that waits for jobs. One that is stuck is simply not used again."""
+    """A thread that waits for jobs. A stuck thread is simply not used again."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()

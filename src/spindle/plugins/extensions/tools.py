@@ -46,12 +46,12 @@ def make_tool(
     parameters: Any = None,
     **options: Any,
 ) -> Tool:
-    """Make a tool of a function. `report` is told of errors that are none of the model's business: bugs.
+    """Make a tool of a function. `report` gets errors that are not for the model: bugs.
 
-    Raises `ValueError` for its name, `TypeError` for what cannot be described.
+    Raises `ValueError` for a bad name, `TypeError` for parameters that cannot be described.
     """
     called = name or function.__name__
-    if not _NAME.fullmatch(called):  # one that a model API refuses would make every request fail
+    if not _NAME.fullmatch(called):  # a name that a model API refuses would make every request fail
         raise ValueError(f'"{called}" cannot be the name of a tool: letters, digits, "_" and "-", at most 64')
     signature = read_signature(
         function, parameters, is_injected=lambda one, _: one.kind is one.KEYWORD_ONLY and one.name in _INJECTED
@@ -96,7 +96,7 @@ def _updater(name: str, tool_context: ToolContext) -> Callable[[Any], None]:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinTool:
-    """A built-in tool in the hands of an extension that wants to wrap or replace it."""
+    """A built-in tool for an extension that wraps or replaces it."""
 
     tool: Tool
     binding: Binding
@@ -116,7 +116,7 @@ class BuiltinTool:
     async def run(
         self, arguments: dict[str, Any], *, call_id: str = "", update: Callable[[Any], None] = lambda result: None
     ) -> ToolResult:
-        """Do what the built-in would have done. Raises `ToolError` where it would have failed."""
+        """Run the built-in tool. Raises `ToolError` if it fails."""
         return await self.binding.carry_out(
             lambda agent: self.tool.execute(call_id, arguments, agent.tool_context(update))
         )
@@ -150,7 +150,7 @@ def as_tool_result(value: Any, tool: str) -> ToolResult:
     if value is None:
         return ToolResult([])
     if isinstance(value, Mapping) and "content" in value and value.keys() <= _RESULT_KEYS:
-        with suppress(TypeError, msgspec.ValidationError):  # what only looks like a result is JSON like any other
+        with suppress(TypeError, msgspec.ValidationError):  # a value that only looks like a result is plain JSON
             value = ToolResult(as_content(value["content"]), value.get("details"), bool(value.get("terminate", False)))
     require_json(value, f'The result of tool "{tool}"')
     return value if isinstance(value, ToolResult) else text_result(encode(value).decode())

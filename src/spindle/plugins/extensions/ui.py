@@ -1,6 +1,6 @@
-"""Dialogs and notices of extensions: what `ctx.ui` offers.
+"""Dialogs and notices of extensions: `ctx.ui`.
 
-Time-outs are measured here; the client need not know of them. Without an answer (cancelled, late, aborted, no client)
+Time limits are measured here; the client need not know them. Without an answer (cancelled, late, aborted, no client)
 a dialog gives None, and `confirm` gives False.
 """
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Asking(Coroutine[Any, Any, T]):
-    """A dialog to be awaited, and nothing else: a gate that forgets to must not take the coroutine for a yes."""
+    """A dialog that must be awaited: a handler that forgets `await` must not take the coroutine for a yes."""
 
     __slots__ = ("_inner",)
 
@@ -61,7 +61,7 @@ class UI:
     def __init__(self, binding: Binding, on_prompt: PromptHook) -> None:
         self._binding = binding
         self._on_prompt = on_prompt
-        """Told when a dialog opens and when it has closed."""
+        """Called when a dialog opens and when it has closed."""
 
     # -- dialogs ---------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class UI:
         self._tell("setTitle", title=title)
 
     def set_editor_text(self, text: str) -> None:
-        """Put a text where the user types."""
+        """Put a text into the user's input field."""
         self._tell("set_editor_text", text=text)
 
     paste_to_editor = set_editor_text

@@ -12,7 +12,7 @@ class McpError(Exception):
     def __init__(self, text: str, code: int = 0, data: object = None) -> None:
         super().__init__(text)
         self.code = code
-        """Of the JSON-RPC error; 0: it is not one."""
+        """Code of the JSON-RPC error; 0 for other errors."""
         self.data = data
 
 
@@ -21,8 +21,8 @@ class LoginNeeded(McpError):
 
 
 class Unreachable(McpError):
-    """The server behind an address is not there, or the connection broke."""
+    """No server answers at the address, or the connection broke."""
 
 
 class SessionForgotten(McpError):
-    """The server has not looked at a request, because it does not know our session any more."""
+    """The server did not process a request, because it does not know our session any more."""

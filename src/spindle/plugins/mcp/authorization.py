@@ -1,4 +1,4 @@
-"""What authorization servers say about themselves, and what they are asked for. `oauth` knows when."""
+"""Requests to authorization servers: descriptions, registrations, tokens. `oauth` decides when to send them."""
 
 import asyncio
 from base64 import b64encode
@@ -16,7 +16,7 @@ from spindle.plugins.mcp.connection import MODERN
 from spindle.shapes.codec import DecodeError, decode
 
 METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
-"""How a client that was registered by itself can prove who it is."""
+"""Ways to prove its identity for a client that registered itself."""
 KEY_METHOD: Final = "private_key_jwt"
 _MAX_BODY: Final = 1 << 20
 _ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 
 class Client(Struct, frozen=True):
-    """What we are for an authorization server."""
+    """Our identity at an authorization server."""
 
     client_id: str | None
     client_secret: str | None = None
     method: str = "none"
-    """How it is proved to the token endpoint."""
+    """How we prove our identity to the token endpoint."""
     redirect_uri: str | None = None
 
 
@@ -39,7 +39,7 @@ class ServerMetadata(Struct):
     issuer: str
     token_endpoint: str
     authorization_endpoint: str = ""
-    """Empty: only programs log in there."""
+    """Empty: only programs can log in."""
     registration_endpoint: str | None = None
     scopes_supported: list[str] | None = None
     grant_types_supported: list[str] | None = None
@@ -51,7 +51,7 @@ class ServerMetadata(Struct):
 
 
 class ResourceMetadata(Struct):
-    """What a server says about who may let us in (RFC 9728)."""
+    """What a server says about its authorization servers (RFC 9728)."""
 
     resource: str
     authorization_servers: list[str] = field(default_factory=list)
@@ -60,18 +60,18 @@ class ResourceMetadata(Struct):
 
 
 class Signer(Struct):
-    """What requests for tokens are signed with."""
+    """Keys that sign requests for tokens."""
 
     private_key: str | None = None
-    """Of the client (`private_key_jwt`)."""
+    """Key of the client (`private_key_jwt`)."""
     algorithms: list[str] | None = None
-    """Those that the server takes for it."""
+    """Algorithms that the server accepts for it."""
     dpop_key: str | None = None
-    """That the token is to be bound to."""
+    """Key that the token is bound to."""
 
 
 async def resource_metadata(url: str, named: str | None) -> ResourceMetadata | None:
-    """Ask a server who may let us in; `named`: where it says so. None: it does not say, as before 2025-06-18.
+    """Ask a server for its authorization servers, first at `named`. None: it names none, as before 2025-06-18.
 
     Raises `McpError`.
     """
@@ -98,7 +98,7 @@ async def server_metadata(url: str, resource: ResourceMetadata | None) -> Server
         found = await _description(place, ServerMetadata)
         if found is None:
             continue
-        # Before 2025-06-18 the server was its own authorization server, under any name of its own.
+        # Before 2025-06-18 the server was its own authorization server, under any name of its origin.
         own = resource is None and f"{found.issuer}/".startswith(f"{origin}/")
         if found.issuer != issuer and not own:
             raise McpError(f"its authorization server says that it is another: {found.issuer} instead of {issuer}")
@@ -122,7 +122,7 @@ async def register(endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
 async def token_request(
     url: str, issuer: str, client: Client, form: dict[str, str], signer: Signer | None = None
 ) -> dict[str, Any]:
-    """Raises `LoginNeeded` if what we have is not valid any more, else `McpError`."""
+    """Ask for a token and return the answer. Raises `LoginNeeded` if our grant is no longer valid, else `McpError`."""
     _require_safe(url)
     signer = signer or Signer()
     headers = {}
@@ -153,20 +153,20 @@ async def token_request(
             break
         nonce = got["dpop-nonce"]
     text = f"no token from its authorization server: {_complaint(status, answer)}"
-    # Some say no with 200. Anything else (a server that is busy, a page of a proxy) says nothing about what we have.
+    # Some servers refuse with 200. Other answers (a busy server, a page of a proxy) say nothing about our grant.
     refused = status in (400, 401) or (status == 200 and "error" in answer)
     raise LoginNeeded(text) if refused else McpError(text)
 
 
 def secret_method(secret: str | None, supported: list[str] | None) -> str:
-    """Return how a client proves who it is, with a secret or without."""
+    """Return how a client proves its identity, with a secret or without."""
     if secret is None:
         return "none"
     return "client_secret_basic" if supported is None or "client_secret_basic" in supported else "client_secret_post"
 
 
 def _places(issuer: str) -> list[str]:
-    """Return where an authorization server may describe itself."""
+    """Return the addresses where an authorization server may describe itself."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     if not path:
@@ -179,7 +179,7 @@ def _places(issuer: str) -> list[str]:
 
 
 def _covers(resource: str, url: str) -> bool:
-    """Say whether a resource is the server, or a place above it."""
+    """Say whether a resource is the server, or a path above it."""
     wide, narrow = urlsplit(resource), urlsplit(url)
     if (wide.scheme, wide.netloc.lower()) != (narrow.scheme, narrow.netloc.lower()):
         return False
@@ -187,7 +187,7 @@ def _covers(resource: str, url: str) -> bool:
 
 
 def _require_safe(url: str) -> None:
-    """Raises `McpError` for an address where tokens could be read on the way."""
+    """Raise `McpError` for an address without encryption, where tokens could be read on the way."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -217,7 +217,7 @@ def _complaint(status: int, answer: dict[str, Any]) -> str:
 async def _exchange(
     method: str, url: str, body: bytes | None, kind: str | None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, dict[str, Any], Mapping[str, str]]:
-    """Return the status, the JSON object (empty if it is none) and the headers of an answer. Raises `McpError`."""
+    """Return the status, the JSON object (empty for other content) and the headers of an answer. Raises `McpError`."""
     sent = {"accept": "application/json", "mcp-protocol-version": MODERN, **(headers or {})}
     if kind is not None:
         sent["content-type"] = kind

@@ -1,8 +1,9 @@
 """JSON-RPC with one server, in either era of the protocol.
 
-A server of the era of 2026 is stateless: `server/discover` says what it has, and every request carries who asks. One of
-the era before begins with a handshake. The newer way is tried first. Below is a transport, which carries messages;
-above is `server`, which knows what to ask for. Whatever a server sends is data: it is checked, never obeyed.
+A server of the era of 2026 is stateless: `server/discover` lists its features, and every request names the client. A
+server of the earlier era begins with a handshake. The newer way is tried first. Below is a transport, which carries
+messages; above is `shared_server`, which decides what to ask. Everything a server sends is data: it is checked, never
+obeyed.
 """
 
 import asyncio
@@ -30,10 +31,10 @@ _META: Final = "io.modelcontextprotocol/"
 _METHOD_NOT_FOUND: Final = -32601
 _UNSUPPORTED_VERSION: Final = -32022
 _MAX_ROUNDS: Final = 10
-"""A server may ask for input so many times before it answers."""
+"""How often a server may ask for input before it answers."""
 _MAX_PAGES: Final = 100
 _MAX_FAILURES: Final = 5
-"""Of the stream of changes, in a row."""
+"""Failures in a row of the stream of changes."""
 _MAX_AT_ONCE: Final = 1000
 """Requests under way, ours and the server's: further ones of the server are dropped."""
 _MAX_QUESTIONS: Final = 5
@@ -44,30 +45,30 @@ Ask = Callable[[Message], Awaitable[Message]]
 
 
 class Transport(Protocol):
-    """Carries messages to a server; what comes back goes to `receive`, and the end of all to `closed`."""
+    """Carries messages to a server; its messages go to `receive`, and the end of the connection to `closed`."""
 
     receive: Callable[[Message], None]
     closed: Callable[[str], None]
-    """Called with a reason when nothing more can come."""
+    """Called with a reason when no more messages can come."""
 
     @property
     def pid(self) -> int | None:
-        """Of the server, if it is a process of ours."""
+        """Process id of the server, if we started it."""
 
     def last_words(self) -> str:
-        """Return the end of what the server wrote to stderr."""
+        """Return the end of the server's stderr."""
 
     async def open(self) -> None:
-        """Raises `McpError`."""
+        """Connect to the server. Raises `McpError`."""
 
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a message. `headers` are for transports that have such. Raises `McpError`.
+        """Send a message. `headers` are for transports that have headers. Raises `McpError`.
 
-        Where a request has an answer of its own (HTTP), this returns after all of that was received.
+        Over HTTP, where a request has its own response, this returns when the whole response was received.
         """
 
     def handshaken(self, version: str) -> None:
-        """The server is of the earlier era."""
+        """Note that the server is of the earlier era."""
 
     async def close(self) -> None: ...
 
@@ -81,15 +82,15 @@ class _Pending(Struct):
     progress: Callable[[Message], None] | None
     ask: Ask | None
     questions: set[asyncio.Task[None]] = field(default_factory=set)
-    """What the server wants to know from the user: the clock stands still meanwhile, and none outlives the request."""
+    """Questions of the server to the user: the clock stops meanwhile, and no question outlives the request."""
     left: float | None = None
-    """Seconds that it has when the clock goes on."""
+    """Seconds left when the clock goes on."""
 
     def set_clock(self, left: float | None) -> None:
-        """Let it have so many seconds from now on, or after the last question."""
+        """Give the request `left` seconds from now on, or from the end of the last question."""
         self.left = left
         end = None if self.questions or left is None else asyncio.get_running_loop().time() + left
-        with suppress(RuntimeError):  # it is over
+        with suppress(RuntimeError):  # the request has ended
             self.clock.reschedule(end)
 
     def remaining(self) -> float | None:
@@ -101,7 +102,7 @@ class ServerInfo(Struct):
     """What a server says about itself."""
 
     version: str = ""
-    """Of the protocol."""
+    """Version of the protocol."""
     capabilities: Message = field(default_factory=dict)
 
     def has(self, name: str, feature: str | None = None) -> bool:
@@ -117,7 +118,7 @@ class Connection:
         changed: Callable[[str], None] = lambda method: None,
         lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`changed` is told of notifications `…/list_changed`, `lost` why the connection has ended by itself."""
+        """`changed` gets notifications `…/list_changed`, `lost` the reason why the connection has ended by itself."""
         self._transport = transport
         self._cwd = cwd
         self._changed = changed
@@ -126,10 +127,10 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._tasks = Tasks()
         self._answers: dict[int | str, asyncio.Task[None]] = {}
-        """To requests of the server, by their ids."""
+        """Answers to requests of the server, by request id."""
         self.info = ServerInfo()
         self.ended: str | None = None
-        """Why nothing more can come."""
+        """Why the connection has ended."""
         transport.receive = self._receive
         transport.closed = self._fail
 
@@ -142,7 +143,7 @@ class Connection:
     async def open(self, *, probe: bool = True) -> None:
         """Open the transport and agree on an era. Raises `McpError`."""
         await self._transport.open()
-        # HTTP has an answer to everything. A process may ignore what it does not know, or not be there yet.
+        # Over HTTP every request is answered. A process may ignore an unknown request, or not be ready yet.
         patience = limits.MCP_PROBE if self._transport.pid is not None else limits.MCP_START
         silent = False
         try:
@@ -155,7 +156,7 @@ class Connection:
             self._listen()
 
     async def _discover(self, timeout: float, *, again: bool = False) -> bool:
-        """Ask in the way of 2026. Returns whether the server knows it. Raises `McpError`, `TimeoutError`."""
+        """Ask in the way of 2026. Return whether the server knows it. Raises `McpError`, `TimeoutError`."""
         self.info.version = MODERN
         try:
             found = await self._request("server/discover", {}, timeout)
@@ -176,7 +177,7 @@ class Connection:
         return True
 
     async def _initialize(self, *, slow: bool) -> None:
-        """Begin in the way of before. `slow`: the server may have taken the newer question that we gave up on."""
+        """Begin with the earlier handshake. `slow`: the server may have accepted the newer request too late."""
         self.info.version = ""
         params = {"protocolVersion": HANDSHAKE[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT_INFO}
         try:
@@ -209,7 +210,7 @@ class Connection:
             self._tasks.spawn(self._subscribe(wanted), "spindle-mcp-listen")
 
     async def _subscribe(self, wanted: Message) -> None:
-        """Hear of changes; when the stream ends, begin another and look at what may have changed meanwhile."""
+        """Listen for changes; when the stream ends, open another and look for changes made meanwhile."""
         failures = 0
         while failures < _MAX_FAILURES:
             began = time.monotonic()
@@ -234,9 +235,9 @@ class Connection:
         ask: Ask | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Message:
-        """Return the result. `progress` gets notifications of it, `ask` what the server wants to know meanwhile.
+        """Return the result. `progress` gets notifications of it, `ask` questions of the server to the user.
 
-        Raises `McpError`. Cancelling tells the server.
+        Raises `McpError`. A cancellation is sent to the server.
         """
         given = dict(params or {})
         for _ in range(_MAX_ROUNDS):
@@ -259,7 +260,7 @@ class Connection:
         raise McpError(f"it asked for input more than {_MAX_ROUNDS} times")
 
     async def notify(self, method: str, params: Message | None = None) -> None:
-        """Raises `McpError`."""
+        """Send a notification. Raises `McpError`."""
         message: Message = {"jsonrpc": "2.0", "method": method}
         await self._transport.send(message | ({"params": params} if params else {}), {})
 
@@ -272,7 +273,7 @@ class Connection:
         ask: Ask | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return what came as `result`. Raises `McpError`, `TimeoutError`."""
+        """Return the `result` of the answer. Raises `McpError`, `TimeoutError`."""
         if self.ended is not None:
             raise McpError(self.ended)
         id = next(self._ids)
@@ -296,8 +297,8 @@ class Connection:
             async with clock:
                 await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done() and sending.done():
-                    sending.result()  # raises what kept the message from being sent
-                    if self._transport.pid is None:  # over HTTP nothing more comes
+                    sending.result()  # raises the error if the message was not sent
+                    if self._transport.pid is None:  # over HTTP, no answer can follow
                         raise McpError(f"its answer to {method} belongs to another request")
                 return await answer
         except (asyncio.CancelledError, TimeoutError):
@@ -313,7 +314,7 @@ class Connection:
                 answer.exception()  # looked at
 
     async def _cancel(self, id: int, method: str) -> None:
-        """Tell the server that an answer is not wanted any more. A modern one on HTTP sees its stream close."""
+        """Tell the server that an answer is not wanted any more. A modern server on HTTP sees its stream close."""
         if method in ("initialize", "server/discover") or self.ended is not None:
             return
         if self.modern and self._transport.pid is None:
@@ -322,7 +323,7 @@ class Connection:
             async with asyncio.timeout(limits.HANDLER_END):
                 await self.notify("notifications/cancelled", {"requestId": id, "reason": "the user stopped it"})
 
-    # -- what comes ------------------------------------------------------------------------------
+    # -- messages of the server ------------------------------------------------------------------
 
     def _receive(self, message: Message) -> None:
         method, id = message.get("method"), message.get("id")
@@ -359,7 +360,7 @@ class Connection:
             self._changed(method)
 
     async def _answer(self, id: int | str, method: str, params: Any) -> None:
-        """Answer a request of the server, as the earlier era has them."""
+        """Answer a request of a server of the earlier era."""
         reply: Message = {"jsonrpc": "2.0", "id": id}
         asking = [pending for pending in self._pending.values() if pending.ask is not None]
         try:
@@ -377,7 +378,7 @@ class Connection:
             await self._transport.send(reply, {})
 
     async def _question(self, params: Any, pending: _Pending) -> Message:
-        """Ask the user for the sake of a request of ours, for as long as that goes on."""
+        """Ask the user a question that belongs to a request of ours, while the request goes on."""
         task = asyncio.current_task()
         assert task is not None
         if len(pending.questions) >= _MAX_QUESTIONS:
@@ -390,13 +391,13 @@ class Connection:
         except asyncio.CancelledError:
             if self.ended is not None:
                 raise
-            return {"action": "cancel"}  # the server may wait for an answer nevertheless
+            return {"action": "cancel"}  # the server may still wait for an answer
         finally:
             pending.questions.discard(task)
             pending.set_clock(pending.left)
 
     async def _input(self, asked: Any, ask: Ask | None) -> Message:
-        """Return what the server wants to know. Raises `McpError` for what it is not told."""
+        """Return the answer to a question of the server. Raises `McpError` for questions that are not supported."""
         method = asked.get("method") if isinstance(asked, dict) else None
         if method == "roots/list":
             return {"roots": [{"uri": Path(self._cwd).as_uri(), "name": Path(self._cwd).name}]}
@@ -422,7 +423,7 @@ class Connection:
                 pending.answer.set_exception(McpError(reason))
 
     async def retire(self) -> None:
-        """Close it when nothing waits for an answer any more."""
+        """Close the connection when no request waits for an answer any more."""
         try:
             while self._pending:
                 await asyncio.wait([pending.answer for pending in self._pending.values()])
@@ -436,7 +437,7 @@ class Connection:
 
 
 async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, key: str) -> list[Any]:
-    """Return the items of a list, of all its pages; `get` asks for one. Raises `McpError`."""
+    """Return the items of all pages of a list; `get` asks for one page. Raises `McpError`."""
     items: list[Any] = []
     cursor = None
     for _ in range(_MAX_PAGES):
@@ -450,7 +451,7 @@ async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, 
 
 
 def read_message(data: bytes) -> Any:
-    """Return what a server wrote, without the halves of characters that JSON can carry. Raises `DecodeError`."""
+    """Return a message of a server, without lone surrogates, which JSON can carry. Raises `DecodeError`."""
     message = decode(data)
     return _whole(message) if b"\\ud" in data or b"\\uD" in data else message
 

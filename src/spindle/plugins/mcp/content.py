@@ -1,4 +1,4 @@
-"""What a server answers, as blocks for the model: text within limits, pictures as pictures, the rest described."""
+"""Answers of a server as blocks for the model: text within bounds, pictures as pictures, the rest described."""
 
 import binascii
 from base64 import b64decode
@@ -89,7 +89,7 @@ async def _image(item: Message, context: ToolContext | None) -> list[Text | Imag
 
 
 def cut(blocks: list[Text | Image]) -> list[Text | Image]:
-    """Return the blocks with at most `MAX_TEXT` bytes of text; what is cut is kept in a file whose name is told."""
+    """Return the blocks with at most `MAX_TEXT` bytes of text; a longer text is kept in a file that is named."""
     images = [block for block in blocks if isinstance(block, Image)]
     if len(images) > _MAX_IMAGES:
         seen = count(1)

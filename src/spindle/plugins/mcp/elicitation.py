@@ -1,4 +1,4 @@
-"""What a server wants to know from the user, as our dialogs: one for each field. Who cannot be asked declines."""
+"""Questions of a server to the user, as our dialogs: one for each field. A user who cannot be asked declines."""
 
 import uuid
 from collections.abc import Awaitable, Callable
@@ -22,14 +22,14 @@ class _Declined(Exception):
 
 
 class Choice(Wire):
-    """One value of a field, and what the user sees of it."""
+    """One value of a field, and its text for the user."""
 
     value: str
     shown: str
 
 
 async def elicit(server: str, params: Message, dialogs: Dialogs, call_id: str | None = None) -> Message:
-    """Ask the user, and return the result of `elicitation/create`; `call_id`: the call of a tool that it is for."""
+    """Ask the user, and return the result of `elicitation/create`; `call_id`: the tool call that it belongs to."""
     if not dialogs.has_ui:
         return {"action": "decline"}
     ask = partial(_ask, dialogs, call_id)
@@ -78,7 +78,7 @@ def with_defaults(schema: Any, content: Message) -> Message:
 
 
 async def _field(ask: Asker, head: str, name: str, field: Message, *, needed: bool) -> Any:
-    """Return the user's answer; None for no answer to a field that can do without. Raises `_Declined`."""
+    """Return the user's answer; None if an optional field is left empty. Raises `_Declined`."""
     label = str(field.get("title") or name)
     about = label + (f": {field['description']}" if field.get("description") else "")
     if field.get("type") == "boolean":
@@ -117,7 +117,7 @@ async def _written(ask: Asker, title: str, field: Message, *, needed: bool) -> s
         raise _Declined
     if not text and (default is not None or not needed):
         return None
-    return text  # numbers are made of it by the check against the schema
+    return text  # the check against the schema makes numbers of it
 
 
 def _choices(field: Message) -> list[Choice]:

@@ -1,9 +1,9 @@
 """The tools, resources and prompts of servers, as one session has them.
 
-Few tools are told to the model at once; many wait behind `tool_search`, and so do those of a server that has not said
-yet what it has. Which servers are direct is decided at the first model call of a session and kept in its file, as is
-what a search has loaded: a session that is taken up again sends the same tools in the same order, and prompt caches
-hold. Toolbox and model only ever see what `_visible` returns.
+If there are few tools, the model sees them at once; many wait behind `tool_search`, and so do those of a server that
+has not listed its tools yet. Which servers are direct is decided at the first model call of a session and kept in its
+file, like the tools that a search has loaded: a session that is resumed sends the same tools in the same order, and
+prompt caches hold. Toolbox and model only see the tools that `_visible` returns.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ ENTRY: Final = "spindle.mcp"
 """Custom entries of a session: `direct` (names of servers) once, `loaded` (tools) for every search."""
 DIRECT_TOOLS: Final = 24
 DIRECT_BYTES: Final = 32_000
-"""About 8,000 tokens."""
+"""Descriptions of tools up to this size are direct: about 8,000 tokens."""
 FOUND: Final = 5
 """Tools that a search loads unless it asks for another number."""
 _MAX_NAME: Final = 64
 _LISTED: Final = 2
-"""Servers that are started together only to learn what they have."""
+"""How many servers are started at a time only to list their tools."""
 
 
 class LoadedTool(Struct, frozen=True):
@@ -52,16 +52,16 @@ class SessionTools(Hooks):
         self._agent = agent
         self._servers = {server.name: server for server in servers}
         self._direct: list[str] | None = None
-        """Servers that are direct without having been asked for; None: not decided yet."""
+        """Servers that are direct although their configuration does not say so; None: not decided yet."""
         self._loaded: dict[str, LoadedTool] = {}
-        """By the names the model uses."""
+        """Tools by the name that the model uses."""
         self._tools: dict[str, tuple[tuple[str, RemoteTool], Tool]] = {}
-        """Made so far, by name."""
+        """Tools made so far, by name."""
         self._shown: list[Tool] = []
         self._commands: Collection[str] = ()
-        """Names of prompts that clients know of."""
+        """Names of prompts that clients were told."""
         self._told: dict[str, str] = {}
-        """Failures that clients know of."""
+        """Failures that clients were told, by server."""
         self._search_tool = self._make_search()
         self._resource_tools = self._make_resources()
         for entry in agent.session.entries:
@@ -85,16 +85,16 @@ class SessionTools(Hooks):
                 self._loaded[tool_name(item.server, item.tool.name)] = item
 
     def detach(self) -> None:
-        """Hear no more of the servers. The tools stay until others take their place."""
+        """Listen to the servers no more. The tools stay until others replace them."""
         for server in self._servers.values():
             server.listeners.discard(self.refresh)
 
     # -- what the model sees ---------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Put in force what the servers have now."""
+        """Put the current tools and prompts of the servers in force."""
         for server in self._servers.values():
-            reason = _first_line(server.error or "")  # last words have dates and the like
+            reason = _first_line(server.error or "")  # the other lines, from stderr, may differ each time
             if server.state in ("failed", "login") and reason and self._told.get(server.name) != reason:
                 self._told[server.name] = reason
                 self._agent.publish(Notice(server.error or ""))
@@ -128,7 +128,7 @@ class SessionTools(Hooks):
         return [self._search_tool, *tools] if searchable else tools
 
     def _choose(self) -> list[str]:
-        """Return the servers whose tools are direct by default: all that are known, if their tools are few."""
+        """Return the servers whose tools are direct by default: all known ones, if their tools are few."""
         known = [server for server in self._servers.values() if server.listing and server.config.exposure is None]
         return [server.name for server in known] if _few([server.listing for server in known]) else []
 
@@ -152,7 +152,7 @@ class SessionTools(Hooks):
         if made is None or made[0] != key:
             name = tool_name(server.name, tool.name)
             effect: Literal["reads", "destroys"] | None = "destroys" if tool.destructive else None
-            if tool.read_only and server.config.trusted:  # a server that a project brings could say anything
+            if tool.read_only and server.config.trusted:  # a server from a project could claim anything
                 effect = "reads"
             made = (
                 key,
@@ -229,13 +229,13 @@ class SessionTools(Hooks):
         return text_result(text)
 
     async def _learn(self, timeout: float) -> None:
-        """Start servers that have not said yet what they have, and wait for them for a while."""
+        """Start servers that have not listed their tools yet, and wait for them for a while."""
         unknown = [s for s in self._servers.values() if s.listing is None and s.config.exposure != "hidden"]
         if unknown:
             await asyncio.wait([server.start_soon() for server in unknown], timeout=timeout)
 
     async def learn_in_background(self) -> None:
-        """Ask servers for lists that are not known, or were kept for long; a few at a time."""
+        """Ask servers for lists that are unknown or old; a few servers at a time."""
         stale = [server for server in self._servers.values() if server.is_stale()]
         turn = asyncio.Semaphore(_LISTED)
 
@@ -328,7 +328,7 @@ class SessionTools(Hooks):
         return ToolResult(cut(blocks) or [Text("(empty)")])
 
     def _named(self, name: str) -> Server:
-        """Raises `ToolError`."""
+        """Return the server of that name. Raises `ToolError`."""
         if (server := self._servers.get(name)) is None:
             raise ToolError(f'There is no MCP server "{name}". There are: {", ".join(self._servers)}')
         return server
@@ -392,7 +392,7 @@ class SessionTools(Hooks):
 
 
 class _Progress:
-    """Shows what a server tells about a call that goes on; not more often than one can read."""
+    """Shows the progress that a server reports; not more often than a person can read."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
@@ -409,7 +409,7 @@ class _Progress:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return the name of a tool as the model has it: what model servers take as a name, and no other's.
+    """Return the name of a tool for the model: one that model servers accept, and that no other tool has.
 
     The first "__" after "mcp__" ends the name of the server, so that a permission rule for one is not for another.
     """
@@ -451,7 +451,7 @@ def _score(item: LoadedTool, words: set[str]) -> int:
 
 
 def _selected(query: str) -> set[str]:
-    """Return the names that a query asks for; none if it has words to look for."""
+    """Return the names that a query asks for; none if it is a search for words."""
     if not query.startswith("select:"):
         return set()
     return {name.strip() for name in query[7:].split(",") if name.strip()}

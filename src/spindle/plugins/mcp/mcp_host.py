@@ -1,6 +1,6 @@
-"""The MCP servers beside an agent: configured, bound to its session, changed by its client, left.
+"""The MCP servers beside an agent: configured, bound to its session, changed by its client, released.
 
-An agent without servers pays for three looks at the disk; the rest is imported when there is one.
+An agent without servers only looks for three files; the rest is imported when there is a server.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ if TYPE_CHECKING:  # loaded only if there is a server
 
 
 class McpOptions(Struct, frozen=True):
-    """What a command line or a program says about MCP servers."""
+    """Options for MCP servers from a command line or a program."""
 
     files: Sequence[str] = ()
-    """Read besides the user's file and those of a trusted project."""
+    """Files read besides the user's file and those of a trusted project."""
     servers: Any = None
     """Servers of the program or client that makes the agent: by name, or a list as in ACP. False: there are none."""
     warn: Callable[[str], None] = lambda text: None
-    """Told what is wrong with a server that is left out."""
+    """Called with the problem of a server that is left out."""
 
 
 def is_server_tool(name: str) -> bool:
@@ -42,7 +42,7 @@ def is_server_tool(name: str) -> bool:
 
 
 def mcp_host(options: McpOptions, tools: Sequence[str] | None) -> "list[McpHost]":
-    """Return the host, if there may be servers and any of their tools may be used; `tools`: the only ones that may."""
+    """Return the host, if there may be servers and any of their tools may be used; `tools`: the allowed tools."""
     wanted = tools is None or options.servers or any(map(is_server_tool, tools))
     return [McpHost(options)] if wanted and options.servers is not False else []
 
@@ -55,11 +55,11 @@ class McpHost:
         self._set: Any = options.servers
         """Servers of the client."""
         self._found: Servers | None = None
-        """As loaded last; `bind` puts them in force."""
+        """Servers as loaded last; `bind` puts them in force."""
         self._agent: AgentSession | None = None
         self._servers: list[Server] = []
         self._others: list[McpServerState] = []
-        """Those that are switched off or make no sense."""
+        """Servers that are switched off or make no sense."""
         self._tools: SessionTools | None = None
         self._learning: asyncio.Task[None] | None = None
         self._tasks = Tasks()
@@ -70,13 +70,13 @@ class McpHost:
         self._found = self._read(str(resources.cwd), trusted=resources.trust.trusted, client=self._set)
         if self._found is not None and self._agent is None:
             for name, problem in self._found.problems.items():
-                is_file = os.path.isabs(name)  # what is wrong with a file as a whole stands under its path
+                is_file = os.path.isabs(name)  # problems of a whole file have its path as their name
                 self._options.warn(
                     f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
                 )
 
     def _read(self, cwd: str, *, trusted: bool, client: Any) -> "Servers | None":
-        """Return what is configured. Raises `AgentError`."""
+        """Return the configured servers. Raises `AgentError`."""
         places = [os.path.join(agent_dir(), "mcp.json")]
         if trusted:
             places += [os.path.join(cwd, ".mcp.json"), os.path.join(cwd, ".pi", "mcp.json")]
@@ -99,7 +99,7 @@ class McpHost:
         self._use(self._found, restart=reason == "reload")
 
     def _use(self, found: "Servers | None", *, restart: bool = False) -> None:
-        """Put servers in force in the place of those before."""
+        """Put servers in force in place of the previous ones."""
         agent, before = self._agent, self._servers
         assert agent is not None
         self._stop_learning()
@@ -137,7 +137,7 @@ class McpHost:
             self._learning = self._tasks.spawn(self._learn(self._tools), "spindle-mcp-learn")
 
     async def _learn(self, tools: "SessionTools") -> None:
-        await asyncio.sleep(limits.MCP_LEARN)  # what the user wants comes first
+        await asyncio.sleep(limits.MCP_LEARN)  # the user's own requests come first
         await tools.learn_in_background()
 
     async def leave(self, reason: str, target: str | None = None) -> None:

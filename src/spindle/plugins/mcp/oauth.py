@@ -1,9 +1,9 @@
 """Logins at HTTP servers: OAuth 2.1 with discovery, PKCE, registration and refresh. Imported for HTTP servers only.
 
 `Login` gives the transport a token and is told when one is refused. Getting a first token takes a person with a
-browser, so that happens in `spindle mcp login` alone, unless the entry has what a program needs to log in by itself;
-everywhere else a token is only renewed. What authorization servers are told is in `authorization`. Tokens are kept in
-`mcp-auth.json` in the agent directory, which no one else may read, by the server's address and the issuer they are of.
+browser, so it happens in `spindle mcp login` alone, unless the entry has the credentials of a program; everywhere else
+a token is only renewed. Requests to authorization servers are in `authorization`. Tokens are kept in `mcp-auth.json` in
+the agent directory, which only the user may read, by the server's address and the issuer.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ from spindle.plugins.mcp.authorization import (
 from spindle.plugins.mcp.server_config import OAuthOptions, ServerConfig, resolve_oauth
 
 _MARGIN: Final = 30.0
-"""Seconds before its end that a token counts as over."""
+"""A token counts as expired this many seconds before its end."""
 _MAX_ATTEMPTS: Final = 2
 _ATTEMPTS_WITHIN: Final = 60.0
-"""So many logins in so many seconds; then a refusal is final."""
+"""After `_MAX_ATTEMPTS` logins in this many seconds a refusal is final."""
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
@@ -67,7 +67,7 @@ class Tokens(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """All that is kept about one server."""
+    """Everything kept about one server."""
 
     issuer: str
     token_endpoint: str
@@ -75,13 +75,13 @@ class Record(Struct, frozen=True):
     tokens: Tokens | None = None
     resource: str | None = None
     dpop_key: str | None = None
-    """What tokens are bound to, if they are."""
+    """Key that tokens are bound to, if they are bound."""
 
     def __repr__(self) -> str:
         return "Record(…)"
 
 
-# -- what is kept ----------------------------------------------------------------------------------
+# -- kept records ----------------------------------------------------------------------------------
 
 
 def _file() -> Path:
@@ -89,7 +89,7 @@ def _file() -> Path:
 
 
 def kept(url: str) -> Record | None:
-    """Return what is kept for a server."""
+    """Return the record of a server."""
     try:
         return msgspec.convert((read_object(_file()) or {}).get(url), Record | None)
     except (BadFile, msgspec.ValidationError):
@@ -97,7 +97,7 @@ def kept(url: str) -> Record | None:
 
 
 def keep(url: str, record: Record | None) -> None:
-    """Keep it; None forgets what was kept. Raises `McpError`."""
+    """Keep the record of a server; None deletes it. Raises `McpError`."""
 
     def change(value: dict[str, Any]) -> None:
         value.pop(url, None)
@@ -120,20 +120,20 @@ class Login:
         self._name = config.name
         self._config = config
         self._given = config.oauth or OAuthOptions()
-        """Resolved whenever a token is asked for: some of it is valid for minutes."""
+        """Resolved for every request for a token: some values are valid for minutes only."""
         self._browser = browser
         self._record: Record | None = None
         self._read = False
         self._attempts: list[float] = []
-        """When logins were tried."""
+        """Times of login attempts."""
         self._asked: str | None = None
         """The scopes that were asked for last."""
         self._nonce: str | None = None
-        """What the server wants to see in proofs."""
+        """The nonce that the server wants in proofs."""
         self._one_at_a_time = asyncio.Lock()
 
     async def authorization(self, method: str, url: str) -> dict[str, str]:
-        """Return the headers for a request, with a token that should be valid; none if there is none."""
+        """Return the headers for a request, with a token that should be valid; none without a token."""
         if not self._read:
             self._read, self._record = True, await asyncio.to_thread(kept, self._url)
         tokens = self._record.tokens if self._record is not None else None
@@ -153,7 +153,7 @@ class Login:
         return {"authorization": f"DPoP {tokens.access}", "dpop": shown}
 
     async def refused(self, status: int, headers: Mapping[str, str], sent: Mapping[str, str]) -> bool:
-        """A request with the headers `sent` was refused. Returns whether to try it again. Raises `McpError`."""
+        """Handle the refusal of a request with the headers `sent`; return whether to try again. Raises `McpError`."""
         challenge = headers.get("www-authenticate", "")
         nonce = headers.get("dpop-nonce")
         if "dpop" in sent and nonce != self._nonce and _parameter(challenge, "error") == "use_dpop_nonce":
@@ -183,14 +183,14 @@ class Login:
     # -- renewing --------------------------------------------------------------------------------
 
     async def _renew(self, used: str | None, *, refresh: bool = True) -> bool:
-        """Get another token for one that is over; without `refresh`, only one that was got elsewhere.
+        """Get a token in place of the expired one `used`; without `refresh`, only one that another process has got.
 
-        Returns whether there is one. Raises `McpError`.
+        Return whether there is one. Raises `McpError`.
         """
         name = f"mcp-auth-{hashlib.sha256(self._url.encode()).hexdigest()[:16]}"
         try:
             async with hold_lock(_file().with_name(name)):  # many servers take a refresh token only once
-                record = self._record = await asyncio.to_thread(kept, self._url)  # another process may have done so
+                record = self._record = await asyncio.to_thread(kept, self._url)  # another process may have renewed it
                 if record is None or record.tokens is None:
                     return False
                 if record.tokens.access != used:
@@ -219,7 +219,7 @@ class Login:
     # -- logging in ------------------------------------------------------------------------------
 
     async def _authorize(self, challenge: str, *, more: bool) -> None:
-        """Let the user log in, or log in as a program that has what it takes. Raises `McpError`."""
+        """Let the user log in, or log in as a program if there are credentials for that. Raises `McpError`."""
         resource = await resource_metadata(self._url, _parameter(challenge, "resource_metadata"))
         metadata = await server_metadata(self._url, resource)
         given = self._given = await resolve_oauth(self._config)
@@ -244,7 +244,7 @@ class Login:
     async def _program_form(
         self, given: OAuthOptions, metadata: ServerMetadata, scope: str | None, resource: str
     ) -> dict[str, str] | None:
-        """Return how a program asks for a token; None if a person has to. Raises `McpError`."""
+        """Return the form with which a program asks for a token; None if a person has to log in. Raises `McpError`."""
         more = {} if scope is None else {"scope": scope}
         if (provider := given.identity_provider) is not None:
             exchange = {
@@ -268,7 +268,7 @@ class Login:
     async def _ask_user(
         self, metadata: ServerMetadata, scope: str | None, target: str | None
     ) -> tuple[Client, dict[str, str]]:
-        """Let the user log in; return what to ask for a token with. Raises `McpError`."""
+        """Let the user log in; return the client and the form of the request for a token. Raises `McpError`."""
         if (browser := self._browser) is None:
             raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
         if not metadata.authorization_endpoint:
@@ -304,7 +304,7 @@ class Login:
     def _wanted_scope(
         self, challenge: str, resource: ResourceMetadata | None, metadata: ServerMetadata, *, more: bool
     ) -> str | None:
-        """Return the scopes to ask for; with `more`, besides those that there were."""
+        """Return the scopes to ask for; with `more`, in addition to the previous ones."""
         scope = self._given.scope or _parameter(challenge, "scope")
         if scope is None and resource is not None and resource.scopes_supported:
             scope = " ".join(resource.scopes_supported)
@@ -317,7 +317,7 @@ class Login:
         return scope
 
     async def _client(self, metadata: ServerMetadata, browser: Browser, scope: str | None) -> Client:
-        """Return what we are for this authorization server. Raises `McpError`."""
+        """Return our identity at this authorization server. Raises `McpError`."""
         given, before = self._given, self._record
         supported = metadata.token_endpoint_auth_methods_supported
         if given.client_id:
@@ -419,7 +419,7 @@ class LoopbackBrowser:
         self._port = port or 0
         self._back: asyncio.Future[dict[str, str]]
         self._state = ""
-        """What the page has to bring back: any program of this machine can knock at the port."""
+        """The state that the page must bring back, because any program on this machine can reach the port."""
         self._server: asyncio.Server
         self.redirect_uri = ""
 

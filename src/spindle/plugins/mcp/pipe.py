@@ -1,7 +1,7 @@
-"""A server as a child process: one JSON message a line on its stdin and stdout, and its words on stderr.
+"""A server as a child process: one JSON message a line on its stdin and stdout, plain text on stderr.
 
-It is ended in steps: its input closes, then SIGTERM, then SIGKILL, for it and all that it has started. `children` sees
-to it that it does not outlive us either.
+The server is ended in steps: its input closes, then SIGTERM, then SIGKILL, for it and all processes that it started.
+`children` makes sure that it does not outlive us.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ _MAX_LINE: Final = 64 << 20
 _ANSWER: Final = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,9})\b')
 _PARSE_ERROR: Final = -32700
 _MAX_STRAYS: Final = 10_000
-"""Lines that are no messages."""
+"""Most lines on stdout that are not messages."""
 _MAX_ERRORS: Final = 8 * 1024
-"""Bytes of stderr that are kept."""
+"""Bytes of stderr that are remembered."""
 
 
 class PipeTransport:
     def __init__(self, config: ServerConfig, cwd: str, withheld: Collection[str]) -> None:
-        """`config` is resolved; the variables of `withheld` are kept from the server."""
+        """`config` is resolved; the server does not get the variables of `withheld`."""
         self._config = config
         self._cwd = cwd
         self._withheld = withheld
         self._process: Process | None = None
         self._rest: list[bytes] = []
-        """Pieces of a line whose end has not come yet."""
+        """Pieces of an unfinished line."""
         self._size = 0
         self._errors = bytearray()
         self._stray = ""
-        """The last line on stdout that is no message."""
+        """The last line on stdout that is not a message."""
         self._strays = 0
         self._ending = False
         self.receive: Callable[[Message], None]
@@ -50,7 +50,7 @@ class PipeTransport:
         return None if self._process is None else self._process.pid
 
     def last_words(self) -> str:
-        """Return the end of what it wrote to stderr."""
+        """Return the end of its stderr."""
         return self._errors.decode("utf-8", "replace").strip() or self._stray
 
     async def open(self) -> None:
@@ -84,7 +84,7 @@ class PipeTransport:
             self._give_up("it does not read what it is sent")
 
     def handshaken(self, version: str) -> None:
-        """Nothing depends on it here."""
+        """Do nothing: pipes do not depend on the version."""
 
     async def close(self) -> None:
         self._ending = True
@@ -120,7 +120,7 @@ class PipeTransport:
         try:
             message: Any = read_message(line)
         except DecodeError as error:
-            if found := _ANSWER.match(line):  # NaN, say: who waits for it should not do so for long
+            if found := _ANSWER.match(line):  # NaN, for example: end the wait for this answer
                 failure = {"code": _PARSE_ERROR, "message": f"its answer is not JSON: {error}"}
                 self.receive({"id": int(found[1]), "error": failure})
             else:
@@ -131,7 +131,7 @@ class PipeTransport:
                 self.receive(item)
 
     def _take_stray(self, line: bytes) -> None:
-        """Keep the last line that is no message: some print a banner where only messages belong."""
+        """Remember the last line that is not a message: some servers print a banner on stdout."""
         if not line:
             return
         self._strays += 1
@@ -145,7 +145,7 @@ class PipeTransport:
             del self._errors[:-_MAX_ERRORS]
 
     def _hung_up(self) -> None:
-        """It closes a pipe. Mostly that is its end; otherwise no answer can come any more."""
+        """The server closed a pipe. Mostly it is about to end; if not, no answer can come any more, so end it."""
         asyncio.get_running_loop().call_later(limits.CHILD_LINGER, self._give_up, "it closed its stdin or stdout")
 
     def _give_up(self, reason: str) -> None:

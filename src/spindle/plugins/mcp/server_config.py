@@ -1,12 +1,12 @@
-"""Which servers there are: the files people have, what a client passes, and what the values in them stand for.
+"""The configured servers: files of the user and the project, entries of a client, and references in their values.
 
 Every source has the form that Claude Code, Cursor and pi share: an object `mcpServers` of entries by name. A later
-source overrides an earlier one by name; an entry without `command` and `url` only changes what is there already.
+source overrides an earlier one by name; an entry without `command` and `url` only changes an earlier entry.
 """
 
 import os
 import re
-from _blake2 import blake2b  # not from `hashlib`, which loads OpenSSL: every start with a server waits for this
+from _blake2 import blake2b  # `hashlib` would load OpenSSL, which delays every start with a server
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,9 @@ from spindle.plugins.mcp import McpError
 from spindle.shapes.codec import encode
 
 Exposure = Literal["direct", "deferred", "hidden"]
-"""Told to the model at once, behind `tool_search`, or not at all."""
+"""Tools are shown to the model at once, wait behind `tool_search`, or are not shown."""
 KEYS: Final = ("mcpServers", "servers")
-"""Where the servers are in a file; the latter in those of VS Code."""
+"""Keys that may hold the servers in a file; the second is that of VS Code."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http"}
@@ -37,17 +37,17 @@ NO_SSE: Final = (
 
 
 class IdentityProvider(Struct, frozen=True, rename="camel"):
-    """A company's own, which says to other servers who the user is."""
+    """A company's identity provider, which tells other servers who the user is."""
 
     token_endpoint: str
     client_id: str
     id_token: str
-    """Of the user."""
+    """ID token of the user."""
     client_secret: str | None = None
 
 
 class OAuthOptions(Struct, frozen=True, rename="camel"):
-    """What is known beforehand about a login; everything else is discovered."""
+    """Configured facts about a login; everything else is discovered."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -56,27 +56,27 @@ class OAuthOptions(Struct, frozen=True, rename="camel"):
     grant_type: Literal["authorization_code", "client_credentials"] | None = None
     """None: as the server wants it."""
     client_metadata_url: str | None = None
-    """Stands for the client, where the server supports that."""
+    """Used as the client id, where the server supports that."""
     private_key: str | None = None
-    """In PEM form; proves who the client is in the place of a secret."""
+    """In PEM form; proves the identity of the client in place of a secret."""
     assertion: str | None = None
-    """A token of the platform that the program runs on, which says who it is."""
+    """A token of the platform that the program runs on; it proves the identity of the program."""
     identity_provider: IdentityProvider | None = None
 
     @property
     def is_program(self) -> bool:
-        """Whether it may take no person to log in."""
+        """Whether a program may be able to log in without a person."""
         return any((self.client_secret, self.private_key, self.assertion, self.identity_provider))
 
 
 class ServerConfig(Struct, frozen=True, rename="camel"):
-    """One server as it was written down; values may still stand for others (`resolve`)."""
+    """One server as configured; values may still be references (`resolve`)."""
 
     name: str
     source: str
-    """Where it was written, for people."""
+    """Where it is configured, as text for people."""
     trusted: bool = True
-    """False: it comes from a file of the project, which the user trusts for this run or for good."""
+    """False: it comes from a file of the project, even if the user trusts the project."""
     command: str | None = None
     args: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
         return "stdio" if self.url is None else "http"
 
     def key(self) -> str:
-        """Return a name for all that the server is started with."""
+        """Return a name for everything that the server is started with."""
         mine = [
             self.name,
             self.command,
@@ -113,11 +113,11 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
 
 
 class Servers(Struct):
-    """What all sources together say."""
+    """The entries of all sources together."""
 
     configs: dict[str, ServerConfig] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    """Why an entry, or a whole file, cannot be used; by its name."""
+    """Why an entry, or a whole file, cannot be used; by name or path."""
 
     def add(self, value: Any, source: str, *, trusted: bool = True) -> None:
         """Take the entries of one source: an object by name, or a list with names in it, as ACP has it."""
@@ -132,7 +132,7 @@ class Servers(Struct):
             self.configs[name] = config
 
     def add_file(self, path: Path, *, trusted: bool = True, required: bool = False) -> None:
-        """Take the entries of a file. One that does not exist has none, unless it is `required`."""
+        """Take the entries of a file. A missing file has none, unless it is `required`."""
         try:
             value = read_object(path, comments=True)
         except BadFile as error:
@@ -152,7 +152,7 @@ class Servers(Struct):
         return [config for config in self.configs.values() if config.enabled]
 
     def unused(self) -> list[McpServerState]:
-        """Return the states of those that make no sense or are switched off."""
+        """Return the states of servers that make no sense or are switched off."""
         off = [config for config in self.configs.values() if not config.enabled]
         return [
             *(McpServerState(name=name, state="invalid", error=problem) for name, problem in self.problems.items()),
@@ -165,7 +165,7 @@ def user_file() -> Path:
 
 
 def project_files(cwd: str | Path) -> tuple[Path, ...]:
-    """Return the files of a project, of which later ones win."""
+    """Return the files of a project; later files win."""
     return Path(cwd) / ".mcp.json", Path(cwd) / ".pi" / "mcp.json"
 
 
@@ -195,7 +195,7 @@ def _entries(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfig | None) -> ServerConfig:
-    """Raises `ValueError`."""
+    """Read one entry; `before` is an earlier entry of that name. Raises `ValueError`."""
     if not _NAME.fullmatch(name):
         raise ValueError(f'"{name}" cannot be the name of a server: letters, digits, "_" and "-", at most 64')
     if not isinstance(entry, dict):
@@ -224,7 +224,7 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
 
 def _common_form(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the entry as we would write it, whichever program it was written for. Raises `ValueError`."""
-    if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
+    if isinstance(command := entry.get("command"), list):  # some files have the program and its arguments as one list
         more = entry.get("args", [])
         entry["command"] = command[0] if command else ""
         entry["args"] = [*command[1:], *more] if isinstance(more, list) else more
@@ -243,7 +243,7 @@ def _texts(key: str, pairs: Any) -> Any:
     if isinstance(pairs, dict):
         return {name: text if isinstance(text, str) else encode(text).decode() for name, text in pairs.items()}
     if not isinstance(pairs, list):
-        return pairs  # which is refused with all that has a wrong type
+        return pairs  # the check of types refuses it
     if not all(isinstance(pair, dict) and {"name", "value"} <= pair.keys() for pair in pairs):
         raise ValueError(f'{key} must be an object, or a list of objects with "name" and "value"')
     return {str(pair["name"]): pair["value"] for pair in pairs}
@@ -268,7 +268,7 @@ def _is_address(url: str) -> bool:
         return False
 
 
-# -- what values stand for -----------------------------------------------------------------------
+# -- references in values ------------------------------------------------------------------------
 
 
 def _expand(text: str, source: str) -> str:
@@ -293,7 +293,7 @@ async def _secret(text: str, source: str) -> str:
 
 
 async def resolve_oauth(config: ServerConfig) -> OAuthOptions:
-    """Return what is known about the login, with values as in `resolve`. Raises `McpError`."""
+    """Return the configured facts about the login, with values as in `resolve`. Raises `McpError`."""
 
     async def put(value: Any) -> Any:
         if isinstance(value, dict):
@@ -304,7 +304,7 @@ async def resolve_oauth(config: ServerConfig) -> OAuthOptions:
 
 
 async def resolve(config: ServerConfig) -> ServerConfig:
-    """Put values in the place of `${VAR}`, and in `env` and `headers` of `!command`; see also `resolve_oauth`.
+    """Replace `${VAR}` by its value, and in `env` and `headers` also `!command`; see also `resolve_oauth`.
 
     Raises `McpError`.
     """

@@ -1,6 +1,6 @@
 """One configured server: started when it is needed, shared by sessions, started again once after a crash.
 
-What it offers is kept on disk by its configuration, so that a session knows its tools without starting it.
+Its lists are kept on disk by its configuration, so that a session knows its tools without starting it.
 `server_for` gives every session of one event loop the same object for the same configuration, trust and directory.
 """
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:  # loaded when a server is started
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
 FRESH_SECONDS: Final = {"stdio": 24 * 3600, "http": 3600}
-"""A list that was kept longer is asked for again; to ask a program means to start it."""
+"""An older list is asked for again; to ask a program means to start it."""
 _SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".php", ".pl", ".jar")
 _MAX_TOOLS: Final = 1000
 _MAX_SCHEMA: Final = 100_000
 """Bytes of the schema of one tool; a tool with more is left out."""
 _MAX_DESCRIPTION: Final = 8000
 _FAILURES: Final = 2
-"""So many in a row, and it is not started again for a while."""
+"""After this many failures in a row a server is not started again for a while."""
 
 
 class RemoteTool(Struct, frozen=True, rename="camel"):
@@ -58,7 +58,7 @@ class RemotePrompt(Struct, frozen=True):
 
 
 class Listing(Struct):
-    """What a server has, as it was last seen."""
+    """The tools and prompts of a server, as last listed."""
 
     tools: list[RemoteTool] = field(default_factory=list)
     prompts: list[RemotePrompt] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Listing(Struct):
     size: int = 0
     """Bytes of the tools."""
     at: float = 0.0
-    """When it was asked for."""
+    """When the server was asked."""
 
 
 _decoder = msgspec.json.Decoder(Listing)
@@ -74,14 +74,14 @@ _decoder = msgspec.json.Decoder(Listing)
 
 class Server:
     def __init__(self, config: ServerConfig, cwd: str, withheld: Callable[[], Collection[str]]) -> None:
-        """`withheld`: names of variables that a process of ours does not pass on."""
+        """`withheld`: names of variables that a server process does not get."""
         self.config = config
         self.cwd = cwd
         self.state: State = "idle"
         self.error: str | None = None
         self.users: set[object] = set()
         self.listeners: set[Callable[[], None]] = set()
-        """Told when the listing or the state has changed."""
+        """Called when the listing or the state has changed."""
         self._withheld = withheld
         self._cache = agent_dir() / "mcp-cache" / f"{config.key()}.json"
         self._tasks = Tasks()
@@ -89,16 +89,16 @@ class Server:
         self._transport: Transport | None = None
         self._connection: Connection | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        """Asks for a list that has changed."""
+        """The task that asks for a changed list."""
         self._changed_again = False
         self._failures = 0
-        """In a row."""
+        """Failures in a row."""
         self._failed_at = 0.0
         self._closed = False
         self.listing = self._cached()
-        """None: it was never asked."""
+        """None: the server was never asked."""
 
-    # -- what is known ---------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -110,11 +110,11 @@ class Server:
 
     @property
     def version(self) -> str | None:
-        """Of the protocol."""
+        """Version of the protocol."""
         return self._connection.info.version if self._connection is not None else None
 
     def shown(self) -> McpServerState:
-        """Return what people and clients may want to know."""
+        """Return the state as clients and people see it."""
         return McpServerState(
             name=self.name,
             state=self.state,
@@ -128,7 +128,7 @@ class Server:
         )
 
     def forgive(self) -> None:
-        """Forget failures: it may be started again."""
+        """Forget failures, so that the server may be started again."""
         self._failures = 0
 
     def last_words(self) -> str:
@@ -136,14 +136,14 @@ class Server:
         return self._transport.last_words() if self._transport is not None else ""
 
     def is_stale(self) -> bool:
-        """Say whether what is known may have changed: it is old, or the program is newer."""
+        """Say whether the listing may be out of date: it is old, or the program is newer."""
         if self.listing is None:
             return True
         age = time.time() - self.listing.at
         return not 0 <= age < FRESH_SECONDS[self.config.transport] or self._newest_file() > self.listing.at
 
     def _newest_file(self) -> float:
-        """Return when the program was last changed, as far as the command line shows where it is."""
+        """Return when the program was last changed, as far as the command line names its files."""
         times = [0.0]
         words = [self.config.command or "", *(word for word in self.config.args if word.endswith(_SCRIPTS))]
         for word in words:
@@ -158,7 +158,7 @@ class Server:
             return None
 
     def _keep(self, listing: Listing) -> None:
-        with suppress(OSError):  # what is not kept is asked for again
+        with suppress(OSError):  # without a kept list, the server is asked again
             self._cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomic(self._cache, encode(listing).decode(), 0o600)
 
@@ -173,7 +173,7 @@ class Server:
     # -- starting and ending ---------------------------------------------------------------------
 
     async def connected(self) -> "Connection":
-        """Return the connection; start the server if need be. Raises `McpError`."""
+        """Return the connection, after starting the server if need be. Raises `McpError`."""
         if self._starting is None and self._connection is not None and self._connection.ended is None:
             return self._connection
         if self._closed:
@@ -186,13 +186,13 @@ class Server:
                     f"Not tried: it failed {_FAILURES} times and is left alone for {wait:.0f} s. {self.error}"
                 )
             self._starting = self._tasks.spawn(self._start(), f"spindle-mcp-{self.name}", report=False)
-        await asyncio.shield(self._starting)  # others may wait for it, too
-        if self._connection is None:  # it has ended in this very moment
+        await asyncio.shield(self._starting)  # others may wait for the start, too
+        if self._connection is None:  # the server has ended in this very moment
             raise McpError(self.error or "it has ended")
         return self._connection
 
     def start_soon(self) -> asyncio.Task[None]:
-        """Start it, if need be, and take what it lists; whatever comes of that is told by the state."""
+        """Start the server, if need be, and take its lists; the state tells the outcome."""
 
         async def start() -> None:
             with suppress(McpError):
@@ -207,7 +207,7 @@ class Server:
                 try:
                     connection = await self._open(probe=True)
                 except McpError:
-                    # Some end at a question they do not know.
+                    # Some servers end at an unknown request.
                     if self.config.url is not None or self._transport is None or self._transport.pid is None:
                         raise
                     connection = await self._open(probe=False)
@@ -270,23 +270,23 @@ class Server:
         return McpError(text)
 
     def _lost(self, reason: str) -> None:
-        """The server has ended by itself."""
+        """Note that the server has ended by itself."""
         if self.state == "ready" and not self._closed:
             self._failure(reason)
             if self._failures < _FAILURES:
                 self._set("stopped", self.error)
             connection, self._connection = self._connection, None
-            if connection is not None:  # what it has left running has to go, too
+            if connection is not None:  # processes that the server started must end, too
                 self._tasks.spawn(connection.close(), f"spindle-mcp-end-{self.name}")
 
     async def close(self) -> None:
-        """End it."""
+        """End the server."""
         self._closed = True
         await self._tasks.end(limits.HANDLER_END)
         await self._abandon()
         self._set("idle")
 
-    # -- what it has -----------------------------------------------------------------------------
+    # -- listings --------------------------------------------------------------------------------
 
     async def _ask_listing(self, connection: "Connection") -> Listing:
         from spindle.plugins.mcp.connection import pages
@@ -297,7 +297,7 @@ class Server:
         if info.has("tools"):
             tools = await pages(get, "tools/list", "tools")
         if info.has("prompts"):
-            with suppress(McpError):  # it works without them
+            with suppress(McpError):  # the server works without prompts
                 prompts = await pages(get, "prompts/list", "prompts")
         if connection.modern and self.config.url is not None:
             from spindle.plugins.mcp.streamable import header_problem
@@ -312,7 +312,7 @@ class Server:
         self._tell()
 
     def _changed(self, method: str) -> None:
-        """Ask again for a list that may have changed; once, however often the server says so meanwhile."""
+        """Ask again for a list that may have changed; once, however often the server reports a change meanwhile."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._tasks.spawn(self._refresh(), f"spindle-mcp-list-{self.name}")
         else:
@@ -330,7 +330,8 @@ class Server:
                 return
             if not self._changed_again:
                 return
-            await asyncio.sleep(limits.MCP_RECONNECT)  # one that changes all the time is not asked all the time
+            # A server that reports changes all the time is not asked all the time.
+            await asyncio.sleep(limits.MCP_RECONNECT)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -341,7 +342,7 @@ class Server:
         progress: Callable[[Message], None] | None = None,
         ask: "Ask | None" = None,
     ) -> Message:
-        """Call a tool and return its result. It is never carried out twice. Raises `McpError`."""
+        """Call a tool and return its result. The tool never runs twice. Raises `McpError`."""
         await self.connected()  # now its tools are known
         headers = {"mcp-name": tool}
         found = next((item for item in self.listing.tools if item.name == tool), None) if self.listing else None
@@ -352,7 +353,7 @@ class Server:
         return await self._ask("tools/call", {"name": tool, "arguments": arguments}, headers, progress, ask)
 
     async def get(self, method: str, params: Message, ask: "Ask | None" = None) -> Message:
-        """Read something; a second time if the server ends at the first. Raises `McpError`."""
+        """Send a request that only reads; a second time if the server ends at the first. Raises `McpError`."""
         name = params.get("name") or params.get("uri")
         headers = {"mcp-name": name} if isinstance(name, str) else {}
         return await self._ask(method, params, headers, None, ask, repeat=True)
@@ -367,7 +368,7 @@ class Server:
         *,
         repeat: bool = False,
     ) -> Message:
-        """`repeat`: it does no harm to ask twice."""
+        """Send a request. `repeat`: asking twice does no harm. Raises `McpError`."""
         first = True
         while True:
             connection = await self.connected()
@@ -394,21 +395,21 @@ class Server:
             self._failures = 0
             if (
                 self.state != "ready" and connection.ended is None
-            ):  # the user has logged in meanwhile, or it is there again
+            ):  # the user has logged in meanwhile, or the server is back
                 self._set("ready")
             if self.listing is None or time.time() - self.listing.at > limits.MCP_REFRESH:
                 self._changed("")
             return result
 
 
-# -- one object for all who mean the same ---------------------------------------------------------
+# -- one object for all sessions with the same server ---------------------------------------------
 
 _Key = tuple[bytes, str]
 _servers: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Server]]" = WeakKeyDictionary()
 
 
 def server_for(user: object, config: ServerConfig, cwd: str, withheld: Callable[[], Collection[str]]) -> Server:
-    """Return the server for `user`, who leaves it with `leave`."""
+    """Return the server for `user`, which gives it back with `leave`."""
     known = _servers.setdefault(asyncio.get_running_loop(), {})
     key = encode(msgspec.structs.replace(config, source="")), os.path.realpath(cwd)
     server = known.get(key)
@@ -419,7 +420,7 @@ def server_for(user: object, config: ServerConfig, cwd: str, withheld: Callable[
 
 
 async def leave(user: object, servers: Collection[Server]) -> None:
-    """Let go of servers. One that no one uses any more is ended."""
+    """Give servers back. A server without users is ended."""
     known = _servers.setdefault(asyncio.get_running_loop(), {})
     unused = []
     for server in servers:
@@ -431,7 +432,7 @@ async def leave(user: object, servers: Collection[Server]) -> None:
     await asyncio.gather(*(server.close() for server in unused))
 
 
-# -- reading what servers say ---------------------------------------------------------------------
+# -- reading answers of servers -------------------------------------------------------------------
 
 
 def _read_tools(items: list[Any]) -> list[RemoteTool]:
@@ -458,7 +459,7 @@ def _read_tools(items: list[Any]) -> list[RemoteTool]:
 
 
 def _read_schema(schema: Any) -> Message | None:
-    """Return a schema that model servers take: an object's. None if it is no use at all."""
+    """Return a schema that model servers accept: that of an object. None if the schema cannot be used."""
     if not isinstance(schema, dict):
         return {"type": "object", "properties": {}}
     if len(encode(schema)) > _MAX_SCHEMA:

@@ -16,13 +16,13 @@ except ImportError:
     raise McpError("its login takes signed statements, which need PyJWT: pip install 'spindle-agent[jwt]'") from None
 
 _SECONDS: Final = 300
-"""A statement about us is valid for so long."""
+"""How long a statement about us is valid."""
 
 
 def assertion(client_id: str, audience: str, key: str, supported: list[str] | None) -> str:
-    """Return the statement that proves who we are (RFC 7523), signed with the private key of the client.
+    """Return the statement that proves our identity (RFC 7523), signed with the private key of the client.
 
-    `supported`: what the authorization server can verify. Raises `McpError`.
+    `supported`: algorithms that the authorization server can verify. Raises `McpError`.
     """
     try:
         private: Any = serialization.load_pem_private_key(key.encode(), None)
@@ -55,7 +55,7 @@ def new_key() -> str:
 
 
 def proof(key: str, method: str, url: str, token: str | None = None, nonce: str | None = None) -> str:
-    """Return the statement that a request is from who holds the key that its token is bound to (DPoP, RFC 9449)."""
+    """Return the statement that the sender of a request holds the key its token is bound to (DPoP, RFC 9449)."""
     private = serialization.load_pem_private_key(key.encode(), None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)
     public = jwt.algorithms.ECAlgorithm.to_jwk(private.public_key(), as_dict=True)

@@ -1,7 +1,7 @@
 """A server behind HTTP: every message is a POST, whose answer is JSON or a stream of events.
 
-In the earlier era there is a session, and a stream of its own for what the server says unasked. A stream that breaks is
-taken up again where it ended, if the server numbers its events.
+In the earlier era there is a session, and a separate stream for messages that answer no request. A stream that breaks
+is resumed where it ended, if the server numbers its events.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 _MAX_BODY: Final = 64 << 20
 _MAX_ATTEMPTS: Final = 4
-"""Of one request: to another address, with another token, with a nonce in its proof."""
+"""Attempts of one request: to another address, with another token, with a nonce in its proof."""
 _RECONNECTS: Final = 5
-"""So many attempts to take up a stream that brings nothing."""
+"""Attempts to resume a stream that brings nothing."""
 _INVALID: Final = -32600
-"""The code for an HTTP status that says no."""
+"""The error code for a refusal by HTTP status."""
 _BROKEN: Final = (http.ConnectError, http.IdleTimeoutError, http.UnreadableError)
 _HEADER: Final = "x-mcp-header"
 
 
 class HttpTransport:
     def __init__(self, config: ServerConfig, login: "Login | None" = None) -> None:
-        """`config` is resolved. `login` knows tokens and how to get others; None: as they are kept for the server."""
+        """`config` is resolved. `login` gives and renews tokens; None: use those that are kept for the server."""
         self._url = config.url or ""
         self._headers = {name.lower(): value for name, value in config.headers.items()}
         self._config = config
         self._login = login
         self._session_id: str | None = None
         self._version: str | None = None
-        """Of the earlier era, once it is agreed on."""
+        """Version of the protocol, once agreed on with a server of the earlier era."""
         self._tasks = Tasks()
         self.receive: Callable[[Message], None]
         self.closed: Callable[[str], None]
@@ -100,7 +100,7 @@ class HttpTransport:
     async def _request(
         self, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> AsyncGenerator[http.Response, None]:
-        """Send a request; once more with another token if the server refuses the one it had. Raises `McpError`."""
+        """Send a request; once more with another token if the server refuses the first. Raises `McpError`."""
         whole = {**self._headers, "accept": "application/json, text/event-stream", **_safe(headers)}
         if self._session_id is not None:
             whole["mcp-session-id"] = self._session_id
@@ -120,7 +120,7 @@ class HttpTransport:
         raise McpError("it refuses every login, or redirects in a circle")
 
     def _follow(self, response: http.Response) -> bool:
-        """Go to another address on the same server from now on."""
+        """Use another address on the same server from now on."""
         target = urljoin(self._url, response.headers.get("location", ""))
         here, there = urlsplit(self._url), urlsplit(target)
         if (here.scheme, here.netloc) != (there.scheme, there.netloc) or target == self._url:
@@ -129,9 +129,9 @@ class HttpTransport:
         return True
 
     async def _refusal(self, response: http.Response) -> McpError:
-        """Return what an answer other than success means."""
+        """Return the error for an answer other than success."""
         body = await _read(response)
-        # The protocol has 404 for this; servers after the example of its makers answer 400.
+        # The protocol wants 404 for an unknown session; servers built on the official example answer 400.
         if self._session_id is not None and (
             response.status == 404 or (response.status == 400 and b"session" in body[:2000].lower())
         ):
@@ -152,7 +152,7 @@ class HttpTransport:
         return McpError(f"HTTP status {response.status}{f': {text}' if text else ''}", _INVALID)
 
     async def _take_answer(self, response: http.Response, id: Any) -> None:
-        """Pass on all that comes until the answer to request `id` is there. Raises `McpError`."""
+        """Pass on all messages up to the answer to request `id`. Raises `McpError`."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             try:
@@ -180,7 +180,7 @@ class HttpTransport:
         raise Unreachable("the stream ended before the answer came")
 
     async def _take_events(self, response: http.Response, events: "EventStream", id: Any) -> bool:
-        """Pass on what a stream brings, until the answer to `id`; say whether that came."""
+        """Pass on the messages of a stream, up to the answer to `id`; say whether that came."""
         while data := await response.read():
             for event in events.feed(data):
                 try:
@@ -196,7 +196,7 @@ class HttpTransport:
         return False
 
     async def _hear(self) -> None:
-        """Read what a server of the earlier era says unasked, for as long as it does."""
+        """Read the stream of messages that answer no request, from a server of the earlier era, until it ends."""
         events, silent = EventStream(), 0
         while silent < _RECONNECTS:
             headers = {} if events.last_id is None else {"last-event-id": events.last_id}
@@ -204,7 +204,7 @@ class HttpTransport:
             with suppress(McpError, *_BROKEN):
                 async with self._request("GET", headers, None) as response:
                     if response.status != 200:
-                        return  # most have no such stream
+                        return  # most servers have no such stream
                     await self._take_events(response, events, None)
             # Proxies end every stream after a while; that is no failure.
             lived = events.count > before or time.monotonic() - began > limits.MCP_PROBE
@@ -213,7 +213,7 @@ class HttpTransport:
 
 
 async def _read(response: http.Response) -> bytes:
-    """Raises `McpError`."""
+    """Return the body of a response. Raises `McpError`."""
     body = bytearray()
     while data := await response.read():
         body += data
@@ -223,18 +223,18 @@ async def _read(response: http.Response) -> bytes:
 
 
 class EventStream:
-    """Splits a stream into the data of its events, and keeps what it takes to go on with it."""
+    """Splits a stream into the data of its events, and remembers how to resume it."""
 
     def __init__(self) -> None:
         self.last_id: str | None = None
         self.retry: float = limits.MCP_RECONNECT
-        """Seconds to wait before going on."""
+        """Seconds to wait before resuming."""
         self.count = 0
         self._rest = bytearray()
         self._after_cr = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Raises `McpError` for an event that is too long."""
+        """Take bytes and return the data of complete events. Raises `McpError` for an event that is too long."""
         if self._after_cr:
             data = data.removeprefix(b"\n")
         self._after_cr = data.endswith(b"\r")
@@ -251,7 +251,7 @@ class EventStream:
         return [found for block in blocks if (found := self._take(block))]
 
     def broken(self) -> None:
-        """The stream has ended; half an event is dropped."""
+        """Note that the stream has ended; half an event is dropped."""
         self._rest.clear()
 
     def _take(self, block: bytes) -> bytes:
@@ -277,7 +277,7 @@ def _safe(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _header_value(value: str) -> str:
-    """Return the value as a header can carry it."""
+    """Return the value in a form that a header can carry."""
     plain = re.fullmatch(r"[\x20-\x7e]*", value) and value == value.strip()
     if plain and not re.fullmatch(r"=\?base64\?.*\?=", value):
         return value
@@ -288,7 +288,7 @@ class _Marked(NamedTuple):
     """A place in a schema that asks for a header."""
 
     path: tuple[str, ...] | None
-    """Names of properties from the root; None: below something else than properties."""
+    """Names of properties from the root; None: below anything but properties."""
     schema: Message
 
 
