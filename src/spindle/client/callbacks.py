@@ -1,4 +1,4 @@
-"""What the agent asks of the program that drives it: calls of its functions, and questions for its user."""
+"""Requests of the agent to the program that drives it: calls of its functions, and questions for its user."""
 
 import asyncio
 import inspect
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Event(dict[str, Any]):
-    """One event, the object as the agent wrote it: `event["toolName"]`. Unknown types come through as they are."""
+    """One event: the object that the agent wrote, as in `event["toolName"]`. Unknown types are handed on unchanged."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Update:
     def __init__(self, report: Callable[[Json], None]) -> None:
         self._report = report
         self.cancelled = False
-        """Whether the agent gave the call up. A coroutine is cancelled then; a plain function has to look here."""
+        """Whether the agent has cancelled the call. A coroutine is cancelled too; a plain function has to look here."""
 
     def __call__(self, progress: Any) -> None:
         """Show `progress`: the whole result so far, in any form that a tool may return. Works from any thread."""
@@ -53,7 +53,7 @@ class Update:
 
 
 class HostTool:
-    """A function of this program, and what the model is told of it."""
+    """A function of this program, and its description for the model."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class HostTool:
 
 
 class Callbacks:
-    """Serves the requests of one agent, each in a task of its own that the agent may call off."""
+    """Serves the requests of one agent, each in a task of its own that the agent may cancel."""
 
     def __init__(self, post: Callable[[Json], None], ui_handler: Callable[[], UiHandler | None]) -> None:
         self.tools: dict[str, HostTool] = {}
@@ -93,7 +93,7 @@ class Callbacks:
         """By the kind and id of the request."""
 
     def receive(self, event: Event) -> None:
-        """Look at an event. A call of a tool that was declared by hand is left to the program."""
+        """Serve an event, if it is a request. Calls of tools that were declared by hand are left to the program."""
         match event.type:
             case "host_tool_call":
                 if tool := self.tools.get(str(event.get("toolName"))):
@@ -106,7 +106,7 @@ class Callbacks:
                 self._begin(DIALOG, event, self._ask(event))
 
     async def close(self) -> None:
-        """Call everything off."""
+        """Cancel all open requests."""
         await self._tasks.end(TOOL_END)
 
     def _begin(self, kind: str, event: Event, work: Coroutine[Any, Any, None]) -> None:
@@ -124,7 +124,7 @@ class Callbacks:
         try:
             result = await tool.run(event.get("arguments", {}), update)
             self._post({"type": "host_tool_result", "id": id, "result": result})
-        except (Exception, asyncio.CancelledError) as error:  # the model reads what a tool raises
+        except (Exception, asyncio.CancelledError) as error:  # the model reads the error of a tool
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # the agent does not wait for an answer any more
                 update.cancelled = True
@@ -134,7 +134,7 @@ class Callbacks:
             self._post({"type": "host_tool_result", "id": id, "result": failure, "isError": True})
 
     async def _ask(self, request: Event) -> None:
-        """Let the handler answer. Without one, or if it fails, a question is cancelled: the agent waits for it."""
+        """Let the handler answer. If there is none, or it fails, cancel the question: the agent waits for a reply."""
         handler = self._ui_handler()
         try:
             answer = handler(request) if handler is not None else None
@@ -156,7 +156,7 @@ class Callbacks:
 
 
 def _result(value: Any) -> Json:
-    """Put what a function returned into the form of a tool result."""
+    """Return the value of a function in the form of a tool result."""
     if isinstance(value, dict) and isinstance(value.get("content"), list):
         return value
     text = "done" if value is None else value if isinstance(value, str) else codec.encode(value).decode()

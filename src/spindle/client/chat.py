@@ -29,7 +29,7 @@ from spindle.client.transport import Json, Transport, WebSocket, websocket_url
 from spindle.shapes import codec
 
 Input: TypeAlias = str | Json
-"""A text, or an input as the protocol writes it: `{"Text": "hi"}`; `image_input` and `file_input` make such."""
+"""A text, or an input as the protocol writes it: `{"Text": "hi"}`; `image_input` and `file_input` make them."""
 
 REGENERATE: Json = {"Regenerate": None}
 TOOL_FAILURE = "tool_execution_error"
@@ -73,7 +73,7 @@ class TokenUsage(Struct, frozen=True):
 
 
 class ToolFailure(Struct, frozen=True):
-    """A tool that failed on the way to an answer."""
+    """A tool call that failed during a request."""
 
     message: str
     details: Json
@@ -101,18 +101,18 @@ class ToolResultPiece(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What the tool said."""
+        """The tool's output."""
         content = self.result.get("content") if isinstance(self.result, dict) else self.result
         return content if isinstance(content, str) else str(content)
 
     @property
     def is_error(self) -> bool:
-        """Whether it failed."""
+        """Whether the tool failed."""
         return isinstance(self.result, dict) and self.result.get("is_error") is True
 
 
 class ToolConfirmation(Struct, frozen=True):
-    """May this tool run? Nothing goes on until it is answered."""
+    """The server asks whether a tool may run, and waits for the answer."""
 
     name: str
     arguments: Any
@@ -153,7 +153,7 @@ class Answer(Struct, frozen=True):
     usage: TokenUsage | None
     interrupted: bool = False
     tool_failure: ToolFailure | None = None
-    """The first tool that failed, if one did; the model knows of it."""
+    """The first tool call that failed, if any; the model knows of it."""
 
 
 class RemoteCommand(Struct, frozen=True):
@@ -170,7 +170,7 @@ Config: TypeAlias = Mapping[str, Any]
 
 
 class _Request(Mailbox[Json]):
-    """The frames that answer one request; its end is the error that ended the connection."""
+    """The frames that answer one request; it ends with the error that ended the connection."""
 
     def __init__(self, id: str) -> None:
         super().__init__(high_items=1)
@@ -207,9 +207,9 @@ class RemoteClient:
     ) -> None:
         """Prepare a client; `connect` or `async with` connects it.
 
-        `session` goes on with a kept or stored session. `config` goes with every request. `on_tool` and `on_turns`
-        answer confirmations; without them `ask` answers no, and `stream` gives them as pieces to answer. `reconnect`
-        is how many seconds a lost server is looked for. `options` are those of aiohttp's `ws_connect`.
+        `session` is the id of a session to go on with. `config` goes with every request. `on_tool` and `on_turns`
+        answer confirmations; without them `ask` answers no, and `stream` gives them as pieces to answer. A lost server
+        is tried again for `reconnect` seconds. `options` are those of aiohttp's `ws_connect`.
         """
         self.url = url
         self.config = dict(config or {})
@@ -218,7 +218,7 @@ class RemoteClient:
         self.session_id = session
         """The session on the server; None until it is known, or if the server does not tell."""
         self._spoken = session is not None
-        """Whether it would be a loss if the session were not found again."""
+        """Whether the session may have messages: then it must be found again."""
         self._token = token
         self._reconnect = reconnect
         self._options = options
@@ -226,7 +226,7 @@ class RemoteClient:
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
         self._error: RpcError | None = ClientClosed()
-        """Why there is no connection and none will be made; None: one is made when it is needed."""
+        """Why the client will not connect; None: it connects when it needs to."""
         self._numbers = itertools.count(1)
         self._requests: dict[str, _Request] = {}
         self._chats: list[_Request] = []
@@ -264,13 +264,13 @@ class RemoteClient:
         try:
             asking = self._send({"Instruction": {"command": "config", "parameters": None}})
             self.session_id = codec.decode(await self._text(asking))["session"]
-        except ConnectionLost as lost:  # it let us in, and then had no such session, or no agent
+        except ConnectionLost as lost:  # the server let us in, but has no such session, or no agent
             raise ConnectionFailed(lost.reason or str(lost), lost.code) from None
         except (RequestFailed, codec.DecodeError, KeyError, TypeError):
             log.debug("the server does not tell its session")
 
     async def _connect_again(self) -> None:
-        """Look for the server for a while. Raises `ConnectionFailed` if it does not come back, or refuses."""
+        """Try to connect for a while. Raises `ConnectionFailed` if the server does not come back, or refuses."""
         loop = asyncio.get_running_loop()
         delay, deadline = RECONNECT_DELAY, loop.time() + self._reconnect
         while True:
@@ -287,19 +287,19 @@ class RemoteClient:
     async def _read(self, transport: Transport) -> None:
         async for frame in transport.frames():
             request = self._requests.get(str(frame.get("request_id")))
-            if request is not None:  # an empty one counts as false
+            if request is not None:  # an empty mailbox counts as false
                 request.put(frame)
         self._transport = None
         lost = transport.error
         if self._error is None and isinstance(lost, ConnectionLost) and lost.code == TAKEN_OVER:
-            self._error = lost  # if both came back by themselves they would take it from each other for ever
+            self._error = lost  # if both clients reconnected, they would take the session from each other for ever
         for request in self._requests.values():
             request.close(self._error or lost)
 
     # -- requests --------------------------------------------------------------------------------
 
     async def _request(self, input: Any, **fields: Any) -> _Request:
-        """Send a request, on a new connection if need be; `_forget` it in the end."""
+        """Send a request, on a new connection if need be. The caller has to `_forget` it in the end."""
         async with self._connecting:
             if self._transport is None:
                 if self._error is not None:
@@ -317,7 +317,7 @@ class RemoteClient:
         return request
 
     def _post(self, input: Any) -> None:
-        """Send a request whose answer says nothing new. Does nothing without a connection."""
+        """Send a request whose answer is not needed. Does nothing without a connection."""
         self._forget(self._send(input))
 
     def _forget(self, request: _Request) -> None:
@@ -331,7 +331,7 @@ class RemoteClient:
             frame = await anext(request)
         finally:
             self._forget(request)
-        _tool_failure(frame.get("error"))  # raises what failed
+        _tool_failure(frame.get("error"))  # raises `RequestFailed`
         return str(frame["response"].get("Text", ""))
 
     # -- chatting --------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ class RemoteClient:
     # -- controls --------------------------------------------------------------------------------
 
     async def interrupt(self) -> bool:
-        """Stop the request that runs; its answer ends as it is. Returns whether there was one."""
+        """Stop the running request; its answer ends as it is. Returns whether a request was running."""
         try:
             await self._control("Interrupt")
         except RequestFailed as error:
@@ -448,7 +448,7 @@ class RemoteClient:
         return convert(codec.decode(await self._control("GetCommands"))["commands"], list[RemoteCommand])
 
     async def instruct(self, command: str, parameters: Any = None) -> str:
-        """Carry out one of `get_commands` and return what the server says. Raises `RequestFailed`."""
+        """Run one of the commands of `get_commands` and return the server's text. Raises `RequestFailed`."""
         return await self._control({"Instruction": {"command": command, "parameters": parameters}})
 
     async def _control(self, input: Any) -> str:
@@ -456,7 +456,7 @@ class RemoteClient:
 
 
 async def _unanswered(question: Question, handler: Handler[Question] | None) -> list[Question]:
-    """Let the handler answer; without one the question is returned."""
+    """Let the handler answer the question. Return the question if there is no handler."""
     if handler is None:
         return [question]
     try:

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="empty-body"
-"""Every command of the protocol as a method: a declaration under `@command`, which sends it.
+"""Every command of the protocol as a method: `@command` makes it from a declaration.
 
-Answers are plain JSON values; where an answer is a single list or text, that is what the method returns.
+Answers are plain JSON values; if an answer is a single list or text, the method returns just that.
 """
 
 import functools
@@ -32,23 +32,23 @@ from spindle.shapes.run_limits import RUN_LIMITS, LimitArguments
 P = ParamSpec("P")
 R = TypeVar("R")
 Timeout: TypeAlias = float | UnsetType | None
-"""Seconds; None waits for ever; unset is the client's usual time."""
+"""Seconds; None waits for ever; unset: the `request_timeout` of the client."""
 Images: TypeAlias = Sequence[Json] | None
 """Pictures in the form that `image_file` makes."""
 Behavior: TypeAlias = Literal["steer", "followUp"] | None
-"""What becomes of a prompt while the agent runs; without it, such a prompt is refused."""
+"""How a prompt is queued while the agent runs; with None it is refused."""
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
 
 
 class Wishes(LimitArguments, total=False):
-    """What a prompt may ask of its run, besides an answer."""
+    """The limits and the schema that a prompt may set for its run."""
 
     schema: Any
     """A type or a JSON Schema that the result has to fit."""
 
 
 def wire_wishes(wishes: Wishes) -> Json:
-    """Return the fields of `prompt` for them. Raises `TypeError` for a type that JSON has nothing for."""
+    """Return the wishes as fields of `prompt`. Raises `TypeError` for a type that JSON cannot hold."""
     schema = wishes.get("schema")
     fields: Json = {limit.wire_name: wishes.get(limit.name) for limit in RUN_LIMITS}
     return fields | {"jsonSchema": None if schema is None else read_type(schema)[0]}
@@ -71,7 +71,7 @@ Declared: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
 
 
 class Method(Generic[P, R]):
-    """A coroutine method of a handle; one with `PlainCalls` has it as a plain call with the same signature."""
+    """A coroutine method of a handle. On a handle with `PlainCalls` it is a plain call with the same signature."""
 
     def __init__(self, function: Declared[P, R]) -> None:
         self._function = function
@@ -89,7 +89,7 @@ class Method(Generic[P, R]):
 def command(key: str | None = None) -> Callable[[Declared[P, R]], Method[P, R]]:
     """Make a method that sends the command of its name; its parameters are the fields, in camelCase on the wire.
 
-    It returns what the answer has under `key`; without one, the answer.
+    It returns the value under `key` of the answer; without a key, the whole answer.
     """
 
     def declare(function: Declared[P, R]) -> Method[P, R]:
@@ -162,11 +162,11 @@ class Commands:
 
     @command()
     async def abort(self, *, timeout: Timeout = UNSET) -> None:
-        """Stop what runs and return when the agent is idle."""
+        """Stop the agent's work and return when it is idle."""
 
     @command()
     async def abort_and_prompt(self, message: str, *, images: Images = None, timeout: Timeout = None) -> Json:
-        """Stop what runs, then send a message."""
+        """Stop the agent's work, then send a message."""
 
     @command("commands")
     async def abort_commands(self) -> list[str]:
@@ -174,7 +174,7 @@ class Commands:
 
     @command()
     async def clear_queue(self) -> Json:
-        """Empty both queues; return what was in them: `steering`, `followUp`."""
+        """Empty both queues; return their messages: `steering`, `followUp`."""
 
     @command()
     async def remove_queued(self, queued_id: str) -> Json:
@@ -182,11 +182,11 @@ class Commands:
 
     @command()
     async def edit_queued(self, queued_id: str, message: str) -> None:
-        """Give a message that waits another text."""
+        """Change the text of a queued message."""
 
     @command()
     async def send_queued(self, queued_id: str) -> None:
-        """Deliver a message that waits before all others."""
+        """Deliver a queued message before all others."""
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Commands:
 
     @command("result")
     async def get_run_result(self) -> Json | None:
-        """Return what came of the last run: status, stop reason, text, value, denials, tokens, cost, …"""
+        """Return the result of the last run: status, stop reason, text, value, denials, tokens, cost, …"""
 
     @command()
     async def get_session_stats(self) -> Json:
@@ -212,11 +212,11 @@ class Commands:
 
     @command("commands")
     async def get_commands(self) -> list[Json]:
-        """Return what may follow a slash in a prompt."""
+        """Return the slash commands that a prompt may begin with."""
 
     @command("completions")
     async def complete_command(self, name: str, prefix: str = "") -> list[str]:
-        """Return what the arguments of a command may become."""
+        """Return completions for the arguments of a slash command."""
 
     @command()
     async def get_entries(self, since: str | None = None) -> Json:
@@ -271,7 +271,7 @@ class Commands:
 
     @command()
     async def set_update_mode(self, mode: Literal["full", "delta"]) -> None:
-        """Ask for the whole message in every update, or only for what is new."""
+        """Ask for the whole message in every update, or only for the new piece."""
 
     @command()
     async def set_auto_compaction(self, enabled: bool) -> None:
@@ -297,7 +297,7 @@ class Commands:
 
     @command()
     async def abort_bash(self) -> None:
-        """Kill what `bash` runs."""
+        """Kill the shell command of `bash`."""
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class Commands:
 
     @command("messages")
     async def get_fork_messages(self) -> list[Json]:
-        """Return the user messages (`entryId`, `text`) one can fork at."""
+        """Return the user messages (`entryId`, `text`) that `fork` takes."""
 
     @command("messages")
     async def get_branch_messages(self) -> list[Json]:
@@ -343,7 +343,7 @@ class Commands:
 
     @command("sessions")
     async def search_sessions(self, query: str, *, everywhere: bool | None = None) -> list[Json]:
-        """Return the stored sessions in which all words of the query were said: `id` and `snippet`."""
+        """Return the stored sessions that contain all words of the query: `id` and `snippet`."""
 
     @command("cancelled")
     async def delete_session(self) -> bool:
@@ -363,7 +363,7 @@ class Commands:
 
     @command()
     async def set_label(self, entry_id: str, label: str | None = None) -> None:
-        """Label an entry of the session; without a label it loses its own."""
+        """Label an entry of the session; without a label, remove its label."""
 
     @command()
     async def set_session_name(self, name: str) -> None:
@@ -383,13 +383,13 @@ class Commands:
 
     @command("paths")
     async def complete_path(self, prefix: str = "") -> list[str]:
-        """Return files of the working directory that fit what was typed."""
+        """Return files of the working directory that fit the typed text."""
 
     @command()
     async def shutdown(self) -> None:
         """Ask the agent to end."""
 
-    # -- what the host gives ---------------------------------------------------------------------
+    # -- permissions, plan and tools -------------------------------------------------------------
 
     @command()
     async def set_approval(self, *, tools: bool, max_turns: int | None = None) -> None:
@@ -404,11 +404,11 @@ class Commands:
         ask: Sequence[str] | None = None,
         deny: Sequence[str] | None = None,
     ) -> None:
-        """Set the permission mode, and replace the rules that were set with this before; None leaves them."""
+        """Set the permission mode, and replace the rules of earlier calls; None leaves them."""
 
     @command()
     async def get_permissions(self, tool: str | None = None, arguments: Json | None = None) -> Json:
-        """Return the `mode` and all `rules`; of a call also the `decision` about it."""
+        """Return the `mode` and all `rules`; for a tool call also the `decision` about it."""
 
     @command("todoPhases")
     async def set_todos(self, phases: Sequence[Mapping[str, Any]]) -> list[Json]:
@@ -420,11 +420,11 @@ class Commands:
 
     @command("servers")
     async def set_mcp_servers(self, servers: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
-        """Set MCP servers, replacing those set with this before; return the states of all servers."""
+        """Set MCP servers, replacing those of earlier calls; return the states of all servers."""
 
 
 def _nested(nodes: list[Json]) -> list[Json]:
-    """Give each node of a flat tree its `children`. Agents that know no flat form have sent a nested one."""
+    """Give each node of a flat tree its `children`. Agents without the flat form send a nested tree."""
     if not nodes or "children" in nodes[0]:
         return nodes
     made = {node["id"]: {"entry": node["entry"], "children": []} for node in nodes}

@@ -1,10 +1,10 @@
-"""What can go wrong between a program and the agent it drives."""
+"""Errors between a program and the agent it drives."""
 
 from typing import Any
 
 
 class RpcError(Exception):
-    """Base of everything a client raises about its agent."""
+    """Base of all errors that a client raises about its agent."""
 
 
 class CommandFailed(RpcError):
@@ -32,9 +32,9 @@ class AgentCrashed(RpcError):
         how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
         super().__init__(f"The agent {how}" + (f"; its last words:\n{stderr}" if stderr else ""))
         self.exit_code = exit_code
-        """As the system gives it: negative is a signal."""
+        """As the system gives it: a negative number is a signal."""
         self.stderr = stderr
-        """The end of what it wrote to stderr."""
+        """The end of its stderr."""
 
 
 class ClientClosed(RpcError):
@@ -53,7 +53,7 @@ class ConnectionFailed(RpcError):
     def __init__(self, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
         self.status = status
-        """What the server said: 401 no valid token, 403 a wrong origin or host, 503 full, 4004 no such session."""
+        """The server's code: 401 no valid token, 403 a wrong origin or host, 503 full, 4004 no such session."""
 
 
 class ConnectionLost(RpcError):
@@ -67,10 +67,10 @@ class ConnectionLost(RpcError):
 
 
 class RequestFailed(RpcError):
-    """The server could not do what was asked; the text is its own."""
+    """The server could not do a request; the text is its own."""
 
     def __init__(self, message: str, kind: str | None = None, details: Any = None) -> None:
         super().__init__(message)
         self.kind = kind
-        """Such as `processing_error` or `timeout_error`, if the server said."""
+        """Such as `processing_error` or `timeout_error`, if the server names it."""
         self.details = details

@@ -20,15 +20,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
 PROMPTS = frozenset({"prompt", "abort_and_prompt"})
-# After one of these the work may be over; before `agent_settled` existed only the state can tell.
+# After one of these events the work may be over. Of an agent without `agent_settled`, only the state tells.
 MAYBE_THE_END = frozenset({"agent_end", "auto_retry_end", "compaction_end", "auto_compaction_end"})
 NOT_YET = MAYBE_THE_END | {"agent_start", "auto_retry_start", "compaction_start", "auto_compaction_start"}
 
 
 class EventStream(Mailbox[Event]):
-    """`async for event in stream`. Collects from the moment it is made until it is closed or forgotten.
+    """`async for event in stream`. Collects events from its creation until it is closed or no longer referenced.
 
-    It ends with the client. If the agent ended by itself, that is raised behind the last event.
+    It ends with the client. If the agent ended by itself, the error is raised behind the last event.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class EventStream(Mailbox[Event]):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a prompt."""
+    """The result of a prompt."""
 
     messages: list[Json]
-    """Every message it added, the prompt included."""
+    """Every message that the run added, the prompt included."""
     aborted: bool
     """Whether the last answer was stopped."""
 
@@ -65,7 +65,7 @@ class Run:
 
 
 class RunEvents(AsyncIterator[Event]):
-    """The events of one run: `async for event in client.run(…)`; or, or then, `await client.run(…).result()`."""
+    """The events of one run: `async for event in client.run(…)`. `.result()` works after the loop, or without it."""
 
     def __init__(self, client: "AgentHandle", events: AsyncGenerator[Event, None]) -> None:
         self._client = client
@@ -78,22 +78,22 @@ class RunEvents(AsyncIterator[Event]):
         return event
 
     async def aclose(self) -> None:
-        """Let go of the events. The run goes on; `abort` stops it."""
+        """Stop reading events. The run goes on; `abort` stops it."""
         await self._events.aclose()
 
     async def result(self) -> Json | None:
-        """Wait for the end of the run and return what came of it, as `get_run_result` does.
+        """Wait for the end of the run and return its result, as `get_run_result` does.
 
-        None if no run was needed: a command of an extension has dealt with the prompt. Ask before the next prompt.
-        Raises `CommandFailed` if the prompt is refused, or the agent knows of no results.
+        None if there was no run, because a command of an extension handled the prompt. Call it before the next prompt.
+        Raises `CommandFailed` if the prompt is refused, or the agent does not have `get_run_result`.
         """
         async for _ in self:
-            pass  # those that were not read
+            pass  # events that were not read
         return await self._client.get_run_result() if self._settled else None
 
 
 class AgentHandle(Commands, ABC):
-    """What an agent's first session and those opened beside it have in common."""
+    """The methods of every session of an agent: of the first, and of those opened beside it."""
 
     def __init__(self, on_ui_request: UiHandler | None) -> None:
         self.on_ui_request = on_ui_request
@@ -101,10 +101,10 @@ class AgentHandle(Commands, ABC):
         self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
         self._listeners: list[Callable[[Event], None]] = []
         self._settles = False
-        """The agent has been seen to say `agent_settled`."""
+        """Whether the agent has sent an `agent_settled`; some agents never do."""
         self._callbacks = Callbacks(self._post, lambda: self.on_ui_request)
         self._declared_tools: list[HostTool] = []
-        """Those the agent knows of."""
+        """Tools that the agent knows."""
 
     async def _send(self, command: str, timeout: Timeout, fields: Json) -> Any:
         if command in PROMPTS:
@@ -121,22 +121,22 @@ class AgentHandle(Commands, ABC):
 
     @abstractmethod
     def _begin_run(self, events: "EventStream") -> str:
-        """Return an id for a prompt; some agents refuse one after they accepted it, which ends its `events`."""
+        """Return an id for a prompt. Some agents refuse a prompt after they accepted it; that ends its `events`."""
 
     @property
     @abstractmethod
     def _gone(self) -> RpcError | None:
-        """Why nothing more will come; None if something may."""
+        """Why no more events will come; None if they may."""
 
     # -- runs ------------------------------------------------------------------------------------
 
     def run(
         self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, **wishes: Unpack[Wishes]
     ) -> RunEvents:
-        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it.
+        """Send a prompt and give every event until the agent has settled; `.result()` gives the result.
 
-        `max_turns`, `max_cost` and the other `LimitArguments` limit the run. `schema`, a type or a JSON Schema, is
-        what its result has to fit. The prompt is sent when the first event or the result is asked for.
+        `max_turns`, `max_cost` and the other `LimitArguments` limit the run. The result has to fit `schema`, a type or
+        a JSON Schema. The prompt is sent when the first event or the result is asked for.
         """
         fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
         return RunEvents(self, self._run(fields | wire_wishes(wishes)))
@@ -163,7 +163,7 @@ class AgentHandle(Commands, ABC):
         timeout: float | None = None,
         **wishes: Unpack[Wishes],
     ) -> Run:
-        """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
+        """Send a prompt and return its result. A time-out does not stop the agent; `abort` does."""
         messages: list[Json] = []
         aborted = False
         try:
@@ -182,7 +182,7 @@ class AgentHandle(Commands, ABC):
         return Run(messages, aborted)
 
     async def _is_over(self, events: EventStream) -> bool:
-        """Ask an agent that does not say `agent_settled`. Events before its answer may show that work goes on."""
+        """Ask an agent without `agent_settled` for its state. Events before the answer may show that work goes on."""
         try:
             state = await self.get_state()
         except CommandFailed:
@@ -193,7 +193,7 @@ class AgentHandle(Commands, ABC):
     # -- events ----------------------------------------------------------------------------------
 
     def events(self) -> EventStream:
-        """Return a stream of every event from now on. It ends with the client; a crash is raised there."""
+        """Return a stream of every event from now on. It ends with the client; a crash of the agent is raised there."""
         stream = EventStream()
         self._streams.add(stream)
         if (gone := self._gone) is not None:
@@ -201,7 +201,7 @@ class AgentHandle(Commands, ABC):
         return stream
 
     def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `listener` with every event; return a function that ends it."""
+        """Call `listener` with every event; return a function that ends the subscription."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
@@ -239,7 +239,7 @@ class AgentHandle(Commands, ABC):
         return add if function is None else add(function)
 
     async def publish_tools(self) -> list[str]:
-        """Declare every tool added so far, which also holds for the current run; return their names."""
+        """Declare every tool added so far, for the current run too; return their names."""
         tools = list(self._callbacks.tools.values())
         names = await self.set_host_tools([tool.definition for tool in tools])
         self._declared_tools = tools
@@ -260,7 +260,7 @@ class AgentHandle(Commands, ABC):
     # -- reading ---------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        """Hand an event to all who listen."""
+        """Hand an event to callbacks, streams and listeners."""
         self._callbacks.receive(event)
         self._settles = self._settles or event.type == "agent_settled"
         for stream in list(self._streams):

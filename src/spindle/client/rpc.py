@@ -55,7 +55,7 @@ class RpcClient(AgentHandle):
 
         `command` is a command line to run, in `cwd` and with `env`; or the URL of a server, with its `token` and with
         `options` of aiohttp's `ws_connect`; or a transport that is connected. `updates="delta"` asks for updates that
-        carry only what is new: much cheaper for long answers. An agent that does not know it goes on as it does.
+        carry only the new piece: much cheaper for long answers. An agent that does not know this sends full updates.
 
         Raises `ValueError` for a text that is not a URL, `TypeError` for options that a command line does not have.
         """
@@ -80,19 +80,19 @@ class RpcClient(AgentHandle):
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._error: RpcError = ClientClosed()
-        """What a command raises once the agent is gone."""
+        """The error that commands raise once the agent is gone."""
         self._numbers = itertools.count(1)
         self._pending: dict[str, tuple[str, asyncio.Future[Json]]] = {}
         """Id → command and the answer it waits for."""
         self._prompts: weakref.WeakValueDictionary[str, EventStream] = weakref.WeakValueDictionary()
         """Id of a prompt → the run that follows it; some agents refuse a prompt after they accepted it."""
         self._sessions: dict[str, RpcSession] = {}
-        """Those beside the first, by their id."""
+        """The sessions beside the first, by id."""
 
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the agent, unless there is one; after a crash the client has to be closed first.
+        """Start the agent, unless it is started; after a crash the client has to be closed first.
 
         Raises `OSError` if the program cannot be started, `ConnectionFailed` if the server cannot be reached or does
         not let us in, `RpcError` if the agent refuses our tools.
@@ -103,7 +103,7 @@ class RpcClient(AgentHandle):
 
     async def _start(self) -> None:
         if self._reading is not None and not self._reading.done():
-            await asyncio.wait([self._reading])  # of a close that was cancelled, or is not done yet
+            await asyncio.wait([self._reading])  # a `close` was cancelled, or is not done yet
         self._loop = asyncio.get_running_loop()
         if isinstance(self.command, str):
             self._transport = await WebSocket.connect(self.command, self._token, self._options)
@@ -125,7 +125,7 @@ class RpcClient(AgentHandle):
             raise
 
     async def _let_in(self) -> None:
-        """Wait for a server's first frame. One that has no such session, or no agent, closes the connection instead."""
+        """Wait for the server's first frame. Without such a session, or an agent, it closes the connection instead."""
         try:
             async with asyncio.timeout(self.request_timeout):
                 await anext(self.events())
@@ -135,7 +135,7 @@ class RpcClient(AgentHandle):
             raise ConnectionFailed(lost.reason or str(lost), lost.code) from None
 
     async def close(self) -> None:
-        """Close the agent's stdin and wait for its end; insist if it does not come. Or close the connection."""
+        """Close the agent's stdin and wait for its end; force it if need be. For a server, close the connection."""
         transport, self._transport = self._transport, None
         if transport is None or self._reading is None:
             return
@@ -145,7 +145,7 @@ class RpcClient(AgentHandle):
             grace = self.exit_grace
         finally:
             await transport.close(grace)
-        await asyncio.wait([self._reading])  # if we are cancelled, it still tells all who wait
+        await asyncio.wait([self._reading])  # even if we are cancelled, it ends pending commands and streams
 
     async def __aenter__(self) -> "RpcClient":
         await self.start()
@@ -156,7 +156,7 @@ class RpcClient(AgentHandle):
 
     @property
     def stderr(self) -> str:
-        """The end of what the agent's process wrote to stderr."""
+        """The end of the agent's stderr, if it is a child process."""
         return self._transport.stderr if isinstance(self._transport, Process) else ""
 
     # -- commands --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class RpcClient(AgentHandle):
     ) -> "RpcSession":
         """Open another session of the same agent: a new one in `cwd`, or the stored one with an id or path.
 
-        It has every method of the client, and tools and listeners of its own. Raises `CommandFailed`.
+        The session has every method of the client, and its own tools and listeners. Raises `CommandFailed`.
         """
         info = await self.request("open_session", cwd=cwd, session=session, model=model, name=name, timeout=timeout)
         opened = self._session(info["id"])
@@ -234,7 +234,7 @@ class RpcClient(AgentHandle):
     # -- reading ---------------------------------------------------------------------------------
 
     async def _read(self, transport: Transport) -> None:
-        """Take what the agent sends. At its end, tell all who wait for something of it."""
+        """Take the frames of the agent. When they end, end pending commands and streams."""
         async for frame in transport.frames():
             self._receive(frame)
         crash = transport.error if self._transport is not None else None
@@ -252,7 +252,7 @@ class RpcClient(AgentHandle):
         event = Event(frame)
         id = event.get("sessionId")
         if event.type == "session_changed" and "currentId" not in event:
-            id = None  # of the first session: it says where that is now
+            id = None  # the event is about the first session, and `sessionId` is its new id
         if not isinstance(id, str) or event.type == "ready":
             self._take(event)
         else:
@@ -266,7 +266,7 @@ class RpcClient(AgentHandle):
         if id in self._pending and not self._pending[id][1].done():
             self._pending[id][1].set_result(response)
             if run is not None and not is_handled(response.get("data")):
-                run.drop_through(lambda event: event.type in ("agent_end", "agent_settled"))  # those of an earlier run
+                run.drop_through(lambda event: event.type in ("agent_end", "agent_settled"))  # events of an earlier run
         elif response.get("success") is False and run is not None:
             run.close(CommandFailed("prompt", str(response.get("error"))))
 
@@ -283,9 +283,9 @@ class RpcSession(AgentHandle):
     def __init__(self, client: RpcClient, id: str) -> None:
         super().__init__(client.on_ui_request)
         self.id = id
-        """Names it in frames; stays the same when the conversation goes on in another file."""
+        """Names the session in frames; stays the same when the conversation goes on in another file."""
         self.info: Json = {}
-        """What the agent said about it when it was opened."""
+        """The agent's answer to `open_session`."""
         self._client = client
         self._closed: RpcError | None = None
 

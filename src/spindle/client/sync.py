@@ -25,7 +25,7 @@ IN_ITS_THREAD = (
 
 
 def _as(function: Callable[Concatenate[Any, P], Any]) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Let a method take what another one takes."""
+    """Give a method the signature of another one."""
     return functools.wraps(function, ())
 
 
@@ -41,7 +41,7 @@ class _SyncHandle(Commands, PlainCalls, ABC):
 
     @abstractmethod
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what comes of the work, which the loop's own thread does."""
+        """Do the work in the thread of the event loop, and return its result."""
 
     def _bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
         bound = MethodType(function, self._handle)
@@ -55,7 +55,7 @@ class _SyncHandle(Commands, PlainCalls, ABC):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Hand on what the client was made with, such as `request_timeout`."""
+            """Return an attribute of the client, such as `request_timeout`."""
             return getattr(self.__dict__["_handle"], name)
 
     @property
@@ -81,16 +81,16 @@ class _SyncHandle(Commands, PlainCalls, ABC):
 
     @_as(AgentHandle.run)
     def run(self, *args: Any, **options: Any) -> "SyncRunEvents":
-        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
+        """Send a prompt and give every event until the agent has settled; `.result()` gives the result."""
         return SyncRunEvents(self._handle.run(*args, **options), self)
 
     @_as(AgentHandle.prompt_and_wait)
     def prompt_and_wait(self, *args: Any, **options: Any) -> Run:
-        """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
+        """Send a prompt and return its result. A time-out does not stop the agent; `abort` does."""
         return self._wait(self._handle.prompt_and_wait(*args, **options))
 
     def publish_tools(self) -> list[str]:
-        """Declare every tool added so far, which also holds for the current run; return their names."""
+        """Declare every tool added so far, for the current run too; return their names."""
         return self._wait(self._handle.publish_tools())
 
 
@@ -105,13 +105,13 @@ class SyncRpcClient(_SyncHandle):
 
     @_as(RpcClient.__init__)
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Take what `RpcClient` takes."""
+        """Take the arguments of `RpcClient`."""
         self._client = RpcClient(*args, **options)
         super().__init__(self._client)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._door = threading.Lock()
-        """Held while work is handed to the loop: what gets in is waited for by `close`."""
+        """Held while work is handed to the loop: `close` waits for all work that was handed in."""
 
     def start(self) -> None:
         """Start the agent. Raises as `RpcClient.start` does."""
@@ -150,7 +150,7 @@ class SyncRpcClient(_SyncHandle):
 
     @property
     def stderr(self) -> str:
-        """The end of what the agent's process wrote to stderr."""
+        """The end of the agent's stderr, if it is a child process."""
         return self._client.stderr
 
     @_as(RpcClient.open_session)
@@ -197,7 +197,7 @@ class SyncRpcSession(_SyncHandle):
 
 
 class SyncRunEvents(Iterator[Event]):
-    """The events of one run: `for event in client.run(…)`; or, or then, `client.run(…).result()`."""
+    """The events of one run: `for event in client.run(…)`. `.result()` works after the loop, or without it."""
 
     def __init__(self, events: RunEvents, handle: _SyncHandle) -> None:
         self._events = events
@@ -210,11 +210,11 @@ class SyncRunEvents(Iterator[Event]):
         return event
 
     def close(self) -> None:
-        """Let go of the events. The run goes on; `abort` stops it."""
+        """Stop reading events. The run goes on; `abort` stops it."""
         self._wait(self._events.aclose())
 
     def result(self) -> Json | None:
-        """Wait for the end of the run and return what came of it, as `RunEvents.result` does."""
+        """Wait for the end of the run and return its result, as `RunEvents.result` does."""
         return self._wait(self._events.result())
 
 

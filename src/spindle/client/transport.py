@@ -1,6 +1,6 @@
 """How frames get to an agent and back: through the pipes of a child process, or over a WebSocket.
 
-A frame is one JSON object. What the frames mean is not known here.
+A frame is one JSON object. This module does not know what the frames mean.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Process(asyncio.SubprocessProtocol):
 
     @property
     def stderr(self) -> str:
-        """The end of what it wrote to stderr."""
+        """The end of its stderr."""
         return self._stderr.decode("utf-8", "replace").strip()
 
     def send(self, line: bytes) -> None:
@@ -63,15 +63,15 @@ class Process(asyncio.SubprocessProtocol):
         self._stdin.write(line + b"\n")
 
     async def room(self) -> None:
-        """Wait until the agent has taken most of what was sent, or is gone."""
+        """Wait until the agent has taken most of the frames that were sent, or is gone."""
         await self._writable.wait()
 
     def frames(self) -> AsyncIterator[Json]:
-        """Give what the agent sends, until it ends. To be called once."""
+        """Give the frames of the agent, until it ends. Call this once."""
         return self._frames
 
     async def close(self, grace: float) -> None:
-        """Close its stdin; if it does not end in `grace` seconds, terminate it, then kill it. If cancelled, at once."""
+        """Close its stdin; if it does not end in `grace` seconds, terminate it, then kill it. If cancelled, kill it."""
         self._stdin.close()
         try:
             for insist in (self._child.terminate, self._child.kill):
@@ -124,7 +124,7 @@ class Process(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         self._writable.set()
         self._exited.set()
-        if self._open_pipes:  # a child of its own may hold them for a long time
+        if self._open_pipes:  # a child of the agent may hold them for a long time
             asyncio.get_running_loop().call_later(CHILD_LINGER, self._finish)
         else:
             self._finish()
@@ -137,7 +137,7 @@ class Process(asyncio.SubprocessProtocol):
 
 
 class WebSocket:
-    """An agent behind a WebSocket, with the same methods."""
+    """An agent behind a WebSocket, with the methods of `Process`."""
 
     def __init__(self, session: "ClientSession", socket: "ClientWebSocketResponse[bool]") -> None:
         self.error: RpcError | None = None
@@ -189,7 +189,7 @@ class WebSocket:
                 yield frame
         is_goodbye = message.type is WSMsgType.CLOSE
         self.error = ConnectionLost(message.data, message.extra or "") if is_goodbye else ConnectionLost()
-        if not self._closing:  # what was sent before a goodbye of ours is still on its way
+        if not self._closing:  # if we close, frames that were sent before are still on their way
             self._unsent.drop()
             await self._session.close()
 
