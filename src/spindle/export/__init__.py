@@ -32,13 +32,13 @@ def export_session(
 ) -> Path:
     """Write the page of a session and return its path.
 
-    Without `out` the page goes to the current folder. Raises `ExportError`: nothing was said
-    yet, or the page cannot be written.
+    Without `out` the page goes to the current folder. Raises `ExportError` if the session has no messages yet, or the
+    page cannot be written.
     """
     from spindle.export.page import build_page
 
     source = session.path
-    # In this order, for the session may grow meanwhile: the leaf is always among the entries.
+    # In this order, because the session may grow meanwhile: so the leaf is always among the entries.
     leaf_id = session.leaf_id
     entries = session.entries
     if not any(entry.type == "message" for entry in entries):
@@ -73,7 +73,7 @@ def export_file(session_path: Path, out: Path | None = None, *, redact: bool = F
 
 
 def run_export(session_path: str, out: str | None, *, redact: bool) -> int:
-    """Do what the command line asks for, say how it went, and return the exit code."""
+    """Write the page that the command line asks for, print how it went, and return the exit code."""
     try:
         written = export_file(Path(session_path), Path(out) if out is not None else None, redact=redact)
     except ExportError as error:
@@ -84,10 +84,10 @@ def run_export(session_path: str, out: str | None, *, redact: bool) -> int:
 
 
 def write_page(path: Path, page: Iterable[bytes], *, source: Path | None = None) -> None:
-    """Write the pieces of a page to `path`, replacing an ordinary file that stands there.
+    """Write the pieces of a page to `path`, replacing an ordinary file of that name.
 
     A link, a device or a folder is refused, and so is `source`, the session itself. The page is written beside
-    the target and renamed, so a full disk or a crash leaves what was there before. Raises `ExportError`.
+    the target and renamed, so a full disk or a crash leaves the earlier file. Raises `ExportError`.
     """
     try:
         found = path.lstat()
@@ -100,7 +100,7 @@ def write_page(path: Path, page: Iterable[bytes], *, source: Path | None = None)
     # A name of its own: another export of the same session may be under way, or have been killed.
     scratch = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.tmp")
     try:
-        # For the user alone: it holds what the session holds. Who shares it decides so.
+        # For the user alone: the page holds the whole session. Sharing it is the user's decision.
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except (OSError, ValueError) as error:
         raise _refusal(path, error) from None

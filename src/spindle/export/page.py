@@ -46,7 +46,7 @@ def build_page(
     """Return the page of a session in pieces.
 
     `tools` are `{name, description, parameters}`. With `redact` everything that looks like a secret is taken out
-    first, from the data too. Nothing of what is passed in is changed.
+    first, from the data too. The arguments are not changed.
     """
     notes = list(damage_notes)
     if redact:
@@ -78,7 +78,7 @@ def build_page(
         "transcript": transcript_html(branch, overview.labels),
         "script": script,
     }
-    # Filled in one pass over the template, so that nothing of the session is taken for a placeholder.
+    # Filled in one pass over the template, so that no text of the session is taken for a placeholder.
     before, after = (
         _PLACEHOLDER.sub(lambda match: parts[match[1]], half).encode("utf-8", "replace")
         for half in read("viewer/page.html").split("{{data}}")
@@ -95,7 +95,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
     except (ValueError, TypeError, RecursionError):
         # Nesting without end, or a value that JSON cannot hold: keep the entry's place in the tree.
         line = encode({key: as_text(value.get(key)) for key in ("type", "id", "parentId", "timestamp")})
-    # Inside a string is the only place for it, and there an escape means the same.
+    # JSON has `<` only inside of strings, and there the escape means the same.
     return line.replace(b"<", b"\\u003c") + b"\n"
 
 
@@ -120,7 +120,7 @@ def _card(
     notes: Sequence[str],
     redact: bool,
 ) -> str:
-    """Return the head of the page: what session this is, its figures, the system prompt and the tools."""
+    """Return the head of the page: the session's title and figures, its system prompt and its tools."""
     facts = [
         ("Started", _when(as_text(header.get("timestamp")) or overview.started)),
         ("Last entry", _when(overview.ended)),
@@ -154,7 +154,7 @@ def _card(
 
 
 def _story(story: Story, overview: Overview, title: str) -> str:
-    """Return the session in a few lines: what was asked, what came of it, what was changed, what it cost."""
+    """Return the session in a few lines: question, outcome, changed files, time and cost."""
     files = "".join(f"<li><code>{escape(path)}</code></li>" for path in story.files[:_FILES_SHOWN])
     if len(story.files) > _FILES_SHOWN:
         files += f"<li>and {len(story.files) - _FILES_SHOWN:,} more</li>"
@@ -239,7 +239,7 @@ def _dollars(cost: float) -> str:
 
 
 def _when(timestamp: str) -> str:
-    """Return a time for people, in UTC; what is no time is left out."""
+    """Return a time for people, in UTC; empty if the text is not a time."""
     try:
         moment = datetime.fromisoformat(timestamp).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""Take out what looks like a key, a token or a password.
+"""Take out text that looks like a key, a token or a password.
 
-Works on values, not on JSON text, so that nothing around a secret can break. What carries the structure
-(entry ids, links between calls and results) and the bytes of images stay as they are.
+Works on values, not on JSON text, so that nothing around a secret can break. Entry ids, links between calls and
+results, and the bytes of images stay as they are.
 """
 
 import re
@@ -12,14 +12,14 @@ REDACTED = "‹redacted›"
 
 # Every pattern starts at a fixed text or class and has no nested repeats, so hostile text cannot make it slow.
 _START = r"(?<![A-Za-z0-9_-])"
-# Of a key that was cut off: its first line, and the lines after it as far as they look like one.
+# Of a key that was cut off: its first line, and the lines after it that look like a part of a key.
 _KEY_BEGIN = re.compile(
     r"-----BEGIN [A-Z0-9 ]{1,60}-----"
     r"(?:\s|\\[nr]|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{0,200}|[A-Za-z0-9+/=]{20,})*"
 )
 _KEY_END = re.compile(r"-----END [A-Z0-9 ]{1,60}-----")
 _KEY_LENGTH = 20_000
-# What keys of known services begin with: a word and an underscore, a hyphen or a dot, or letters of their own.
+# How keys of known services begin: a word and an underscore, a hyphen or a dot, or letters of their own.
 _VENDOR = (
     r"(?:whsec|gh[a-z]|github_pat|glsa|glc|gsk|lsv2|pcsk|do[a-z]_v1|shp[a-z]{2}|lin_(?:api|oauth)|figd|sntry[a-z]"
     r"|pscale_tkn|sb_secret|fm2|dckr_pat|rubygems|CLOJARS|[rs]k_(?:live|prod|test)|(?:duffel|shippo)_(?:live|test)"
@@ -30,7 +30,7 @@ _VENDOR = (
     r"|(?:ya29|hv[a-z]|dp\.(?:audit|ct|pt|sa|scim|st)|dt0[a-z]01)\."
     r"|AIza|1//0|AT[A-Z]TT3|ATBB|AGE-SECRET-KEY-1|GR1348941|EAACEdEose0cBA|EZ[A-Z]K|LTAI|AKCp|ops_eyJ|pypi-AgE"
 )
-# These begin like ordinary names; what follows in a key has no hyphen or underscore in it.
+# These begin like ordinary names; the rest of such a key has no hyphen or underscore in it.
 _WORDLIKE = r"(?:hf|npm|re|api_org|r8|fw|ntn|sbp|secret)_|key-"
 _KEY = re.compile(
     rf"{_START}(?:(?:{_VENDOR})(?=[A-Za-z_-]{{0,200}}[0-9])[A-Za-z0-9_-]{{16,}}"
@@ -121,7 +121,7 @@ _SHORTEST_KEY, _SHORTEST = 19, 8
 
 
 def redact_text(text: str) -> str:
-    """Return `text` without what looks like a secret."""
+    """Return `text` without the parts that look like secrets."""
     if len(text) >= _SHORTEST_KEY:
         text = _redact_keys(text)
     if " -u " in text or "--" in text or "login" in text:
@@ -138,7 +138,7 @@ def redact_text(text: str) -> str:
 
 
 def _redact_keys(text: str) -> str:
-    """Take out what looks like a key by itself."""
+    """Take out text that looks like a key by itself."""
     text = _KEY.sub(REDACTED, text)
     if "-----BEGIN " in text:
         text = _redact_key_files(text)
@@ -146,7 +146,7 @@ def _redact_keys(text: str) -> str:
 
 
 def _redact_key_files(text: str) -> str:
-    """Take out what stands between the first and the last line of a key, whatever a tool put before its lines."""
+    """Take out all text from the first to the last line of a key, also if a tool put something before its lines."""
     parts: list[str] = []
     at = 0
     end = _KEY_END.search(text)
@@ -161,7 +161,7 @@ def _redact_key_files(text: str) -> str:
 
 
 def _redact_named(text: str) -> str:
-    """Take out what a name, a header or an address says to be secret."""
+    """Take out values that a name, a header or an address marks as secret."""
     lowered = text.lower()
     if "authorization" in lowered or "x-" in lowered or "api-key" in lowered:
         text = _HEADER.sub(_keep_scheme, text)
@@ -259,17 +259,17 @@ def _keep_user(match: "re.Match[str]") -> str:
 
 
 def _keep_flag(match: "re.Match[str]") -> str:
-    """Replace what follows an option; in a sentence about the option that is the next word."""
+    """Replace the value of an option; but not a plain word, which may belong to a sentence about the option."""
     return match[1] + REDACTED if match[2] == "=" or _has_digit(match[3]) else match[0]
 
 
 def _keep_scheme(match: "re.Match[str]") -> str:
-    """Replace what a header sends; a word without digits and scheme is a remark about the header."""
+    """Replace the value of a header; a word without digits and scheme is only a remark about the header."""
     return f"{match[1]}{match[2] or ''}{REDACTED}" if match[2] or _has_digit(match[3]) else match[0]
 
 
 def _keep_unless_word(match: "re.Match[str]") -> str:
-    """Replace the value of a password: what stands in quotes, and what is no name of a type or variable."""
+    """Replace the value of a password, if it is in quotes, or does not look like the name of a type or variable."""
     name, quote, value = match.groups()
     secret = len(value) >= 6 if quote else not value.replace("_", "").replace(".", "").replace("-", "").isalpha()
     return f"{name}{quote}{REDACTED}" if secret else match[0]

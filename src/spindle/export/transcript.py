@@ -1,4 +1,4 @@
-"""What the page says before, or without, its script: figures of the whole session, and the active branch as plain HTML.
+"""The page before, or without, its script: figures of the whole session, and the active branch as plain HTML.
 
 A session may come from a stranger, so every value is checked before it is counted or shown, everything passes through
 `escape`, and nothing here is recursive. Long branches are cut in the middle and long texts at their end; the whole
@@ -44,7 +44,7 @@ class Overview(Struct):
     """Kind → how many, over every branch, in the order in which the kinds first occur."""
     tool_calls: int = 0
     models: dict[str, None] = {}
-    """An ordered set of `provider/model`, those that answered."""
+    """An ordered set: `provider/model` of every model that answered."""
     input: float = 0
     output: float = 0
     cache_read: float = 0
@@ -52,13 +52,13 @@ class Overview(Struct):
     cost: float = 0
     """US dollars, as far as known."""
     cost_unknown: bool = False
-    """Whether there is more to it."""
+    """Whether some cost is not known."""
     labels: dict[str, str] = {}
     """Entry id → the label in force: the last one in file order, cleared ones left out."""
     started: str = ""
     ended: str = ""
     _places: dict[str, int] = {}
-    """Entry id → which entry of the file it is; of two with one id the later counts."""
+    """Entry id → its place in the file; of two entries with the same id the later counts."""
     _parents: list[str] = []
     """Parent id of each entry of the file."""
     _shown: bytearray = field(default_factory=bytearray)
@@ -81,7 +81,7 @@ class Overview(Struct):
         return len(self._places.keys() - set(self._parents))
 
     def path(self, leaf_id: str | None) -> list[int]:
-        """Return which entries of the file a reader finds between the root and the leaf."""
+        """Return the places of the entries from the root to the leaf that have something to read."""
         path: list[int] = []
         seen: set[int] = set()
         place = self._places.get(as_text(leaf_id))
@@ -94,14 +94,14 @@ class Overview(Struct):
 
 
 class Story(Struct):
-    """What the active branch was about."""
+    """The active branch in short."""
 
     question: str = ""
     """The first message of the user."""
     outcome: str = ""
     """The last answer that has a text, or how it failed."""
     files: list[str] = []
-    """Changed by the tools `write` and `edit`, in order."""
+    """Files changed by the tools `write` and `edit`, in order."""
 
     @classmethod
     def of(cls, lines: Sequence[bytes]) -> "Story":
@@ -194,7 +194,7 @@ def _count_usage(value: Any, overview: Overview) -> None:
 
 
 def _number(value: Any) -> float:
-    """Return a sane number; what is none, not finite or absurd counts as nothing."""
+    """Return a sane number; 0 for a value that is not a number, not finite or absurd."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0 <= value < 1e15:
         return value
     return 0

@@ -1,8 +1,7 @@
 """The pages that a browser shows, as files: `chat/` talks to a running agent, `viewer/` shows an exported session.
 
-Both are built from `shared/`. The chat page loads its scripts as one file and its styles as another, the viewer is made
-into one text by the export.
-This package knows files only and imports nothing of the agent.
+Both are built from `shared/`. The chat page loads its scripts as one file and its styles as another; the export puts
+the viewer into one text. This package knows files only and imports nothing of the agent.
 """
 
 import gzip
@@ -31,14 +30,14 @@ TYPES = {
 }
 PAGE = "chat/index.html"
 MADE = frozenset(("early.js", "chat.js", "chat.css"))
-"""Files that are put together of others, so that the page has all it needs after one journey."""
+"""Files that are made of others, so that one round trip loads all that the page needs."""
 STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^import .* from '(.+)';$", re.MULTILINE)
 
 
 def read(name: str) -> str:
-    """Return a file of this package, with the symbols where a page asks for them."""
+    """Return a file of this package, with the icons where a page asks for them."""
     text = (ROOT / name).read_text("utf-8")
     return text.replace("{{icons}}", read("shared/icons.svg")) if name.endswith(".html") else text
 
@@ -57,7 +56,7 @@ class PageFile(NamedTuple):
 def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
     """Answer a request for a path of the chat page (`/`, `/page/chat.js`); None if there is no such file.
 
-    `request` has the headers `If-None-Match` and `Accept-Encoding` if they came. The page names its files under a
+    `request` has the headers `If-None-Match` and `Accept-Encoding` if they were sent. The page names its files under a
     folder with their common hash (`/page/<hash>/chat.js`): those never change, so a browser asks for them once.
     """
     version = _version()
@@ -82,7 +81,7 @@ def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
 
 @cache
 def _packed(name: str) -> tuple[bytes, bytes, str]:
-    """Return the bytes of a file, the same compressed, and what tells them from others."""
+    """Return the bytes of a file, the same compressed, and its entity tag."""
     if name == "early.js":
         text = inline("shared/theme.js", "chat/early.js")
     elif name == "chat.js":
@@ -116,7 +115,7 @@ def _chat_files() -> frozenset[str]:
 
 
 def modules(name: str) -> list[str]:
-    """Return a script and all that it imports, each after what it needs itself."""
+    """Return a script and all scripts that it imports, each after its own imports."""
     found: list[str] = []
 
     def add(script: str) -> None:
@@ -133,8 +132,8 @@ def modules(name: str) -> list[str]:
 def inline(*names: str) -> str:
     """Return style sheets or scripts as one text, without indentation and the comments that fill whole lines.
 
-    All scripts end up in one, so what modules say of each other is left out, too: imports and exports stand on one
-    line, and no two modules declare the same name.
+    All scripts become one, so imports and the word `export` are left out, too. For this, each of them has to stand on
+    one line, and no two modules may declare the same name.
     """
     whole = (COMMENT.sub("", read(name)) for name in names)
     lines = (line.strip().removeprefix("export ") for text in whole for line in text.split("\n"))
