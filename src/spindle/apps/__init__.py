@@ -1,1 +1,1 @@
-"""The programs made of all this: command line, chat, batch."""
+"""The programs that use the agent: command line, chat, batch."""

@@ -1,1 +1,1 @@
-"""`spindle batch`: tasks, workspaces, attempts, results. `spindle.batch` is the door for programs."""
+"""`spindle batch`: tasks, workspaces, attempts, results. Programs import `spindle.batch`."""

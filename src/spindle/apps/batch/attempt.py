@@ -1,6 +1,6 @@
 """One attempt at a task: a workspace, an agent, a prompt, a patch, perhaps a command that verifies the result.
 
-It leaves its files in a folder and returns the line for the results. What attempts share is in `Shared`.
+It leaves its files in a folder and returns the line for the results. The attempts of a process share one `Shared`.
 """
 
 import asyncio
@@ -56,23 +56,23 @@ _STATUSES = {
     "denied": "denied",
     "aborted": "cancelled",
 }
-"""By the stop reason of the run; every other one is the model's own fault."""
+"""Status by the stop reason of the run; after any other reason the result decides."""
 _SAID = 64_000
-"""So many bytes of what a command printed are kept."""
+"""Bytes of a command's output that are kept."""
 _SPENT = "The money of the whole batch is spent"
 _STASH = re.compile(r"\bgit(?:\s+(?:-[cC]\s*\S+|--?[\w-]+(?:=\S+)?))*\s+stash\b")
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
 
 class Plan(RunLimits, frozen=True, kw_only=True):
-    """How a batch is to be done, with the limits of every attempt's run. A task's own wishes come first."""
+    """How a batch is done, with the limits of every attempt's run. A task's own fields come first."""
 
     jobs: int = 8
-    """So many tasks at a time."""
+    """How many tasks run at a time."""
     workspace: str | None = None
     """`none`, `copy`, `worktree` or `clone`; None: a worktree of a git repository, the directory itself elsewhere."""
     retries: int = 2
-    """So often is a task tried again if the model, the network or the machine failed; not for a wrong answer."""
+    """How often a task is tried again if the model, the network or the machine failed; not after a wrong answer."""
     timeout: float | None = None
     """Seconds for an attempt; waiting for a provider that refuses requests is not counted."""
     total_cost: float | None = None
@@ -82,16 +82,16 @@ class Plan(RunLimits, frozen=True, kw_only=True):
     verify: str | None = None
     """A shell command that decides, by its exit code, whether a task was done."""
     redo: str | None = None
-    """`failed`: do again what did not end well; `all`."""
+    """`failed`: do tasks again that did not end well; `all`: do all tasks again."""
     filter: str | None = None
-    """A regular expression: only tasks whose id it finds."""
+    """A regular expression: do only the tasks whose id matches."""
     on: str = "local"
     """`local`, `ray`, or `ray://host:port`."""
     agent: AgentOptions = AgentOptions()
 
 
 class Progress(Struct, tag_field="type", tag="task_progress"):
-    """What a running attempt is at."""
+    """The progress of a running attempt."""
 
     id: str
     attempt: int
@@ -99,7 +99,7 @@ class Progress(Struct, tag_field="type", tag="task_progress"):
     tool: str | None = None
     cost_usd: float = 0.0
     note: str | None = None
-    """What holds it up: a retry, a provider that refuses requests."""
+    """Why it waits: a retry, a provider that refuses requests."""
 
 
 class Hold(Struct, tag_field="type", tag="hold"):
@@ -110,7 +110,7 @@ class Hold(Struct, tag_field="type", tag="hold"):
 
 
 class Shared:
-    """What the attempts of one process share."""
+    """State that the attempts of one process share."""
 
     def __init__(self, plan: Plan, spent: float, tell: Callable[[Progress | Hold], None]) -> None:
         self.plan = plan
@@ -124,7 +124,7 @@ class Shared:
         """Whether attempts that wait for their turn should not begin any more."""
         self.resources: Resources = load_resources(os.getcwd(), plan.agent.resources)
         self.places: dict[str, Place] = {}
-        """By task, if someone knows better than its own words."""
+        """Places that the driver of a cluster has found, by task; for other tasks `place` looks itself."""
         self._located: dict[tuple[str | None, str | None, str], Place] = {}
 
     @property
@@ -134,7 +134,7 @@ class Shared:
         return total is not None and self.spent_elsewhere + self.spent_here >= total
 
     async def place(self, job: Job) -> Place:
-        """Return what a task works on. Raises `WorkspaceError`."""
+        """Return the place that a task works on. Raises `WorkspaceError`."""
         if job.id in self.places:
             return self.places[job.id]
         key = job.task.repo, job.task.cwd, job.base
@@ -143,7 +143,7 @@ class Shared:
         return self._located[key]
 
     async def check(self) -> None:
-        """Make an agent as tasks will have it. Raises `AgentError` for what would be wrong with all of them."""
+        """Make an agent like those of the tasks. Raises `AgentError` for a problem that all of them would have."""
         session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="sdk")
         agent, _ = await make_agent(session, options, self.resources)
         try:
@@ -201,7 +201,7 @@ class _Watch(Hooks):
 
     def committed(self, message: AgentMessage) -> None:
         if isinstance(message, AssistantMessage):
-            self._gate.leave(self)  # it may have failed without an answer
+            self._gate.leave(self)  # the request may have failed without an answer
             self._spend(message.usage)
             if message.error_message:
                 self._log.write(f"model: {message.error_message}")
@@ -249,7 +249,7 @@ class _Watch(Hooks):
 
 
 class _Log:
-    """The attempt's log file; that it cannot be written is no reason to stop."""
+    """The attempt's log file. Errors of writing it are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._file: TextIO | None = None
@@ -268,10 +268,10 @@ class _Log:
 
 
 def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
-    """Return a line for the attempt that was cut off in `folder`, if it cost something and is not among the known."""
+    """Return a line for the attempt that was killed in `folder`, if it cost something and is not in `known`."""
     try:
         session = sessions.load(folder / SESSION, read_only=True)
-    except SessionError:  # none was begun
+    except SessionError:  # the attempt has no session yet
         return None
     used = StatsCounter()
     used.catch_up(session.entries)
@@ -312,15 +312,15 @@ class Try:
         self._deadline: float | None = None
         """When the time is over, on the clock of the loop."""
         self._broken = False
-        """Whether it is over because something went wrong outside of the run."""
+        """Whether an error outside of the run has ended the attempt."""
         self._again = False
-        """Whether what went wrong may go well the next time."""
+        """Whether trying again may help."""
         self._result: RunResult | None = None
 
     async def run(self, *, keep: bool = True) -> tuple[Attempt, bool]:
         """Do the task. Returns the line for the results, and whether trying again may help.
 
-        Cancelling it ends it as `cancelled`. With `keep` the workspace stays unless all is well. Raises nothing.
+        A cancelled attempt ends as `cancelled`. With `keep` the workspace stays unless all is well. Raises nothing.
         """
         line = self.line
         await self._step(self._work)
@@ -338,7 +338,7 @@ class Try:
         return line, self._again and line.status in ("error", "timeout")
 
     async def _step(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Take a step; what goes wrong is the end of the attempt, and the next steps clear up."""
+        """Take a step. An error ends the attempt; the next steps still run, to clear up."""
         try:
             await step()
         except TimeoutError:
@@ -360,7 +360,7 @@ class Try:
             self._failed("error", f"{type(error).__name__}: {error}", again=False)
 
     def _failed(self, status: str, text: str, *, again: bool) -> None:
-        if not self._broken:  # what came first counts
+        if not self._broken:  # the first error counts
             self._broken, self._again = True, again
             self.line.status, self.line.stop_reason, self.line.error = status, status, text
 
@@ -413,7 +413,7 @@ class Try:
         job, shared = self._job, self._shared
         resources = shared.resources
         if space.kind != "none" and resources.options.approve is None:
-            # A checkout is trusted as what it was made from.
+            # A checkout is trusted if its source is.
             found = TrustStore(agent_dir()).lookup(Path((await shared.place(job)).source))
             resources = replace(resources, options=replace(resources.options, approve=found[0] if found else None))
         resources = resources.at(space.cwd)
@@ -430,7 +430,7 @@ class Try:
 
     @property
     def _own_limits(self) -> RunLimits:
-        """The limits of this attempt, if the others are not looked at."""
+        """The limits of this attempt, without the money of the whole batch."""
         return self._job.task.over(self._shared.plan)
 
     def _only_reads(self) -> bool:
@@ -438,11 +438,11 @@ class Try:
         return tools is not None and all(isinstance(tool, str) and only_reads(tool) for tool in tools)
 
     def _take(self, agent: AgentSession, watch: "_Watch") -> None:
-        """Take over what the run came to."""
+        """Copy the result of the run into the line."""
         line = self.line
         result = self._result = agent.last_result()
         line.session_id = agent.session.id
-        if result is None:  # a command of an extension
+        if result is None:  # a command of an extension handled the prompt
             line.status, line.stop_reason = "ok", "handled"
             return
         line.stop_reason = result.stop_reason
@@ -472,9 +472,9 @@ class Try:
             line.error = f"verify ended with {line.exit}, see {LOG}" if line.exit else None
 
     async def _shell(self, name: str, command: str) -> int:
-        """Run a command of the user in the workspace; the end of what it prints goes to the log. Returns its exit code.
+        """Run a command of the user in the workspace; the end of its output goes to the log. Returns its exit code.
 
-        What it leaves running may go on until the end of the attempt.
+        Processes that it leaves running may go on until the end of the attempt.
         """
         assert self._space is not None
         self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost_usd or 0.0))

@@ -1,6 +1,6 @@
-"""One door per provider: when it says "too many requests", all tasks wait, not only the one that was told.
+"""One gate per provider: after "too many requests" all tasks wait, not only the one that was refused.
 
-After the wait one request goes first. If it is served, the door is open for all; if not, all wait longer. So a provider
+After the wait one request goes first. If it is served, the gate is open for all; if not, all wait longer. So a provider
 that refuses for a minute sees a handful of requests, not one from each task each second.
 """
 
@@ -14,21 +14,21 @@ from spindle.llm.exchange import retry_after
 _TOO_MANY = (429, 529)
 _UNAVAILABLE = 503
 _LONGER = 1.0
-"""So many seconds more than was told before are worth telling."""
+"""Seconds by which a hold has to grow to be reported again."""
 
 
 class Gate:
     def __init__(self, on_hold: Callable[[float], None] = lambda seconds: None) -> None:
         self._on_hold = on_hold
-        """Told for how long it closes."""
+        """Called with the seconds for which the gate closes."""
         self._opens = 0.0
-        """When the next request may go, as `time.monotonic` has it."""
+        """When the next request may go, on the clock of `time.monotonic`."""
         self._refusals = 0
-        """In a row; none: the door is open."""
+        """Refusals in a row; 0: the gate is open."""
         self._line = asyncio.Lock()
-        """Those who wait stand in line; whoever has it is the next to go."""
+        """Requests wait in line for this lock; the one that holds it is the next to go."""
         self._first: object = None
-        """Whose request went first and is not answered yet. It keeps the line waiting."""
+        """The sender of the request that went first, until it is answered. The line waits for it."""
 
     async def enter(self, who: object) -> None:
         """Wait until a request may be sent."""
@@ -67,14 +67,14 @@ class Gate:
         self._opens = max(self._opens, time.monotonic() + seconds)
 
     def leave(self, who: object) -> None:
-        """Learn that a request has ended, whatever came of it; the next in line may go."""
+        """Learn that a request has ended, with or without an answer; the next in line may go."""
         if self._first == who:
             self._first = None
             self._line.release()
 
 
 class Gates:
-    """The doors, by provider."""
+    """The gates, by provider."""
 
     def __init__(self, on_hold: Callable[[str, float], None] = lambda provider, seconds: None) -> None:
         self._on_hold = on_hold

@@ -1,7 +1,7 @@
-"""`results.jsonl`: one line per finished attempt, appended and on the disk before anyone is told.
+"""`results.jsonl`: one line per finished attempt, appended and on the disk before the attempt is reported.
 
-The file is the truth about a batch, and all that resuming needs. A line that was cut off by a crash is dropped when the
-file is opened the next time; one that did not fit on the disk is taken back at once.
+The file is the only record of a batch; resuming needs nothing else. A line that was cut off by a crash is dropped when
+the file is opened the next time; a line that did not fit on the disk is removed at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NAME = "results.jsonl"
 TOTAL_COST = "totalCost"
 """The stop reason of an attempt that ended because the whole batch has used up its money."""
 KILLED = "killed"
-"""That of an attempt that ended with our process; the next one has recorded what it cost."""
+"""The stop reason of an attempt whose process was killed; the next process has recorded its cost."""
 
 
 class Tokens(Struct):
@@ -35,7 +35,7 @@ class Tokens(Struct):
 
 
 class Attempt(Struct, kw_only=True):
-    """What came of one attempt at a task: a line of the results."""
+    """The result of one attempt at a task: a line of the file."""
 
     id: str
     attempt: int
@@ -54,11 +54,11 @@ class Attempt(Struct, kw_only=True):
     patch_bytes: int | None = None
     """None: there was nothing to compare with."""
     output: Any = None
-    """What was handed in for the schema; without one, the text of the last answer."""
+    """The value handed in for the schema; without a schema, the text of the last answer."""
     error: str | None = None
     model: str | None = None
     commit: str | None = None
-    """Where the work began."""
+    """The commit at which the work began."""
     session: str | None = None
     """Path of the session, relative to the results."""
     session_id: str | None = None
@@ -68,7 +68,7 @@ class Attempt(Struct, kw_only=True):
 
     @property
     def is_answer(self) -> bool:
-        """Whether the task is done with this, well or not. Otherwise the next run does it again."""
+        """Whether the task counts as done, well or not. Otherwise the next run of the batch does it again."""
         return self.status in ("ok", "failed", "denied") or (self.status == "budget" and self.stop_reason != TOTAL_COST)
 
 
@@ -108,7 +108,7 @@ class Ledger:
         self._size = 0
         with open(self.path, "rb") as file:
             for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):  # the last writer was killed in the middle of it
+                if not line.endswith(b"\n"):  # the last writer was killed in the middle of the line
                     os.ftruncate(self._descriptor, self._size)
                     break
                 self._size += len(line)
@@ -128,7 +128,7 @@ class Ledger:
         return sum(attempt.cost_usd or 0.0 for attempts in self.attempts.values() for attempt in attempts)
 
     def done(self, job: Job, retries: int, redo: str | None) -> Attempt | None:
-        """Return the attempt that makes it unnecessary to do a job again."""
+        """Return the attempt by which a job counts as done; None: it has to be done."""
         found = [attempt for attempt in self.attempts.get(job.id, ()) if attempt.task_hash == job.hash]
         if not found or redo == "all" or (redo == "failed" and found[-1].status != "ok"):
             return None
@@ -136,9 +136,9 @@ class Ledger:
         return found[-1] if found[-1].is_answer or tried > retries else None
 
     async def append(self, attempt: Attempt) -> None:
-        """Return when the line is on the disk. Raises `LedgerError`; the file is as before then.
+        """Write a line, and return when it is on the disk. Raises `LedgerError`; the file is as before then.
 
-        Whoever is cancelled meanwhile leaves the writing to a thread, which needs no task that could be cancelled too.
+        A thread writes the line to its end even if the caller is cancelled, and needs no task that could be cancelled.
         """
         line = encode(attempt) + b"\n"
         self._waiting.append(line)
@@ -149,7 +149,7 @@ class Ledger:
         self.attempts.setdefault(attempt.id, []).append(attempt)
 
     def _write(self, line: bytes) -> OSError | None:
-        """Write all lines that wait, so that they share a sync; nothing if another thread has written this one."""
+        """Write all waiting lines, so that they share a sync. Do nothing if another thread has written this line."""
         with self._lock:
             if not any(other is line for other in self._waiting):
                 return None
@@ -157,7 +157,7 @@ class Ledger:
             try:
                 self._put(b"".join(lines))
             except OSError as error:
-                self._waiting.remove(line)  # the others find out by themselves
+                self._waiting.remove(line)  # threads of the other lines try again
                 return error
             del self._waiting[: len(lines)]
             return None

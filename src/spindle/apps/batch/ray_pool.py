@@ -1,8 +1,7 @@
 """Attempts on a Ray cluster: one actor on each node, which holds many sessions.
 
-Results are written here, by the driver; an attempt on a node works in a folder that goes when it is over, and sends its
-files. What a lost node was at is done again. Nodes hear from each other through the driver: what was spent, and which
-provider takes no requests.
+Results are written here, by the driver; an attempt on a node works in a temporary folder and sends its files. Attempts
+of a lost node are made again. The driver passes news between nodes: money spent, and providers that refuse requests.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from spindle.base.flow import Tasks
 from spindle.shapes.messages import Image
 
 _LOSSES = 3
-"""So often is a task begun again on another node before it counts as what kills nodes."""
+"""How often a task begins again on another node; after that, it counts as the cause of the losses."""
 _AT_ONCE = 10_000
 
 
@@ -47,14 +46,14 @@ class Node:
         self._told.set()
 
     async def check(self) -> list[str]:
-        """Make an agent as tasks will have it. Returns the warnings. Raises `AgentError`."""
+        """Make an agent like those of the tasks. Returns the warnings. Raises `AgentError`."""
         await self._shared.check()
         return self._warnings
 
     async def attempt(
         self, job: Job, number: int, images: list[Image], place: Place | None
     ) -> tuple[Attempt, bool, dict[str, bytes]]:
-        """Make an attempt in a folder that is removed, and return its files too."""
+        """Make an attempt in a temporary folder, and return its files too."""
         with tempfile.TemporaryDirectory(prefix="spindle-batch-", ignore_cleanup_errors=True) as name:
             folder = Path(name, job.folder)
             scratch = folder / "work"
@@ -74,14 +73,14 @@ class Node:
             task.cancel()
 
     async def news(self) -> tuple[list[Progress | Hold], float]:
-        """Wait for news, and return them with what was spent here."""
+        """Wait for news, and return them with the money spent here."""
         await self._told.wait()
         self._told.clear()
         news, self._news = self._news, []
         return news, self._shared.spent_here
 
     async def learn(self, spent_elsewhere: float, hold: Hold | None = None) -> None:
-        """Hear from the other nodes."""
+        """Take over news of the other nodes."""
         self._shared.spent_elsewhere = spent_elsewhere
         if hold is not None:
             self._shared.gates.of(hold.provider).hold(hold.seconds)
@@ -104,7 +103,7 @@ class _Member:
 class RayPool:
     def __init__(self, plan: Plan, spent: float, tell: Callable[[Any], None]) -> None:
         self._warn = plan.agent.warn
-        agent = replace(plan.agent, dialogs=None, warn=_nowhere)  # those of this process are of no use on a node
+        agent = replace(plan.agent, dialogs=None, warn=_nowhere)  # a node cannot use those of this process
         self._plan = replace(plan, workspace="clone", agent=agent)
         self._tell = tell
         self._spent_before = spent
@@ -183,7 +182,7 @@ class RayPool:
         raise AgentError(f"{_LOSSES} nodes were lost while they did this task")
 
     async def _ask(self, member: _Member, job: Job, number: int, images: list[Image], place: Place | None) -> Any:
-        """Let a node make an attempt; cancelling this cancels that, and its result still comes."""
+        """Let a node make an attempt. Cancelling this cancels the attempt, and its result is still returned."""
         answer = asyncio.ensure_future(member.actor.attempt.remote(job, number, images, place))
         try:
             return await asyncio.shield(answer)
@@ -193,7 +192,7 @@ class RayPool:
                 return await answer
 
     def finish(self) -> None:
-        """Nothing waits for a turn: each attempt has a clone of its own."""
+        """Do nothing: no attempt waits for its turn, because each has a clone of its own."""
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -224,7 +223,7 @@ class RayPool:
                     try:
                         await actor.learn.remote(self.spent)
                     except ray.exceptions.RayError:
-                        continue  # it is gone, or going
+                        continue  # the node is gone, or going
                     self._members[node_id] = member
                     self._tasks.spawn(self._listen(member), f"spindle-node-{node_id[:8]}")
 
@@ -236,7 +235,7 @@ class RayPool:
                 news, spent = await member.actor.news.remote()
             except ray.exceptions.RayError:
                 self._lose(member)
-                await self._look_for_nodes()  # the process may be lost and not the node
+                await self._look_for_nodes()  # perhaps only the process is lost
                 return
             changed, member.spent = spent != member.spent, spent
             holds = [item for item in news if isinstance(item, Hold)]

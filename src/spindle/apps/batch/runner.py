@@ -1,7 +1,7 @@
 """A batch: jobs go through a pool of workers; every attempt ends as a line of the results.
 
-`Batch` is an async iterator of those lines. Nothing of a batch is kept in memory that is not in the results: running it
-again is how it is resumed.
+`Batch` is an async iterator of those lines. Everything that is known of a batch is in the results: to resume it, run it
+again.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from spindle.shapes.messages import Image
 from spindle.shapes.run_limits import RunLimits
 
 _LINES_WAITING = 1000
-"""So many lines that were not read make the workers pause."""
+"""The workers pause while so many lines wait to be read."""
 _ROOM = 1 << 20
-"""With less than so many bytes free no attempt begins: its files and its line would not fit."""
+"""Free bytes on the disk without which no attempt begins: its files and its line would not fit."""
 
 
 class TaskStart(Struct, tag_field="type", tag="task_start"):
@@ -37,20 +37,20 @@ class TaskStart(Struct, tag_field="type", tag="task_start"):
 
 
 News = TaskStart | Progress | Hold
-"""What happens between two results."""
+"""Events between two results."""
 
 
 class Pool(Protocol):
     """Where attempts are made."""
 
     async def start(self, *, check: bool) -> None:
-        """Get ready. With `check`, find out what would be wrong with all tasks. Raises `AgentError`."""
+        """Get ready. With `check`, look for problems that all tasks would have. Raises `AgentError`."""
 
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         """Make an attempt, and leave its files in `folder`."""
 
     def finish(self) -> None:
-        """Begin nothing that still waits for its turn."""
+        """Begin no attempt that still waits for its turn."""
 
     @property
     def exhausted(self) -> bool:
@@ -60,7 +60,7 @@ class Pool(Protocol):
 
 
 class LocalPool:
-    """Sessions in this process. Agents wait for models nearly all of the time, so one is enough."""
+    """Sessions in this process. Agents wait for models nearly all of the time, so one process is enough."""
 
     def __init__(self, plan: Plan, spent: float, tell: Callable[[News], None]) -> None:
         self._shared = Shared(plan, spent, tell)
@@ -83,22 +83,22 @@ class LocalPool:
 
 
 class Batch:
-    """Make it, iterate over it once, look at `skipped`, `undone` and `failed` then."""
+    """Make it, iterate over it once, then look at `skipped`, `undone` and `failures`."""
 
     def __init__(self, tasks: TaskSource, out: str | Path, plan: Plan) -> None:
-        """Read the tasks and what is done of them. Raises `AgentError`."""
+        """Read the tasks and the results so far. Raises `AgentError`."""
         _check(plan)
         every = read_jobs(tasks, plan.schema)
         self.plan = plan
         self.out = Path(out).resolve()
         self.jobs = chosen(every, plan.filter)
-        """Those that the filter lets through."""
+        """The jobs that the filter lets through."""
         self.tell: Callable[[News], None] = lambda news: None
-        """Told what happens between two results."""
+        """Called with events between two results."""
         _make_folder(self.out)
         self._ledger = Ledger(self.out)
         self.skipped: list[Attempt] = []
-        """What was done before."""
+        """The attempts by which jobs were done before."""
         self._waiting: deque[Job] = deque()
         for job in self.jobs:
             done = self._ledger.done(job, plan.retries, plan.redo)
@@ -111,7 +111,7 @@ class Batch:
         self._workers = Tasks()
         self._pool: Pool | None = None
 
-    # -- from outside ----------------------------------------------------------------------------
+    # -- for the caller --------------------------------------------------------------------------
 
     @property
     def spent(self) -> float:
@@ -120,7 +120,7 @@ class Batch:
 
     @property
     def over_budget(self) -> bool:
-        """Whether work is left because all money is spent."""
+        """Whether jobs are undone because all money is spent."""
         return self._pool is not None and self._pool.exhausted and any(self.undone())
 
     def undone(self) -> list[Job]:
@@ -133,15 +133,15 @@ class Batch:
         return [line for line in [*self.skipped, *self.results.values()] if line.status != "ok"]
 
     def finish(self) -> None:
-        """Start nothing more; what runs may end."""
+        """Start no more attempts; running ones may end."""
         self._finishing = True
         if self._pool is not None:
             self._pool.finish()
 
     def cancel(self) -> None:
-        """Stop what runs; it is done again the next time."""
+        """Stop the running attempts; the next run of the batch makes them again."""
         self._finishing = True
-        if not self._cancelled:  # what is winding up is left to it
+        if not self._cancelled:  # cancelling twice would interrupt the clearing up
             self._cancelled = True
             self._workers.cancel()
 
@@ -168,7 +168,7 @@ class Batch:
             self._ledger.close()
 
     async def _record_killed(self) -> None:
-        """Count what attempts had cost when an earlier run was killed."""
+        """Record the cost of attempts that were killed in an earlier run of the batch."""
         for job in self._waiting:
             if (self.out / job.folder / SESSION).exists():
                 known = self._ledger.attempts.get(job.id, ())
@@ -196,7 +196,7 @@ class Batch:
             job = self._waiting.popleft()
             try:
                 await self._do(job, self._pool)
-            except LedgerError as error:  # what cannot be recorded must not be done
+            except LedgerError as error:  # no more attempts, if they cannot be recorded
                 self._lines.close(error)
                 self.cancel()
                 return
@@ -261,7 +261,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _set_aside(folder: Path) -> None:
-    """Make the folder of a task ready for an attempt; files of an earlier one go into a folder beside."""
+    """Make the folder of a task ready for an attempt; files of an earlier attempt go into a folder `before-…` in it."""
     folder.mkdir(exist_ok=True)
     left = [folder / name for name in FILES if (folder / name).exists()]
     if left:

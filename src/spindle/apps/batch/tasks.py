@@ -1,6 +1,6 @@
-"""What is to be done: tasks from a JSONL file, a folder of Markdown files, a stream, or a program.
+"""The tasks of a batch: from a JSONL file, a folder of Markdown files, a stream, or a program.
 
-A task is checked as a whole before the first one starts: a thousand tasks must not fail one by one for a typing error.
+All tasks are checked before the first one starts: a thousand tasks must not fail one by one because of a typing error.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class Task(RunLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """JSON Schema of the result, or the path of a file with it."""
     timeout: float | None = None
     meta: Any = None
-    """Anything; it is copied into the results, and a change of it changes nothing."""
+    """Anything. It is copied into the results; a task with another `meta` is still the same task."""
 
 
 class Job(Struct, frozen=True):
@@ -71,7 +71,7 @@ class Job(Struct, frozen=True):
     folder: str
     """The name of its folder among the results."""
     hash: str
-    """Of everything that makes the task what it is."""
+    """A hash of everything that makes the task what it is."""
     prompt: str
     schema: dict[str, Any] | None
     base: str
@@ -194,7 +194,7 @@ def _schema(task: Task, base: str) -> dict[str, Any] | None:
 
 
 def is_address(task: Task, base: str) -> bool:
-    """Say whether the repository of a task is not on this disk."""
+    """Say whether the repository of a task has to be cloned from an address."""
     repo = task.repo or ""
     return "://" in repo or (":" in repo.split("/")[0] and not Path(base, repo).exists())
 
@@ -207,7 +207,7 @@ def _can_be_told(text: str) -> bool:
 
 
 def _folder(name: str) -> str:
-    """Return a name for the folder of a task: its id, if that can be one."""
+    """Return a name for the folder of a task: its id, if that can be a folder's name."""
     if _FOLDER.fullmatch(name) and name not in _RESERVED:
         return name
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80]

@@ -1,7 +1,7 @@
-"""Where an attempt works: a directory of its own, made and removed by us, and what was changed in it.
+"""Workspaces: the directory that an attempt works in, made and removed by us, and the changes in it.
 
-The user's repository is only read, but for the entry that a worktree has in it while it exists: no hook runs, no
-branch, index, stash or configuration is touched, and what is compared for `patch.diff` is kept in a store of its own.
+The user's repository is only read, except for the entry that a worktree has in it while it exists: no hook runs, no
+branch, index, stash or configuration is touched, and the objects for `patch.diff` are kept in a store of their own.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ _SETTINGS = (
     "gc.auto=0",
     "worktree.useRelativePaths=false",
 )
-"""What the user has set here is meant for their own use of git, and would run programs, fail, or confuse us."""
+"""These replace settings of the user, which are meant for their own use of git: they would run programs, fail, or
+confuse us."""
 _PLAIN = [word for setting in _SETTINGS for word in ("-c", setting)]
 _DIFF = ("diff-tree", "-p", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames")
 _GIT_VARIABLES = (
@@ -41,7 +42,7 @@ _GIT_VARIABLES = (
     "GIT_COMMON_DIR",
     "GIT_PREFIX",
 )
-"""They say which repository is meant, to whoever started us, as a git hook; not to us."""
+"""If a git hook started us, these name the hook's repository; we work on another one."""
 
 
 class WorkspaceError(AgentError):
@@ -49,17 +50,17 @@ class WorkspaceError(AgentError):
 
 
 class Place(NamedTuple):
-    """What a task works on."""
+    """The directory or repository that a task works on."""
 
     source: str
     """A directory, or the address of a repository."""
     inside: str = "."
     """The directory below it to work in."""
     repository: str | None = None
-    """Where git keeps its things, if the source is a checkout with a commit."""
+    """The directory with git's own files, if the source is a checkout with a commit."""
     is_remote: bool = False
     is_scratch: bool = False
-    """It is an empty directory, made for this attempt."""
+    """Whether the source is an empty directory, made for this attempt."""
 
 
 Turns: TypeAlias = defaultdict[str, asyncio.Lock]
@@ -73,9 +74,9 @@ async def git(
     ok: Sequence[int] = (0,),
     warn: Callable[[str], None] | None = None,
 ) -> bytes:
-    """Run git and return what it printed; `warn` gets what it said of an exit code that is ok and not 0.
+    """Run git and return its output; `warn` gets its messages if the exit code is ok but not 0.
 
-    Raises `WorkspaceError` with its last words.
+    Raises `WorkspaceError` with the last line of its messages.
     """
     variables = environment(_GIT_VARIABLES, {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})})
     try:
@@ -93,7 +94,7 @@ async def git(
 
 
 async def locate(task: Task, base: str) -> Place:
-    """Find out what a task works on. Raises `WorkspaceError`."""
+    """Find the place that a task works on. Raises `WorkspaceError`."""
     if task.repo is not None and is_address(task, base):
         return Place(task.repo, task.cwd or ".", is_remote=True)
     given = task.repo if task.repo is not None else task.cwd
@@ -129,12 +130,12 @@ class Workspace:
     ) -> None:
         """`kind` is one of `KINDS`, `folder` the place for the files of the attempt, inside that of all results.
 
-        `warn` is told what cannot be compared.
+        `warn` is called if something cannot be compared.
         """
         self.kind = kind
         self.commit: str | None = None
         self.is_ready = False
-        """Whether it is made, and its beginning known."""
+        """Whether it is made, and its state at the beginning is recorded."""
         self._place = place
         self._ref = ref
         self._results = folder.parent
@@ -142,10 +143,10 @@ class Workspace:
         self._warn = warn
         self._is_git = place.is_remote or place.repository is not None
         self._store = folder / "objects"
-        """What is compared; git keeps it there and not in the user's repository."""
+        """Git puts the objects to compare there, and not into the user's repository."""
         self._held: asyncio.Lock | None = None
         self._trees: dict[Path, str] = {}
-        """What each repository in the workspace held at the beginning."""
+        """The tree of each repository in the workspace at the beginning."""
         self.root = Path(place.source) if kind == "none" else folder / "work"
         self.cwd = self.root / place.inside
 
@@ -156,7 +157,7 @@ class Workspace:
         self._held = lock
 
     async def make(self) -> None:
-        """Make it. Raises `WorkspaceError`."""
+        """Make the directory. Raises `WorkspaceError`."""
         place = self._place
         try:
             await asyncio.to_thread(_remove, self._store)
@@ -218,37 +219,37 @@ class Workspace:
                     (path / ".git-own").rmdir()
 
     async def _add_submodules(self, source: Path, root: Path) -> None:
-        """Check out the submodules that the user has checked out, from there; `git submodule` would write to their
-        configuration, and fetch."""
+        """Check out the submodules that the user has checked out, from their copies; `git submodule` would fetch them,
+        and write to the user's configuration."""
         for name, commit in await _submodules(root):
             if (source / name / ".git").exists():
                 await _clone_beside(str(source / name), str(root / name), commit)
                 await self._add_submodules(source / name, root / name)
 
-    # -- what was changed ------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------
 
     async def baseline(self, *, is_fresh: bool) -> None:
-        """Remember what is there now. `is_fresh`: nothing has run in it since it was made."""
+        """Record the current state. `is_fresh`: nothing has run in the workspace since it was made."""
         if self._is_git:
             is_clean = is_fresh and self.kind in ("worktree", "clone")
             for path in await _repositories(self.root):
                 head = await git("rev-parse", "HEAD^{tree}", cwd=str(path)) if is_clean else b""
                 self._trees[path] = head.decode().strip() or await self._tree(path)
         elif self.kind == "copy":
-            with suppress(WorkspaceError):  # there are things in it that git cannot store
+            with suppress(WorkspaceError):  # it has files that git cannot store
                 await git("init", "-q", cwd=str(self.root), env=await self._private(self.root))
                 self._trees[self.root] = await self._tree(self.root)
         self.is_ready = True
 
     async def changes(self, patch: Path) -> int | None:
-        """Write what was changed since to a file; return its size, or None if there is nothing to compare with."""
+        """Write the changes since `baseline` to a file; return its size, or None if there is no baseline."""
         if not self._trees:
             return None
         patch.write_bytes(b"")
         for path, before in self._trees.items():
             if path.is_dir() and (not self._is_git or (path / ".git").exists()):
                 inside = "" if path == self.root else f"{path.relative_to(self.root)}/"
-                part = self._store / "part.diff"  # it may be larger than our memory
+                part = self._store / "part.diff"  # the diff may be larger than our memory
                 how = (f"--output={part}", f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}")
                 after = await self._tree(path)
                 await git(*_DIFF, *how, before, after, cwd=str(path), env=await self._private(path))
@@ -263,9 +264,9 @@ class Workspace:
             own = (await git("rev-parse", "--git-path", "index", cwd=str(path))).decode().rstrip("\n")
             index.unlink(missing_ok=True)
             if (path / own).exists():
-                # So that git need not read every file; with its time, by which git knows what may have changed since.
+                # With the index git need not read every file; by its time git knows which files may have changed since.
                 shutil.copy2(path / own, index)
-        # What cannot be added is not in the patch: a file that we must not read, a repository without a commit.
+        # Files that cannot be added are not in the patch: those we must not read, a repository without a commit.
         await git("add", "-A", "--ignore-errors", cwd=str(path), env=env, ok=(0, 1), warn=self._warn)
         return (await git("write-tree", cwd=str(path), env=env)).decode().strip()
 
@@ -282,7 +283,7 @@ class Workspace:
     # -- the end ---------------------------------------------------------------------------------
 
     async def leave(self, *, keep: bool) -> None:
-        """End the use of it, and remove it unless it is to be kept."""
+        """Release the directory, and remove it unless `keep` is set."""
         if self._held is not None:
             self._held.release()
             self._held = None
@@ -291,7 +292,7 @@ class Workspace:
             await self._clear()
 
     async def _clear(self) -> None:
-        """Remove what an attempt, perhaps one that was killed, has left."""
+        """Remove the directory of this attempt, or of one that was killed."""
         if self.kind == "none":
             return
         if self._place.repository is not None:
@@ -301,7 +302,7 @@ class Workspace:
 
 
 async def _clone_beside(source: str, target: str, commit: str, *, checkout: bool = True) -> None:
-    """Clone a repository on this disk without copying its objects. What it calls origin stays origin."""
+    """Clone a repository on this disk without copying its objects. The clone has the same origin."""
     await git("clone", "--shared", "--no-checkout", "--", source, target)
     url = (await git("config", "--get", "remote.origin.url", cwd=source, ok=(0, 1))).decode().rstrip("\n")
     if url:
@@ -334,7 +335,7 @@ async def _repositories(root: Path) -> list[Path]:
 
 
 class _GivenUp(Exception):
-    """No one waits for it any more."""
+    """The caller no longer waits for the copy."""
 
 
 def _append(part: Path, whole: Path) -> None:
@@ -343,7 +344,7 @@ def _append(part: Path, whole: Path) -> None:
 
 
 def _copy(source: Path, target: Path, out: Path, given_up: threading.Event) -> None:
-    """Copy a directory, but not the results in it, nor sockets and the like, until it is given up."""
+    """Copy a directory, but not the results in it, nor sockets and the like, until `given_up` is set."""
     if out == source:
         raise WorkspaceError(f"The results are in {source} itself, which is to be copied: let them go elsewhere")
 
@@ -353,7 +354,7 @@ def _copy(source: Path, target: Path, out: Path, given_up: threading.Event) -> N
     def copy_file(one: str, other: str) -> None:
         if given_up.is_set():
             raise _GivenUp
-        with suppress(FileNotFoundError):  # it has gone meanwhile
+        with suppress(FileNotFoundError):  # the file was removed meanwhile
             if os.path.isfile(one):
                 shutil.copy2(one, other)
 
@@ -374,7 +375,7 @@ def _forget_worktree(admin: Path, root: Path) -> None:
             if Path((entry / "gitdir").read_text().strip()) == root / ".git":
                 shutil.rmtree(entry)
         except FileNotFoundError:
-            pass  # someone else's, just being made or removed
+            pass  # of another process, just being made or removed
     try:
         admin.rmdir()  # as git does with the last one
     except OSError:

@@ -25,11 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Half-loaded modules do not take an exception well: until there is something to clean up, Ctrl-C just ends us.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # what start-up makes stays, so looking for garbage in it is time lost; `end_of_start` ends this
+    gc.disable()  # objects made at start-up stay: looking for garbage is time lost until `end_of_start`
     import datetime  # noqa: F401
 
-    gc.collect()  # but for this: it throws its own classes, 200 KB, away for those written in C
-    # msgspec takes two names from typing_extensions if that is installed, which typing has too. Importing it takes a
+    gc.collect()  # `datetime` makes garbage: its Python classes, 200 KB, are replaced by those written in C
+    # If typing_extensions is installed, msgspec takes two names from it that typing has too. Importing it would take a
     # tenth of our start.
     if "typing_extensions" not in sys.modules:
         sys.modules["typing_extensions"] = None  # type: ignore[assignment]
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _print_version() -> bool:
-    """False: stdout cannot be written to, which the usual way will say."""
+    """Return False if stdout cannot be written to: `run` reports that."""
     try:
         print(version_text(sys.argv[0]), flush=True)
     except (OSError, AttributeError, ValueError):
@@ -51,10 +51,10 @@ def _print_version() -> bool:
 
 
 def end_of_start() -> None:
-    """Collect garbage from now on, but leave what start-up made alone."""
+    """Collect garbage from now on, but not among the objects made at start-up."""
     if not gc.isenabled():
         gc.freeze()
-        gc.set_threshold(10_000)  # a hundred prompts at once make as much: looking 26 times was 4 % of their time
+        gc.set_threshold(10_000)  # for a hundred prompts at once: 26 collections took 4 % of their time
         gc.enable()
 
 
@@ -76,7 +76,7 @@ def printable(text: str) -> str:
 
 
 def silence_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
+    """Let the interpreter's last flush go nowhere: stdout cannot be written to."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # by number: in RPC mode `sys.stdout` leads to stderr
     except OSError:  # no descriptors are left

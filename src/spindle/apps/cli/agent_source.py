@@ -1,4 +1,4 @@
-"""Makes the agents of live sessions as the command line has them, each for a directory of its own."""
+"""Makes the agents of live sessions from the options of the command line, each for a directory of its own."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ class CommandLineAgents:
     def __init__(
         self, options: Options, mode: str, resources: ResourceOptions | None = None, *, roots: Sequence[str] = ()
     ) -> None:
-        """`resources`: the options as an agent that was made before has read them.
+        """`resources`: options that were read for an earlier agent.
 
         `roots`: sessions may work in these directories and below; none: anywhere.
         """
@@ -37,9 +37,9 @@ class CommandLineAgents:
         self._mode = mode
         self._allowed = allowed_in(roots)
         self._resource_options = resources
-        """A pipe among the options can be read only once."""
+        """Kept for all agents: a pipe among the options can be read only once."""
         self.unknown: str | None = None
-        """What is wrong with the options, known when the first agent is made: extensions may have added some."""
+        """The error about unknown options; set when the first agent is made, because extensions may add options."""
         self._is_first = True
 
     def find(self, session: str, cwd: str | None) -> str | None:
@@ -74,7 +74,7 @@ class CommandLineAgents:
         if self._is_first:
             self._is_first = False
             self.unknown = unknown_options(self.options, [flag.name for flag in extensions.flags()])
-            if self.unknown and self._mode == "acp":  # an editor hears of it too late to be refused
+            if self.unknown and self._mode == "acp":  # too late to refuse the editor
                 warn(self.unknown)
         agent.check_place = self._allowed
         if wanted.name is not None and wanted.name.strip():
@@ -82,7 +82,7 @@ class CommandLineAgents:
         return agent
 
     def _prepare(self, wanted: Wanted) -> tuple[Session, Resources]:
-        """Open or begin the session and load what belongs to its directory. Raises `AgentError`, `SessionError`."""
+        """Open or begin the session and load the resources of its directory. Raises `AgentError`, `SessionError`."""
         cwd = None if wanted.cwd is None else os.path.abspath(wanted.cwd)
         if cwd is not None or wanted.session is None:
             self._check(cwd or self._cwd)
@@ -111,7 +111,7 @@ class CommandLineAgents:
         return sessions.wanted_directory(self.options.session_dir, resources.settings.session_dir)
 
     def _check(self, cwd: str) -> None:
-        """Raises `AgentError` if no session may work there."""
+        """Raise `AgentError` if no session may work there."""
         if not os.path.isdir(cwd):
             raise AgentError(f"There is no directory {cwd}")
         self._allowed(cwd)

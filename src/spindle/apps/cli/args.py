@@ -71,7 +71,7 @@ class Options(Struct):
     mode: str | None = None
     """`text`, `json`, `rpc` or `acp`."""
     attach: str | None = None
-    """URL of the server whose session the chat holds."""
+    """URL of the server that the chat connects to."""
     print: bool = False
     provider: str | None = None
     model: str | None = None
@@ -115,7 +115,7 @@ class Options(Struct):
     list_models: str | None = None
     """The search text; empty lists all."""
     run_limits: dict[str, str] = {}
-    """What was given for `--max-turns` and the others, by option."""
+    """Values of `--max-turns` and the other limits, by option."""
     json_schema: str | None = None
     """JSON, or the path of a file with it."""
     output: str | None = None
@@ -145,7 +145,7 @@ class Options(Struct):
     command: str | None = None
     """The sub-command: the first word, if it is one."""
     command_arguments: list[str] = []
-    """What stands after it, then the options before it."""
+    """The words after it, then the options before it."""
 
     def __repr__(self) -> str:
         return "Options(…)"  # they may hold a key
@@ -165,11 +165,11 @@ class Option(Struct, frozen=True):
     `print` (a switch that may have a message); `limit` (of a run)."""
     choices: tuple[str, ...] = ()
     missing: str = ""
-    """What `maybe` means without a value."""
+    """The value of a `maybe` option that is given without one."""
     modes: str = ""
-    """Modes in which it means something, separated by blanks; empty: in all."""
+    """Modes in which it has an effect, separated by blanks; empty: all."""
     field: str = ""
-    """Attribute of `Options`; empty: it has the first of the names."""
+    """Attribute of `Options`; empty: named like the option."""
 
     @property
     def attribute(self) -> str:
@@ -293,7 +293,7 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
     by_name = _BY_NAME | {name: option for option in more for name in option.names.split()}
     waiting = list(reversed(argv))
     bare = False
-    """The first message stands there as a command would."""
+    """Whether the first message stands where a sub-command would."""
     while waiting:
         argument = waiting.pop()
         if argument == "--":
@@ -317,7 +317,7 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
 
 
 def _take_option(options: Options, argument: str, waiting: list[str], by_name: dict[str, Option]) -> None:
-    """Read an option, and its value from what is waiting (last first). Raises `UsageError`."""
+    """Read an option, and its value from the waiting words (last first). Raises `UsageError`."""
     name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
     option = by_name.get(name)
     if option is None:
@@ -335,13 +335,13 @@ def _is_option(word: str, by_name: dict[str, Option]) -> bool:
 
 
 def _may_be_command(options: Options) -> bool:
-    """Say whether a word may be a command: nothing says that it is a message."""
+    """Say whether a word may be a sub-command: no option says that it is a message."""
     others = (options.mode, options.export, options.list_models, options.remote)
     return not options.print and not options.files and all(given is None for given in others)
 
 
 def _refuse_command(words: list[str]) -> None:
-    """Raise `UsageError` if the words look like a command that does not exist."""
+    """Raise `UsageError` if the words look like a sub-command that does not exist."""
     word, alone = words[0], len(words) == 1
     send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
     known = word if word in MISSING_COMMANDS or not alone else word.lower()
@@ -367,7 +367,7 @@ def _check_level(options: Options) -> None:
 
 
 def _check_model(options: Options) -> None:
-    """A script may have an empty variable there: another model than was meant must not answer in silence."""
+    """Refuse an empty name: it may be an empty variable of a script, and another model must not answer silently."""
     for name in ("model", "provider"):
         if getattr(options, name) == "":
             if options.mode != "rpc":
@@ -441,7 +441,7 @@ MODE_NAMES = {
 
 
 def ignored_options(options: Options, mode: str) -> list[str]:
-    """Return the names of the given options that mean nothing in a mode."""
+    """Return the names of the given options that have no effect in a mode."""
     plain = Options(mode=mode if options.mode == mode else None)  # `spindle chat` is a mode by another name
     others = [option for option in OPTIONS if option.modes and mode not in option.modes.split()]
     given = [option for option in others if getattr(options, option.attribute) != getattr(plain, option.attribute)]

@@ -1,4 +1,4 @@
-"""From the command line to an agent, and to its end."""
+"""Makes the agent that a command line asks for, and ends the process after its work."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 
 
 def from_here(options: AnyOptions) -> AnyOptions:
-    """Return the options with whole paths, which mean the same to sessions that work in other directories."""
+    """Return the options with absolute paths, which mean the same to sessions that work in other directories."""
     here = os.getcwd()
     names = ("extensions", "skills", "prompt_templates", "append_system_prompt", "mcp_config")
     changed = {name: [_path(here, given) for given in getattr(options, name)] for name in names}
@@ -37,7 +37,7 @@ def from_here(options: AnyOptions) -> AnyOptions:
 
 
 def _path(here: str, given: str) -> str:
-    """Return the path of a file or directory that is there; another text stays as it is."""
+    """Return the absolute path of an existing file or directory; another text stays as it is."""
     try:
         path = os.path.join(here, given)
         return path if os.path.exists(path) else given
@@ -78,10 +78,10 @@ async def assemble(options: Options, mode: str) -> AgentSession:
 
 
 def tell_slips(options: Options, agent: AgentSession) -> None:
-    """Warn of names of tools that are almost those of ours; others may be tools that a client brings later."""
+    """Warn of tool names that are almost one of ours; other unknown names may be tools that a client brings later."""
     given = [*(options.tools or ()), *options.exclude_tools]
     if agent.mode in ("print", "json") or not given:
-        return  # there they are errors
+        return  # in these modes an unknown name is an error
     known = [tool.name for tool in agent.all_tools()]
     for name in given:
         if name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
@@ -106,7 +106,7 @@ def agent_options(options: Options, mode: str) -> AgentOptions:
 
 
 def _permissions(options: Options) -> PermissionOptions:
-    """Raises `UsageError` for a mode or rule that makes no sense."""
+    """Return the permission options. Raises `UsageError` for a mode or rule that makes no sense."""
     if options.permission_mode or options.allow or options.ask or options.deny:
         from spindle.agent.permissions.rules import mode_named, rules_of
 
@@ -155,7 +155,7 @@ def result_schema(options: Options) -> dict[str, Any] | None:
 
 
 def _terminal() -> Dialogs | None:
-    """Return where extensions may ask the user, if there is a terminal."""
+    """Return dialogs on the terminal, if there is one."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     from spindle.apps.cli.terminal import TerminalDialogs
@@ -164,7 +164,7 @@ def _terminal() -> Dialogs | None:
 
 
 def take_stdout() -> TextIO:
-    """Return the real stdout; what anything else prints goes to stderr."""
+    """Return the real stdout; all other prints go to stderr from now on."""
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="")
     os.dup2(2, 1)
@@ -173,7 +173,7 @@ def take_stdout() -> TextIO:
 
 
 def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
-    """Run to the end and leave at once with the code it returns; no child of ours outlives it.
+    """Run the work to its end and exit at once with the code it returns; no child of ours outlives the process.
 
     The runner is not closed: it would wait for worker threads that may be blocked in the system forever.
     """

@@ -57,7 +57,7 @@ _OPTIONS = (
     Option("--json", help="Print events as JSON, one a line"),
 )
 _FILES, _FILES_OF_AN_ATTEMPT = 256, 16
-"""So many files may be open. An attempt has its log, its session, a connection, and the pipes of some commands."""
+"""Files that may be open: in the process, and for each attempt its log, session, connection, and pipes of commands."""
 _HEAD = """\
 Usage: spindle batch TASKS -o DIR [options]
 
@@ -127,7 +127,7 @@ async def _check_flags(agent: AgentOptions) -> None:
     resources = load_resources(os.getcwd(), agent.resources)
     known = {flag.name for flag in await extension_flags(replace(agent, warn=warnings.append), resources)}
     unknown = [f"--{name}" for name in agent.flags if name not in known]
-    for warning in warnings if unknown else ():  # else they are told when the batch begins
+    for warning in warnings if unknown else ():  # otherwise they are shown when the batch begins
         warn(warning)
     _refuse(unknown)
 

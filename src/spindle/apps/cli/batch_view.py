@@ -19,14 +19,14 @@ _REFRESH = 0.25
 
 
 class View:
-    """One line per finish, and a last one. The other views do more."""
+    """Prints one line per finished attempt, and a summary. The other views do more."""
 
     def __init__(self, batch: Batch, out: TextIO) -> None:
         self.batch = batch
         self.out = out
         self.began = time.monotonic()
         self.running: dict[str, tuple[float, Progress]] = {}
-        """By task: since when, and what it is at."""
+        """By task: when it began, and its progress."""
         self._ended: set[str] = set()
         """Tasks, not attempts."""
 
@@ -42,7 +42,7 @@ class View:
         self._print(text)
 
     def news(self, news: object) -> None:
-        """Take in what happens between two results."""
+        """Take an event between two results."""
         if isinstance(news, TaskStart):
             self.running[news.id] = time.monotonic(), Progress(news.id, news.attempt)
         elif isinstance(news, Progress) and news.id in self.running:
@@ -79,7 +79,7 @@ class View:
         return f"{len(batch.jobs)} tasks: {', '.join(counts)}; ${batch.spent:.4f}, {seconds:.1f} s; {where}"
 
     def left_seconds(self) -> float | None:
-        """Say how long it may still take; None as long as nothing is known."""
+        """Return how many seconds the rest may take; None until a task has ended."""
         if not self.finished:
             return None
         return (time.monotonic() - self.began) / self.finished * (self.batch.to_do - self.finished)
@@ -88,7 +88,7 @@ class View:
         self._write(_plain(text))
 
     def _write(self, line: str) -> None:
-        with suppress(OSError, ValueError):  # no one reads any more; the results are what counts
+        with suppress(OSError, ValueError):  # the reader is gone; the batch goes on
             print(line, file=self.out, flush=True)
 
 
@@ -117,7 +117,7 @@ class JsonView(View):
 
 
 class TableView(View):
-    """What runs, as a table that is drawn again a few times a second; what goes wrong scrolls above it."""
+    """Shows the running attempts as a table, drawn again a few times a second; failures scroll above it."""
 
     def __init__(self, batch: Batch, out: TextIO) -> None:
         from rich.console import Console

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from spindle.resources.loader import Resources
 
 _FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes", "hooks", "tools", "npm", "git")
-"""What other programs keep in the agent directory."""
+"""Files of other programs in the agent directory."""
 
 
 def run_doctor(argv: list[str]) -> int:
-    """Print the report; 1 if something is broken. Raises `UsageError`."""
+    """Print the report; return 1 if something is broken. Raises `UsageError`."""
     from spindle.base.children import kill_all
     from spindle.plugins.extensions.discover import find_candidates
     from spindle.resources.loader import ResourceOptions, load_resources
@@ -47,7 +47,7 @@ def run_doctor(argv: list[str]) -> int:
 
 
 def _load_extensions(resources: "Resources") -> list[str]:
-    """Load them, and return what was wrong with some."""
+    """Load the extensions, and return their errors."""
     import asyncio
 
     from spindle.recipe import AgentOptions, extension_flags
@@ -86,7 +86,7 @@ def _examine(resources: "Resources", extensions: list[str], foreign: list[Path])
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
     yield from _directories(resources)
     yield from _files(resources)
-    servers = probe_local_servers(resources.registry)  # first: their models can be the one of a new session
+    servers = probe_local_servers(resources.registry)  # first: a new session may use one of their models
     yield from _model(resources)
     yield from _providers(resources)
     yield from _logins(resources)
@@ -129,7 +129,7 @@ def _providers(resources: "Resources") -> Iterator[str]:
 
 
 def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
-    """Tell of servers on this machine, by their answers, and of the model that runs inside."""
+    """Yield lines about model servers on this machine, by their answers, and about models in our own process."""
     from spindle.llm.local import LocalModelError, check_machine
 
     yield "Local model servers"

@@ -24,7 +24,7 @@ or let a small model run right here: spindle models pull smollm2 ({size} MB)."""
 
 
 def wanted(options: Options) -> bool:
-    """Whether a command line without a mode means the chat: a person is there, and wants no output to keep."""
+    """Say whether a command line without a mode means the chat: on a terminal, without options for the output."""
     return not (options.output or options.json_schema) and _is_terminal()
 
 
@@ -75,7 +75,7 @@ def _offer_model() -> str:
     from spindle.apps.cli.session_choice import NothingChosen
 
     print(_NO_MODEL.format(size=SMALL.download // 1_000_000))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's own would wait for the answer
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's handler would wait for the answer
     try:
         answer = input("Get it now? [y/N] ")
     except (EOFError, KeyboardInterrupt):

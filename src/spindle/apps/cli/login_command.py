@@ -1,4 +1,4 @@
-"""`spindle login` and `spindle logout`: sign in to a provider that offers it; forget what came of it."""
+"""`spindle login` and `spindle logout`: sign in to a provider that offers it; forget the login."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ _ANTHROPIC = (
 
 
 def run_login(argv: list[str]) -> int:
-    """Sign in, or list where one can sign in. Raises `UsageError`."""
+    """Sign in, or list the providers that offer it. Raises `UsageError`."""
     from spindle.models.logins import SIGN_INS, SignInOptions
 
     provider, enterprise, device = _parse(argv)
@@ -101,7 +101,7 @@ def _parse(argv: list[str]) -> tuple[str | None, str, bool]:
 
 
 def _no_sign_in(provider: str) -> str:
-    """Say why one cannot sign in to this provider, and what to do instead."""
+    """Say why this provider offers no sign-in, and what to do instead."""
     from spindle.models.logins import LOGINS, SIGN_INS
     from spindle.models.model_registry import ModelRegistry
 

@@ -1,6 +1,6 @@
-"""From arguments to what they ask for: a sub-command, a report, or a mode that runs an agent.
+"""Does what the arguments ask for: a sub-command, a report, or a mode that runs an agent.
 
-What is asked for is imported when it is known. Everything that goes wrong is one line on stderr and an exit code.
+Each is imported only if it is asked for. Every error becomes one line on stderr and an exit code.
 """
 
 import os
@@ -150,7 +150,7 @@ def _fail(text: str) -> int:
 
 
 def _open_standard_files() -> None:
-    """Fill in what the caller closed of stdin, stdout and stderr, before a socket is given one of their numbers."""
+    """Open stdin, stdout and stderr if the caller closed them, before a socket is given one of their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

@@ -1,4 +1,4 @@
-"""`spindle mcp`: which MCP servers there are and how they are; write them into a file; log in and out."""
+"""`spindle mcp`: list MCP servers and their states; write them into a file; log in and out."""
 
 import argparse
 import asyncio
@@ -23,11 +23,11 @@ from spindle.shapes.codec import encode
 def run(argv: list[str]) -> int:
     """Carry out `spindle mcp <argv>`. Returns the exit code."""
     head, dashes, command = argv, [], []
-    if "--" in argv:  # what follows belongs to the server's command, dashes and all
+    if "--" in argv:  # the words behind it are the server's command, with their dashes
         place = argv.index("--")
         head, dashes, command = argv[:place], ["--"], argv[place + 1 :]
     parser = _parser()
-    options, more = parser.parse_known_args(head)  # what follows an option is left over
+    options, more = parser.parse_known_args(head)  # words behind an option are left over
     if wrong := [word for word in more if word.startswith("-") or options.action is not _add]:
         parser.error(f"unrecognized arguments: {' '.join(wrong)}")
     options.command = [*getattr(options, "command", []), *more, *command]
@@ -105,7 +105,7 @@ def _add(options: argparse.Namespace) -> int:
     def change(servers: dict[str, Any]) -> None:
         servers[options.name] = entry
 
-    _edit(path, change, 0o644 if options.project else 0o600)  # people write keys into their own
+    _edit(path, change, 0o644 if options.project else 0o600)  # users write keys into their own file
     print(f"{options.name}: written to {path}")
     return 0
 
@@ -135,7 +135,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
-    """Change the servers of a file, under the key that it has them. Raises `BadFile`, with the path."""
+    """Change the servers of a file, under the key that the file uses. Raises `BadFile`, with the path."""
 
     def edit(value: dict[str, Any]) -> None:
         servers = value.setdefault(next((key for key in KEYS if key in value), KEYS[0]), {})
@@ -174,7 +174,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def examine(resources: Resources) -> list[McpServerState]:
-    """Start every server of a directory for a moment, and return how each of them is."""
+    """Start every server of a directory for a moment, and return their states."""
     found = load_servers(resources.cwd, trusted=resources.trust.trusted)
     states = found.unused()
     if configs := found.enabled():

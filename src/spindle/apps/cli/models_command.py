@@ -1,5 +1,5 @@
-"""`spindle models`: a table of the models that are ready to use; what is known of one, and newer prices; the local ones
-on this disk, get one, remove one.
+"""`spindle models`: list the models that are ready to use; show one; get newer prices; list, get and remove the models
+on this disk.
 """
 
 import sys
@@ -26,7 +26,7 @@ _COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinkin
 _MB = 1_000_000
 _BAR = 30
 SMALL = PULLABLE["smollm2"]
-"""What is offered to those who have no model."""
+"""The model that is offered to users who have none."""
 
 
 def run(argv: list[str]) -> int:
@@ -94,7 +94,7 @@ def list_models(search: str) -> int:
 
 
 def probe_local_servers(registry: "ModelRegistry") -> dict[str, str]:
-    """Ask all usual local servers at once for their models. Returns those that answered and what they said."""
+    """Ask all usual local servers at once for their models. Returns the answers by provider."""
     from concurrent.futures import ThreadPoolExecutor
 
     from spindle.models.loopback import LOOPBACK, ServerUnreachable
@@ -134,7 +134,7 @@ def _matches(model: Model, search: str) -> bool:
     return all(in_order(word, name) for word in search.lower().split())
 
 
-# -- what is known of them -----------------------------------------------------------------------
+# -- details and prices --------------------------------------------------------------------------
 
 
 def _show(home: Path, name: str) -> int:
@@ -240,7 +240,7 @@ def _pull(home: Path, name: str) -> int:
 
 
 def _progress(model: Pullable) -> Callable[[int], None]:
-    """Return what shows how much has come: a bar on a terminal, else one line."""
+    """Return a function that shows how much is downloaded: a bar on a terminal, else one line."""
     said: list[bool] = []
 
     def say_once(done: int) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES = 64 << 20
-"""Of a file; a device may have no end."""
+"""Read at most so much of a file: a device may have no end."""
 _Inputs: TypeAlias = tuple[list[str], list[Image]]
 """The prompts in order, and images that go with the first."""
 
@@ -55,7 +55,7 @@ def _something_to_do(options: Options) -> _Inputs:
     messages, images = gather(options)
     if not messages:
         what = "Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)"
-        slip = unknown_options(options, ())  # whether an extension knows it is not asked: there is nothing to do
+        slip = unknown_options(options, ())  # extensions are not asked for it: there is nothing to do
         raise UsageError(f"{slip}{'' if slip.endswith('?') else '.'} {what}" if slip else what)
     return messages, images
 
@@ -63,7 +63,7 @@ def _something_to_do(options: Options) -> _Inputs:
 def _read_stdin() -> bytes:
     import threading
 
-    # Who started us may have left a pipe open that nothing will ever come through.
+    # The caller may have left a pipe open, without ever writing to it.
     advice = "Reading piped input until its end; if there is none, add </dev/null"
     patience = threading.Timer(STDIN_PATIENCE, tell, ("Note", advice))
     patience.daemon = True
@@ -122,7 +122,7 @@ async def _play(
 ) -> tuple[AgentSession, list[RunResult]]:
     """Make the agent, call `ready`, and run every message to its end. The agent is closed either way.
 
-    Returns it, and what came of each message that the model had to answer.
+    Returns the agent, and the result of each message that the model had to answer.
     """
     results: list[RunResult] = []
     wishes = RunOptions(schema=result_schema(options))
@@ -186,10 +186,10 @@ def _way_on(agent: AgentSession, options: Options) -> str | None:
 
 
 class _ErrorTeller(NeverFull):
-    """A listener that tells errors beside the run on stderr."""
+    """A listener that prints errors outside of the run on stderr."""
 
     def put(self, event: Event) -> None:
-        # Errors of writing the session, and of loading extensions, were told when they came up.
+        # Errors of writing the session, and of loading extensions, were printed when they occurred.
         if isinstance(event, ExtensionError) and event.event not in ("session_write", "load"):
             what = f"Extension error ({event.extension_path})" if event.extension_path else "Error"
             print(f"{what}: {event.error}", file=sys.stderr)
@@ -280,7 +280,7 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs, caught:
     from spindle.wires.pipe.stdio import StdioWire
 
     wire = StdioWire.claim()
-    # Errors of extensions go to stderr: here stdout is the run and nothing else.
+    # Errors of extensions go to stderr: here stdout has the events of the run and nothing else.
     dialect = replace(dialect, events=dialect.events | {"extension_error"})
     outbox = Outbox(Renderer(dialect, options.updates or "delta"))
     work = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""What holds for all sessions of a process together, as settings and command line have it."""
+"""Bounds for all sessions of a process together, from settings and command line."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from spindle.base.settings import Bounds, Settings
 from spindle.llm import stream
 
 FILES_OF_A_SESSION = 3
-"""The conversation and its lock; a part of those at work has a pipe to a program, or a connection to a model."""
+"""The session file and its lock; some sessions also have a pipe to a program, or a connection to a model."""
 OTHER_FILES = 1100
-"""Connections of clients, and what the process itself has open."""
+"""Connections of clients, and files of the process itself."""
 MANY_SESSIONS = 20_000
 
 
@@ -36,13 +36,13 @@ def chosen_bounds(options: Options, settings: Settings) -> Bounds:
 
 
 def apply(bounds: Bounds) -> None:
-    """Put those in force that do not belong to the pool of sessions."""
+    """Set the bounds that do not belong to the pool of sessions."""
     stream.most_calls = bounds.model_calls
     children.most = bounds.children
 
 
 def allowed_in(roots: Sequence[str]) -> Callable[[str], None]:
-    """Return what raises `AgentError` for a directory that is not in one of these; none: all are allowed."""
+    """Return a function that raises `AgentError` for a directory outside of `roots`; without roots all are allowed."""
     real = [os.path.realpath(root) for root in roots]
 
     def check(cwd: str) -> None:
@@ -63,7 +63,7 @@ def sessions_with_files(sessions: int) -> int:
 
 
 def allow_files(wanted: int) -> int | None:
-    """Let this process have so many files open, as far as it may. Returns how many; None: as many as are wanted.
+    """Let this process open so many files, as far as the system allows. Returns how many; None: as many as wanted.
 
     Systems allow 256 or 1024 open files to a program that does not ask for more.
     """

@@ -1,7 +1,7 @@
 """Signs of life of a one-shot run, on stderr: what the model and its tools do, retries, and how long it has taken.
 
-On a terminal the last line tells what is going on right now, and goes away when anything else is written. What is worth
-keeping (tool calls, retries) stays as lines. Nothing here is for programs: those read events.
+On a terminal the last line shows the current activity, and goes away when other text is written. Tool calls and retries
+stay as lines. Nothing here is for programs: those read events.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from spindle.shapes.codec import encode
 from spindle.shapes.messages import text_of
 
 _ARGUMENTS = ("command", "path", "pattern", "url", "query")
-"""Those that say most about a call, first choice first."""
+"""The arguments that say most about a call, best first."""
 
 
 class Progress(NeverFull):
@@ -30,7 +30,7 @@ class Progress(NeverFull):
         self._verbose = verbose
         self._began = time.monotonic()
         self._doing = ""
-        """What goes on right now; empty: nothing."""
+        """The current activity; empty: none."""
         self._line = StatusLine(sys.stderr) if live else None
         self._running: dict[str, str] = {}
         """Names of the tools that run, by call."""
@@ -42,7 +42,7 @@ class Progress(NeverFull):
             self._say(f"model {model.provider}/{model.id}, thinking {self._agent.thinking_level}")
             self._say(f"session {self._agent.session.path or 'in memory'}")
         if self._line is not None:
-            sys.stderr = sys.stdout = self._line  # whatever is printed takes the place of the status
+            sys.stderr = sys.stdout = self._line  # printed text takes the place of the status
             self._ticking = asyncio.create_task(self._tick())
 
     def end(self) -> None:
@@ -103,7 +103,7 @@ class Progress(NeverFull):
     async def _tick(self) -> None:
         assert self._line is not None
         while True:
-            # A question of ours is being answered on the same line.
+            # The user answers a question on the same line.
             quiet = not self._doing or self._agent.dialogs.open_requests()
             self._line.show("" if quiet else f"{self._doing} … {self._elapsed()}")
             await asyncio.sleep(PROGRESS_TICK)

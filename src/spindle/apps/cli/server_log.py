@@ -1,4 +1,4 @@
-"""What a server writes on stderr: lines of text, or JSON objects for programs that collect them."""
+"""The log of a server on stderr: lines of text, or JSON objects for programs that collect them."""
 
 import io
 import logging
@@ -20,7 +20,7 @@ _trace = logging.getLogger("spindle.trace")
 
 
 def begin_log(options: Options) -> None:
-    """Let runs and errors, and with `--verbose` all that happens, be written on stderr, in the form that is wanted."""
+    """Log runs and errors on stderr, with `--verbose` all spans, in the format of `--log-format`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     if options.log_format == "json":
@@ -35,7 +35,7 @@ def begin_log(options: Options) -> None:
 
 
 def log_span(moment: trace.Moment, span: trace.Span) -> None:
-    """Write a line when something has ended: runs and errors of models always, the rest if it is wanted."""
+    """Write a line when a span has ended: runs and errors of models always, others with `--verbose`."""
     if span.kind == "connection":
         _log_connection(moment, span)
         return
@@ -61,7 +61,7 @@ def _level(moment: trace.Moment, span: trace.Span) -> int:
 
 
 def _harmless(value: Any) -> Any:
-    """Return a value that cannot pretend to be another line, nor fill the log: clients and models choose some."""
+    """Return a value that cannot look like another line, nor fill the log: some come from clients and models."""
     if not isinstance(value, str):
         return value
     return value[:MAX_VALUE] if value.isprintable() else ascii(value[:MAX_VALUE])

@@ -35,7 +35,7 @@ def run_rpc(options: Options) -> NoReturn:
 
 
 def chosen_dialect(options: Options) -> Dialect:
-    """Return what the client gets to see. Raises `UsageError`."""
+    """Return the dialect of the client. Raises `UsageError`."""
     name = options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"
     if name not in DIALECTS:
         raise UsageError(f'SPINDLE_DIALECT must be one of {", ".join(DIALECTS)}, not "{name}"')
@@ -157,7 +157,7 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") ->
 
 
 async def _try_agent(source: "CommandLineAgents") -> None:
-    """Make an agent as clients will get it, so that what is wrong is told now. Raises `UsageError`."""
+    """Make an agent like those of the clients, to find errors at the start. Raises `UsageError`."""
     from spindle.models.credentials import MissingCredentials
     from spindle.protocol.live import Wanted
 

@@ -16,12 +16,12 @@ from spindle.sessions.file import is_path
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Saving, Session
 
-if TYPE_CHECKING:  # loaded if one is looked for
+if TYPE_CHECKING:  # loaded only to look for a session
     from spindle.sessions.index import Found, SessionInfo
 
 _LISTED = 20
 _BY_STRENGTH = ("--no-session", "--fork", "--session", "--session-id", "--resume", "--continue")
-"""Of several that are given the first counts, as with pi."""
+"""If several are given, the first of this order counts, as with pi."""
 
 
 class NothingChosen(Exception):

@@ -1,4 +1,4 @@
-"""`spindle sessions`: what sessions there are and what is in them; a new name, an end, a check, a sound copy."""
+"""`spindle sessions`: list, show, export, rename, delete, check and repair sessions."""
 
 import argparse
 import io
@@ -29,7 +29,7 @@ from spindle.shapes.codec import encode
 
 _HARMLESS = ("newer version",)
 _SHORT_ID = 8
-"""Characters of an id that are shown at least."""
+"""At least so many characters of an id are shown."""
 
 
 def run(argv: list[str]) -> int:
@@ -202,7 +202,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _check_one(name: str, options: argparse.Namespace, *, quiet: bool) -> int:
-    """Return 1 if anything is wrong; `quiet` says nothing of a sound session."""
+    """Check a session; return 1 if anything is wrong. With `quiet` a sound session prints nothing."""
     try:
         path = _find(name, options)
         damage = examine(path)
@@ -230,7 +230,7 @@ def _repair(options: argparse.Namespace) -> int:
     return 0
 
 
-# -- finding one ---------------------------------------------------------------------------------
+# -- finding a session ---------------------------------------------------------------------------
 
 
 def _open(options: argparse.Namespace) -> SessionManager:
@@ -282,7 +282,7 @@ def _row(info: SessionInfo, short_id: str, *, with_cwd: bool) -> str:
 
 
 def _said(entry: Entry) -> tuple[str, str] | None:
-    """Return who speaks in an entry and what; None if it holds no message."""
+    """Return the speaker and the text of an entry; None if it holds no message."""
     match entry_message(entry):
         case messages.UserMessage(content=content):
             return "user", messages.text_of(content, " ")

@@ -18,7 +18,7 @@ class TerminalDialogs:
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
         self._reading: asyncio.Task[str] | None = None
-        """A line that is still being waited for; an unanswered question leaves it to the next one."""
+        """A read that has not ended; an unanswered question leaves it to the next question."""
         self._asking: dict[asyncio.Task[str | None], ExtensionUIRequest] = {}
 
     async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
@@ -58,7 +58,7 @@ class TerminalDialogs:
             return "".join(lines) if line else None
 
     def _forget_typed(self) -> None:
-        """Drop what was typed before the question was there: it cannot be the answer."""
+        """Drop text that was typed before the question was shown: it cannot be the answer."""
         if self._reading is not None and self._reading.done():
             self._reading = None
         if sys.stdin.isatty():

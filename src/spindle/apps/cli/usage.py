@@ -1,4 +1,4 @@
-"""How to use it: the help text, at the width of the terminal, and the parser of sub-commands."""
+"""The help text, at the width of the terminal, and the parser of sub-commands."""
 
 import argparse
 import re
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spindle.plugins.extensions.generation import Flag
 
 _LEFT = 34
-"""Columns of the names, where there is room for two."""
+"""Width of the names, if there is room for two columns."""
 _NARROW = 80
 _ABOUT = (
     "Spindle is a coding agent: on a terminal you talk to it, programs drive it (--mode rpc, --remote), scripts run it "
@@ -86,7 +86,7 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
-    """Two columns; in a narrow terminal the second goes below the first."""
+    """Return a table of two columns; in a narrow terminal the second goes below the first."""
     lines = [title]
     for left, right in rows:
         indent = " " * (6 if width < _NARROW else _LEFT + 3)

@@ -1,4 +1,4 @@
-"""Where the user types: a prompt that never takes the screen. What is printed appears above it and stays there."""
+"""Where the user types: a prompt that never takes over the screen. Printed text appears above it and stays there."""
 
 import asyncio
 import io
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
     from spindle.apps.console.view import View
 
 _HISTORY_ENTRY = 20_000
-"""Longer messages are remembered as they were typed, with the marks of what was pasted."""
+"""Longer messages are remembered as they were typed, with marks for pasted texts."""
 _TOO_SOON = 0.4
-"""Seconds after a question appears in which a key does not answer it: it was meant for the text."""
+"""Seconds after a question appears in which a key does not answer it: the key was meant for the message."""
 _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
 _ESCAPE = 0.05
-"""Seconds in which a key after Esc makes it Alt. A terminal sends both at once, and so they come over a slow line."""
+"""Seconds in which a key after Esc makes it Alt. A terminal sends both at once, even over a slow line."""
 _SETTLED = 0.3
-"""Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
+"""Seconds after which a new size counts as the last one; tmux reports the next one up to 0.25 late."""
 _DRAWN = 0.05
-"""Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
+"""Seconds between two drawings at least; texts to print meanwhile are printed together."""
 _TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
-"""Keys that a text has, besides its letters."""
+"""Keys that occur in a pasted text, besides letters."""
 
 
 class _Prompt(Application[None]):
-    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn.
+    """Allows for terminals that wrap lines again when they get narrower, as most do: the rows drawn before move up.
 
-    Nothing is drawn while the size still changes: what is meant for one size and comes at the next would take away
-    lines that are not ours.
+    Nothing is drawn while the size still changes: a drawing for one size that arrives at the next would erase lines
+    that are not ours.
     """
 
     view: "View"
     output: "_Output"
     unwritten = ""
-    """What is to be printed above when it is next drawn."""
+    """Text to print above the prompt at the next drawing."""
     _printed = ""
-    """What was printed above in this drawing."""
+    """Text that was printed above the prompt in this drawing."""
     _settling: asyncio.TimerHandle | None = None
 
     @property
@@ -80,7 +80,7 @@ class _Prompt(Application[None]):
 
     @timeoutlen.setter
     def timeoutlen(self, _: float) -> None:
-        """Called by prompt_toolkit for its default."""
+        """Ignore the default that prompt_toolkit sets."""
 
     def _on_resize(self) -> None:
         if self._settling is not None:
@@ -92,15 +92,15 @@ class _Prompt(Application[None]):
         if self._is_running and not self._running_in_terminal:  # else the screen is another program's
             self._find_cursor()
             self.renderer.erase(leave_alternate_screen=False)
-            if self.view.above < self.view.enough // 4:  # the next time might take more
+            if self.view.above < self.view.enough // 4:  # the next change might take more rows
                 self.to_bottom()
             super()._on_resize()
 
     def to_bottom(self) -> None:
-        """Let the prompt stand at the bottom.
+        """Put the prompt at the bottom.
 
-        A terminal that gets narrower breaks what is drawn into more rows. tmux takes them from what stands above, also
-        if rows below are empty; if that is too little, rows of the prompt come into the scrollback for good.
+        A terminal that gets narrower wraps the drawn lines into more rows. tmux takes these rows from the text above,
+        even if rows below are empty; if there are too few, rows of the prompt get into the scrollback for good.
         """
         self.output.erase_down()
         self.output.cursor_down(self.output.get_size().rows)
@@ -111,7 +111,7 @@ class _Prompt(Application[None]):
         if render_as_done:
             self._find_cursor()
         elif self._settling is None and self.renderer._last_size not in (None, size):
-            self._on_resize()  # its signal is still on the way
+            self._on_resize()  # the signal for it is still on the way
         if render_as_done:
             super()._redraw(render_as_done)
         elif self._settling is None:
@@ -134,7 +134,7 @@ class _Prompt(Application[None]):
         self.unwritten, self._printed = self._printed + self.unwritten, ""
 
     def print(self) -> None:
-        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+        # Not `run_in_terminal`: with that, the terminal itself echoes and reads control keys for a moment.
         if self.unwritten:
             self.renderer.erase()
             self._printed, self.unwritten = self.unwritten, ""
@@ -155,10 +155,10 @@ class _Prompt(Application[None]):
 
 class _Keys(Vt100Input):
     def read_keys(self) -> list[KeyPress]:
-        """Return the keys that have come. Lines that come at once are a paste, also if the terminal does not say so.
+        """Return the keys that have come. Lines that come at once are a paste, even if the terminal does not say so.
 
-        Only text before and behind an Enter makes them one. Who types as fast, or over a line as slow, finds both lines
-        in the input and presses Enter again.
+        A paste has text before and behind an Enter. A user who types as fast, or over a slow connection, finds both
+        lines in the input and presses Enter again.
         """
         keys = super().read_keys()
         text = "".join(key.data for key in keys)
@@ -171,20 +171,20 @@ class _Keys(Vt100Input):
 
 class _Output(Vt100_Output):
     held = False
-    """What is erased, printed and drawn together is written together, so that the prompt is never seen missing."""
+    """Whether output waits: erasing, printing and drawing are written together, so that the prompt never flickers."""
     shortened = False
-    """The end of a line would have been erased."""
+    """Whether the end of a line would have been erased."""
 
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
     def erase_end_of_line(self) -> None:
-        """Ask for a new drawing: tmux breaks lines anew with what was erased at their ends, other terminals without."""
+        """Ask for a new drawing: tmux counts the erased ends when it wraps lines again, other terminals do not."""
         self.shortened = True
 
     def disable_autowrap(self) -> None:
-        """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
+        """Leave it on: lines for a terminal that is narrower by now have to take as many rows as we count for them."""
 
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
@@ -193,7 +193,7 @@ class _Output(Vt100_Output):
 
 
 def _history(path: Path) -> History:
-    """Return the messages of all sessions; without their file, those of this one."""
+    """Return the messages of all chats; if their file cannot be written, those of this chat."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # others must not read it
@@ -220,15 +220,15 @@ class Editor(Input):
         self._shown_at: float | None = None
         """When the question was drawn."""
         self._stopped_at = float("-inf")
-        """When Ctrl-C was last pressed with nothing to stop."""
+        """When Ctrl-C was last pressed while there was nothing to stop."""
         self._closed = False
         self._buffer = Buffer(
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
         self._search = SearchToolbar()
         self._control = BufferControl(self._buffer, search_buffer_control=self._search.control, preview_search=True)
-        """Shows the message that is being written; while there is a question, a buffer for the answer."""
-        # No questions about where the cursor is: they cost a slow line a turn, and some terminals do not answer.
+        """Shows the message that the user writes; during a question, a buffer for the answer."""
+        # The terminal is not asked where the cursor is: that costs a round trip, and some terminals do not answer.
         self._output = _Output(
             sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
         )
@@ -241,7 +241,7 @@ class Editor(Input):
             min_redraw_interval=_DRAWN,
             before_render=lambda _: self._app.print(),
             output=self._output,
-            terminal_size_polling_interval=None,  # there is a signal
+            terminal_size_polling_interval=None,  # a signal tells the new size
         )
         self._app.view = talk.view
         self._app.ttimeoutlen = _ESCAPE
@@ -253,11 +253,11 @@ class Editor(Input):
             return
         above = _Above(self)
         try:
-            with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
+            with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # if the terminal is gone
                 await self._app.run_async(set_exception_handler=False)
         finally:
             self._app.print()
-            self._remember()  # a draft, if it was not the user who ended it
+            self._remember()  # a draft, if the user did not end the chat
 
     def close(self) -> None:
         self._closed = True
@@ -265,7 +265,7 @@ class Editor(Input):
             self._app.exit()
 
     def write(self, text: str) -> None:
-        """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
+        """Print above the prompt at the next drawing, so that new live lines never show before finished text."""
         self._app.unwritten += text
         if self._app.is_running:
             self.refresh()
@@ -273,11 +273,11 @@ class Editor(Input):
             self._app.print()
 
     def refresh(self) -> None:
-        """Draw what has changed."""
+        """Draw the prompt again soon."""
         self._app.invalidate()
 
     def put(self, text: str) -> None:
-        """Put a text before what is being typed."""
+        """Put a text before the text that is being typed."""
         typed = self._buffer.text
         self._buffer.document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
 
@@ -285,7 +285,7 @@ class Editor(Input):
 
     def _begin(self, question: Question) -> None:
         """Ask in place of the input."""
-        if not self._shown(question)[2]:  # the user must see all of it
+        if not self._shown(question)[2]:  # the user must see the whole question
             options = question.options if question.keys else ()
             self._talk.view.say("\n".join([question.title, *options]), "yellow", kind="question")
         self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
@@ -316,13 +316,13 @@ class Editor(Input):
             question.chosen = max(0, min(question.chosen + steps, last))
 
     def _press(self, key: str) -> None:
-        """Take a key that answers a question at once; no other is taken."""
+        """Take a key that answers a question at once; ignore other keys."""
         if self._too_soon:
             self._buffer.insert_text(key)
         elif self._question is not None and key in self._question.keys:
             self._settle(self._question.keys.index(key))
 
-    # -- what is drawn ---------------------------------------------------------------------------
+    # -- drawing ---------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
         live, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
@@ -371,7 +371,7 @@ class Editor(Input):
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the bottom stays the bottom
+            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the prompt stays at the bottom
             ("c-z", True, lambda event: self._suspend()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
@@ -404,7 +404,7 @@ class Editor(Input):
             self._remember()
 
     def _remember(self) -> None:
-        """Empty the input; what was in it is among the older messages."""
+        """Empty the input, and add its text to the history."""
         with suppress(OSError):  # the disk is full
             self._buffer.append_to_history()
         self._buffer.reset()
@@ -428,7 +428,7 @@ class Editor(Input):
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
 
     def _suspend(self) -> None:
-        self._talk.view.above = 0  # who knows what the screen is like afterwards
+        self._talk.view.above = 0  # the screen may be different afterwards
         self._app.suspend_to_background()
 
     def _paste(self, text: str) -> None:

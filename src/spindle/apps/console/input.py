@@ -1,4 +1,4 @@
-"""What comes from the user on every terminal: answers, and messages in which pastes and pictures stand as marks.
+"""Input of the user on every terminal: answers, and messages in which marks stand for pastes and pictures.
 
 `LineInput` is for a terminal that cannot move its cursor. There the system edits the line, and answers are lines too.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
 
 _LONG_LINES, _LONG_TEXT = 10, 2000
-"""A paste with more stands as one mark in the input."""
+"""Lines and characters; a longer paste stands as a mark in the input."""
 _PICTURE = re.compile(r"\.(png|jpe?g|gif|webp)$", re.IGNORECASE)
 _NAMED = re.compile(r'(?<!\S)@(?:"([^"]+)"|(\S+))')
 _CLIPBOARDS = (
@@ -50,12 +50,12 @@ def fitting(options: Iterable[str], typed: str) -> list[int]:
 class Question:
     title: str
     options: Sequence[str] = ()
-    """Empty: a text is asked for. Else the answer is the number of one."""
+    """If there are any, the answer is the number of an option, else a text."""
     keys: str = ""
     """A key for each option, which chooses it at once."""
     prefill: str = ""
     chosen: int = 0
-    """The option that Enter takes, of those that fit what was typed."""
+    """The option that Enter takes, of those that fit the typed text."""
 
     @classmethod
     def of(cls, request: dict[str, Any]) -> "Question":
@@ -73,7 +73,7 @@ class Question:
         return cls(title + hint, prefill=clean(request.get("prefill") or ""))
 
     def lines(self, typed: str, width: int, room: int) -> tuple[list[str], list[tuple[str, bool]], bool]:
-        """Return rows of the title, options with whether each is the chosen one, and whether these are all of it.
+        """Return rows of the title, options with whether each is the chosen one, and whether nothing is hidden.
 
         A window that is too small hides rows of the title and ends of options.
         """
@@ -96,7 +96,7 @@ class Question:
         return title, options, whole
 
     def read(self, line: str) -> int | str | None:
-        """Understand an answer that came as a line. None: it is none of the options."""
+        """Return the answer that a line gives; None if it is none of the options."""
         word = line.strip()
         if not self.options:
             return word
@@ -107,13 +107,13 @@ class Question:
 
 
 class Input:
-    """What the input is on every terminal: it sends messages, and asks one question at a time."""
+    """The input on every terminal: it sends messages, and asks one question at a time."""
 
     def __init__(self, look: Look, talk: "Talk") -> None:
         self._look = look
         self._talk = talk
         self._pastes: dict[str, str] = {}
-        """What was pasted, by the marks that stand for it; the same of pictures."""
+        """Pasted texts, by the marks that stand for them; `_images` has the pictures."""
         self._images: dict[str, dict[str, Any]] = {}
         self._question: Question | None = None
         self._answer: asyncio.Future[Any] | None = None
@@ -131,18 +131,18 @@ class Input:
                 self._end()
 
     def _begin(self, question: Question) -> None:
-        """Show it."""
+        """Show the question."""
         raise NotImplementedError
 
     def _end(self) -> None:
-        """Go on with what was before."""
+        """Go back to the message."""
 
     def _settle(self, answer: Any) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
     def _enter(self, text: str, *, later: bool = False) -> str | None:
-        """Send a message and return it, with pastes and pictures for their marks.
+        """Send a message and return it, with pastes and pictures in place of their marks.
 
         None if a picture that it names cannot be read. `later`: to be delivered when the run is over.
         """
@@ -159,7 +159,7 @@ class Input:
         return text
 
     def _interrupt(self) -> bool:
-        """Leave a question without an answer, or stop what goes on; return whether there was any of it."""
+        """Leave a question without an answer, or stop the agent's work; return whether there was either."""
         if self._question is not None:
             self._settle(None)
             return True
@@ -167,7 +167,7 @@ class Input:
         return self._talk.busy
 
     def _pasted(self, text: str) -> str:
-        """Return what to insert for a pasted text, which may be the path of a picture that was dropped here."""
+        """Return the text or mark for a paste, which may be the path of a picture that was dropped here."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         path = text.strip().strip("'\"").replace("\\ ", " ").removeprefix("file://")
         with suppress(OSError):  # a picture that cannot be read is a text
@@ -181,13 +181,13 @@ class Input:
         return mark
 
     def _folded(self, text: str) -> str:
-        """Return a text that comes back, with the marks of what was pasted."""
+        """Return a text that comes back into the input, with marks for pasted texts."""
         for mark, pasted in self._pastes.items():
             text = text.replace(pasted.strip(), mark)
         return text
 
     async def _clipboard(self) -> str | None:
-        """Return what to insert for a picture in the clipboard; None if there is none."""
+        """Return the mark for a picture in the clipboard; None if there is none."""
         for command in _CLIPBOARDS:
             with suppress(OSError):
                 png = (await run(command, timeout=CLIPBOARD)).output
@@ -212,7 +212,7 @@ class LineInput(Input):
     def __init__(self, look: Look, talk: "Talk") -> None:
         super().__init__(look, talk)
         self._lines = ""
-        """Of a message that goes on: they ended with a backslash."""
+        """Lines of a message that goes on, because they ended with a backslash."""
         self._prompted = False
         self._done = asyncio.Event()
 
@@ -254,7 +254,7 @@ class LineInput(Input):
         self.write("\n".join([question.title, *options, f"?{how} "]))
 
     def _receive(self) -> None:
-        """Take what the system gives: one line at a time; those that come at once are a paste, and one message."""
+        """Read a line of input; lines that come at once are a paste, and one message."""
         line = ""
         with suppress(OSError):
             line = os.read(0, 65536).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""An agent of this process as a client sees one: frames in, frames out, without pipes between."""
+"""An agent of this process as a client sees it: frames in, frames out, without pipes between."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ class AgentLink(Seat):
         self._dispatcher = Dispatcher(agent, self, self._outbox)
         self._tasks = Tasks()
         self._news = asyncio.Event()
-        """Something waits in the outbox, or nothing ever will."""
+        """Set if frames wait in the outbox, or no more will come."""
         self._ended = False
         self.send = self._dispatcher.receive
         self._outbox.on_waiting = self._news.set
@@ -44,10 +44,10 @@ class AgentLink(Seat):
         self._outbox.set_update_mode(mode)
 
     def request_shutdown(self) -> None:
-        self._end()  # what is in the outbox by then still goes out, and the answer is
+        self._end()  # frames in the outbox still go out, and the answer is one of them
 
     async def room(self) -> None:
-        """There is always room: nothing is kept."""
+        """Return at once: frames to the agent are not queued."""
 
     async def frames(self) -> AsyncIterator[dict[str, Any]]:
         while self._outbox or not self._ended:
@@ -69,7 +69,7 @@ class AgentLink(Seat):
         self._news.set()
 
     async def _watch_shutdown(self) -> None:
-        """Extensions may ask to end; that waits until the agent is idle."""
+        """End when an extension has asked for it and the agent is idle."""
         await self._agent.shutdown_requested.wait()
         await self._agent.wait_idle()
         self._end()

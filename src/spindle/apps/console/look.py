@@ -13,7 +13,7 @@ _ASCII = str.maketrans(
 )
 """Our own signs and those of rich, for terminals that only know ASCII."""
 _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-"""Also those that turn the direction of a text, so that it looks like another."""
+"""Control characters, and those that turn the direction of a text, so that it looks like another."""
 _SEQUENCE = re.compile(rf"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-_]?|{_CONTROL}")
 
 
@@ -23,12 +23,12 @@ def clean(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Show what `clean` would take out: of what a user is to decide about nothing may be hidden."""
+    """Show the characters that `clean` would take out: a user who decides must see everything."""
     return re.sub(_CONTROL, lambda found: ascii(found[0])[1:-1], text.replace("\t", "    "))
 
 
 def printed(output: str) -> str:
-    """Return what a program wrote as a terminal would show it in the end: of a line that was overwritten, the last."""
+    """Return the output of a program as a terminal shows it in the end: of an overwritten line, the last text."""
     return clean("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in output.split("\n")))
 
 
@@ -42,7 +42,7 @@ def fit(text: str, width: int) -> str:
 
 
 def rows(text: str, width: int) -> list[str]:
-    """Break lines between words that fit; of a very long text only the end."""
+    """Return a text in rows, broken between words if they fit; of a very long text only the end."""
     end = text[max(0, len(text) // width - 80) * width :]
     parts = re.findall(rf".{{1,{width - 1}}}(?: |$)|.{{1,{width}}}|^$", end, re.MULTILINE)
     return [row for part in parts for row in chop_cells(part, width) or [part]]
@@ -64,7 +64,7 @@ class Look:
         return self.size()[0]
 
     def size(self) -> tuple[int, int]:
-        """Return columns and lines; not by the environment, which does not change with the window."""
+        """Return columns and lines; not from the environment, which does not change with the window."""
         try:
             columns, lines = os.get_terminal_size(1)
         except OSError:

@@ -1,4 +1,4 @@
-"""Streamed Markdown: cut where a block has ended, so that what is printed never has to be printed again, and rendered.
+"""Streamed Markdown: cut where a block has ended, so that no text has to be printed twice, and rendered.
 
 rich is imported when the first block is rendered.
 """
@@ -13,9 +13,9 @@ from spindle.apps.console.look import Look
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$")
 _ITEM = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
 _CODE_AT_ONCE = 8
-"""So many lines of a code block are printed together."""
+"""Lines of a code block that are printed together."""
 _CODE_CONTEXT = 60
-"""So many lines before them tell the highlighter where it is."""
+"""Lines before them that tell the highlighter where it is."""
 _EMPTY = re.compile(r"\x1b\[[\d;]*m\x1b\[0m")
 _TRAILING = re.compile(r" +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
 
@@ -42,7 +42,7 @@ class Blocks:
 
     @property
     def open(self) -> str:
-        """What has come of the block that is not finished."""
+        """The text received so far of the block that is not finished."""
         return "\n".join([*self._lines, self._rest])
 
     def feed(self, text: str) -> list[Block]:
@@ -51,7 +51,7 @@ class Blocks:
         return [block for line in lines for block in self._line(line)]
 
     def flush(self) -> list[Block]:
-        """The text is over: return what is left."""
+        """End the text, and return the remaining blocks."""
         rest, self._rest = self._rest, ""
         found = [*(self._line(rest) if rest else ()), *self._end()]
         self._fence = ""
@@ -95,7 +95,7 @@ class Blocks:
 
 
 def render(block: Block, look: Look) -> str:
-    """Return a block as it is to stand in the scrollback."""
+    """Return a block as the scrollback shows it."""
     if block.kind in ("open", "close"):
         return look.paint(block.text, "dim")
     if block.kind == "code":
@@ -136,9 +136,9 @@ def _print(item: Any, look: Look, **how: Any) -> str:
 
 @cache
 def _markdown() -> Any:
-    """Return rich's Markdown, with headings on the left instead of in boxes, and all that is written in it.
+    """Return rich's Markdown, with headings on the left instead of in boxes, and with nothing left out.
 
-    rich leaves out HTML, which is as often `Vec<T>`, what links refer to, where pictures are, and ends of lines.
+    rich itself leaves out HTML (which is often `Vec<T>`), the addresses of links and pictures, and ends of lines.
     """
     from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown

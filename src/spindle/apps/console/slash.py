@@ -1,6 +1,6 @@
-"""The commands behind a slash that the chat itself knows, and what may be written next.
+"""The slash commands of the chat itself, and completion of the input.
 
-Extensions, templates and skills bring other commands.
+Extensions, templates and skills bring other slash commands.
 """
 
 import os
@@ -40,13 +40,13 @@ _KEYS = {
     "Ctrl-Z, Ctrl-D": "Suspend, leave",
 }
 _SHOWN = 30
-"""So many of what may be written next are offered."""
+"""How many completions are offered."""
 _PAGES = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
 
 
 class Option(NamedTuple):
     value: str
-    """What the argument may be."""
+    """A possible argument."""
     label: str = ""
     is_now: bool = False
 
@@ -95,7 +95,7 @@ class Slash(DummyCompleter):
             await self.commands[name].run(chosen)
 
     async def choose(self, name: str, argument: str = "") -> str | None:
-        """Return what a command is to be done with. None: the user chose nothing, or there is nothing to choose."""
+        """Return the argument for a command. None: the user chose nothing, or there is nothing to choose."""
         command = self.commands[name]
         if command.options is None or not command.question:
             return argument
@@ -112,7 +112,7 @@ class Slash(DummyCompleter):
             at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
         return None if at is None else fits[at].value
 
-    # -- what may be written next ----------------------------------------------------------------
+    # -- completion ------------------------------------------------------------------------------
 
     async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
         with suppress(RpcError):  # the agent is gone, or has no ripgrep to look for files
@@ -142,7 +142,7 @@ class Slash(DummyCompleter):
             return [Option(text) for text in await self._client.complete_command(name, typed)]
         return [] if command.options is None else _fitting(await command.options(), typed)
 
-    # -- what may be chosen ----------------------------------------------------------------------
+    # -- commands with a choice ------------------------------------------------------------------
 
     async def _models(self) -> list[Option]:
         models, now = await self._client.get_available_models(), self._talk.state.get("model")
@@ -165,7 +165,7 @@ class Slash(DummyCompleter):
 
     async def _resume(self, id: str) -> None:
         live = await self._client.list_live_sessions() if self._talk.url is not None else ()
-        if id in (item["currentId"] for item in live):  # others may hold it there
+        if id in (item["currentId"] for item in live):  # other clients may hold it there
             self._talk.elsewhere = id
             self._talk.editor.close()
         else:
@@ -283,7 +283,7 @@ def _tree(nodes: list[Json], leaf: str | None) -> list[Option]:
 
 
 def _title(entry: Json) -> str:
-    """Return one line about an entry; empty if it is not one to go to."""
+    """Return one line about an entry; empty if it is not worth going to."""
     if entry["type"] in ("compaction", "branch_summary"):
         return f"({entry['type'].replace('_', ' ')})"
     message = entry.get("message") or {}

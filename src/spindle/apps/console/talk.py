@@ -1,4 +1,4 @@
-"""The chat itself: what the user enters becomes commands of the protocol, events become what is seen."""
+"""The chat itself: input of the user becomes commands of the protocol, and events become text on the screen."""
 
 import asyncio
 import re
@@ -26,25 +26,25 @@ _LEARN_AFTER = frozenset(
 
 class Talk:
     def __init__(self, client: RpcClient, *, history: Path, url: str | None = None, vi: bool = False) -> None:
-        """Prepare a chat over a client before it starts, for it may be asked at once. `url`: the server it is of."""
+        """Prepare a chat before its client starts, because the agent may ask at once. `url`: the client's server."""
         self.client = client
         self.url = url
         self.state: Json = {}
         """As `get_state` gave it last."""
         self.commands: dict[str, str] = {}
-        """Every command that may follow a slash, and what it does."""
+        """Every slash command, and what it does."""
         self.elsewhere: str | None = None
         """The session that the user left this chat for."""
         self.queue: list[str] = []
         self._stats: Json = {}
         self._branch = ""
         self._statuses: dict[str, str] = {}
-        """Lines of extensions for the status, by their keys; the next are those above the input."""
+        """Lines of extensions for the status, by their keys; `_widgets` has their lines above the input."""
         self._widgets: dict[str, list[str]] = {}
         self._shell: list[tuple[str, float]] = []
-        """Commands of the user that run, and since when."""
+        """Running shell commands of the user, and when each began."""
         self._shell_line = ""
-        """The end of their output, as far as it is no whole line."""
+        """The unfinished last line of their output."""
         self._tasks = Tasks()
         self._look = look = Look()
         self.view = View(look, lambda text: self.editor.write(text))
@@ -53,13 +53,13 @@ class Talk:
         client.on_ui_request = self._ui_request
 
     async def run(self, messages: Sequence[str] = (), images: Sequence[Json] = (), *, resume: bool = False) -> int:
-        """Talk until the user leaves; return the exit code. `resume` is only to choose a session, see `elsewhere`."""
+        """Talk until the user leaves; return the exit code. `resume`: only choose a session, see `elsewhere`."""
         events = self.client.events()
         await self.learn()
         if not resume:
             self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
         self.view.history(await self.client.get_messages())
-        self._receive(Event(self.state["queue"], type="queue_update"))  # a process may have been killed with it
+        self._receive(Event(self.state["queue"], type="queue_update"))  # of a killed process, perhaps
         if self.state["isStreaming"]:
             self.view.show({"type": "agent_start"})
         editing = asyncio.create_task(self.editor.run())
@@ -88,7 +88,7 @@ class Talk:
         """The model's name without the folders or the makers before it."""
         return str((self.state.get("model") or {}).get("id", "no model")).rpartition("/")[2]
 
-    # -- what the user enters --------------------------------------------------------------------
+    # -- input of the user -----------------------------------------------------------------------
 
     async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool) -> None:
         if resume:
@@ -99,11 +99,11 @@ class Talk:
             images = ()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Begin something without waiting for it."""
+        """Begin work without waiting for it."""
         self._tasks.spawn(self._done(work), "chat")
 
     async def _done(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Wait for something that the agent was asked; what goes wrong is told, and nothing more."""
+        """Wait for work that the agent was asked for. An error is only shown."""
         try:
             await work
         except CommandFailed as failed:
@@ -111,7 +111,7 @@ class Talk:
         except RequestTimeout as late:
             self.view.fail(str(late))
         except RpcError:
-            pass  # the end of the agent is told by `run`, once
+            pass  # `run` tells the end of the agent, once
         self.editor.refresh()
 
     async def enter(self, text: str, images: Sequence[Json] = (), *, later: bool = False) -> None:
@@ -156,20 +156,20 @@ class Talk:
             self.view.say(f"({how})", "yellow", kind="bash")
 
     async def _tick(self) -> None:
-        """Draw how long it takes, whatever goes on."""
+        """Draw the elapsed time every second."""
         while True:
             await asyncio.sleep(1)
             if self.busy:
                 self.editor.refresh()
 
-    # -- what the input asks ---------------------------------------------------------------------
+    # -- called by the input ---------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         return self.view.since is not None or bool(self._shell)
 
     def above(self) -> list[str]:
-        """Return the lines to draw above the input: what goes on, of extensions, the queue."""
+        """Return the lines to draw above the input: running work, lines of extensions, the queue."""
         most = max(2, self._look.size()[1] // 5)
         queue = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
         queue += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
@@ -219,7 +219,7 @@ class Talk:
     def unfold(self, what: str) -> None:
         self.view.say(self.view.folded[what] or "There is nothing to show", "dim", kind="unfolded")
 
-    # -- what the agent tells --------------------------------------------------------------------
+    # -- events of the agent ---------------------------------------------------------------------
 
     async def _watch(self, events: Any) -> None:
         async for event in events:
@@ -242,7 +242,7 @@ class Talk:
             self.do(self.learn())
 
     async def _changed(self) -> None:
-        """Another session, or another place in this one: show where we are."""
+        """Show the conversation, after a change to another session or another place in this one."""
         await self.learn()
         messages = await self.client.get_messages()
         name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
@@ -250,7 +250,7 @@ class Talk:
         self.view.history(messages)
 
     async def learn(self) -> None:
-        """Ask the agent how it stands."""
+        """Ask the agent for its state, figures and commands."""
         self.state = await self.client.get_state()
         self._stats = await self.client.get_session_stats()
         own = {name: command.about for name, command in self._slash.commands.items()}
@@ -273,7 +273,7 @@ class Talk:
         return None
 
     async def _ask(self, request: Event) -> Any:
-        """Ask in place; leave a line of what was answered; return the answer in the form that the request wants."""
+        """Ask in place of the input, print a line with the answer, and return it in the form that the request wants."""
         question, limit = Question.of(request), request.get("timeout")
         try:
             async with asyncio.timeout(limit and limit / 1000):

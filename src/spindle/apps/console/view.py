@@ -1,4 +1,4 @@
-"""What events look like: finished things go to the scrollback, once; what goes on is drawn above the input."""
+"""How events look: finished text goes to the scrollback, once; running work is drawn above the input."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from spindle.apps.console.markdown import Block, Blocks, render
 Json = dict[str, Any]
 
 _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
-"""So many lines, or messages, are shown of each."""
+"""How many lines, or messages, are shown of each."""
 
 
 def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
@@ -25,27 +25,27 @@ class View:
         self._write = write
         self._blocks = Blocks()
         self._whole = False
-        """The answer that goes on was seen from its beginning; one that was not is printed at its end."""
+        """Whether the current answer was seen from its beginning; otherwise it is printed at its end."""
         self._thinking = ""
-        """What the model is thinking now."""
+        """The current thoughts of the model."""
         self.folded = {"result": "", "thoughts": ""}
         """The last tool's whole result and the model's last thoughts."""
         self._calls: dict[str, str] = {}
         """Calls without a result, by id: a line about each."""
         self._running: dict[str, tuple[float, str]] = {}
-        """Those that run: since when, and the last line so far."""
+        """Running calls: when each began, and its last line so far."""
         self._doing = "Working"
         self._streamed = False
-        """The middle of a line has been written, on a terminal without a cursor."""
+        """Whether an unfinished line has been written, on a terminal without a cursor."""
         self._last = ""
-        """Which kind of thing was printed last."""
+        """The kind of the text that was printed last."""
         self.since: float | None = None
         """When the run began; None: nothing runs."""
         self.above = self.enough
-        """So many rows of the screen at least stand above what is drawn."""
+        """Rows of the screen above the drawn lines, at least."""
 
     def say(self, text: str, *styles: str, kind: str = "note") -> None:
-        """Print something. An empty line sets different kinds apart; `more` belongs to what was printed last."""
+        """Print a text. An empty line sets different kinds apart; `more` belongs to the text that was printed last."""
         gap = kind != "more" and self._last and (kind != self._last or kind in ("text", "user"))
         self._last = self._last if kind == "more" else kind
         lines = text.split("\n")
@@ -62,20 +62,20 @@ class View:
 
     @property
     def width(self) -> int:
-        """So wide may be what is drawn and drawn again.
+        """The greatest width of lines that are drawn again and again.
 
-        What a terminal that gets narrower breaks into more rows takes them from what stands above it. Room at the right
-        prevents that while a person pulls at a window.
+        A terminal that gets narrower wraps wide lines into more rows, at the cost of the rows above them. Room at the
+        right prevents that while the user resizes the window.
         """
         return max(20, self._look.width * 4 // 5)
 
     @property
     def enough(self) -> int:
-        """So many rows above it are enough for all that may be drawn."""
+        """How many rows above the drawn lines are enough, whatever is drawn."""
         return self._look.size()[1] * 3 // 4
 
     def live(self) -> list[str]:
-        """Return the lines to draw above the input: so few that there are rows above even for a jump to a quarter."""
+        """Return the lines to draw above the input: so few that the terminal may even shrink to a quarter at once."""
         most = max(1, min(10, self._look.size()[1] // 5, self.above // 4))
         thoughts = rows(self._thinking.strip(), self.width)[-min(3, most) :] if self._thinking else []
         lines = [self._look.paint(row, "dim") for row in thoughts]
@@ -83,12 +83,12 @@ class View:
             lines += rows(text, self.width)[-most:]
         for id, (since, last) in self._running.items():
             lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
-        if not lines and self.since is not None:  # for how long is told by the status
+        if not lines and self.since is not None:  # the status shows for how long
             lines.append(self._look.paint(f"● {self._doing}", "cyan"))
         return lines
 
     def going_on(self, what: str, since: float, more: str = "") -> str:
-        """Return a line about something that takes its time."""
+        """Return a line about work that goes on."""
         return self._look.paint(fit(f"● {what} {time.monotonic() - since:.0f}s {more}".strip(), self.width), "cyan")
 
     # -- events ----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class View:
 
     def _compacted(self, event: Json) -> None:
         self._doing = "Working"
-        asked_for = event["reason"] == "manual"  # then the answer says what went wrong
+        asked_for = event["reason"] == "manual"  # then the answer to the command has the error
         self.since = None if asked_for else self.since
         if event.get("errorMessage") and not asked_for:
             self.fail(event["errorMessage"])
@@ -151,7 +151,7 @@ class View:
         role = message.get("role")
         if role == "assistant":
             self._whole = True
-        elif role in ("user", "custom") and not self._look.plain:  # there the line was seen as it was typed
+        elif role in ("user", "custom") and not self._look.plain:  # a plain terminal shows the line as typed
             self.message(message)
 
     def _message_end(self, message: Json) -> None:
@@ -190,7 +190,7 @@ class View:
         self._thinking = ""
 
     def flush(self) -> None:
-        """Print what has come of a message, or of one part of it: no more will."""
+        """Print the text received so far of a message, or of one part of it: no more will come."""
         self._thought(self._thinking)
         self._print(self._blocks.flush())
         if self._streamed:
@@ -210,7 +210,7 @@ class View:
                 self.say("The answer is cut off: it reached the model's limit", "yellow")
 
     def _tool(self, result: Json, took: float | None = None) -> None:
-        """Print what came of a call: one line, and the change it made or why it failed."""
+        """Print the result of a call: one line, and the change it made or why it failed."""
         failed, width = result.get("isError"), self._look.width - 1
         self.folded["result"] = text = text_of(result.get("content"), printed)
         lines = text.split("\n")
@@ -274,7 +274,7 @@ class View:
 
 
 def _call(name: str, args: Any) -> str:
-    """Name a tool and what it is called for: the first text, which is a command, a path or a pattern."""
+    """Name a tool and its first text argument, which is a command, a path or a pattern."""
     values = args.values() if isinstance(args, dict) else ()
     texts = (one_line(visible(value)) for value in values if isinstance(value, str) and value.strip())
     return f"{name} {next(texts, '')}"
