@@ -1,13 +1,13 @@
 """Spindle: a coding agent without a face.
 
 `Agent` is the agent in process; `ask` and `run` make one for a single prompt. `spindle.client` drives one over RPC.
-All of it is loaded when first used.
+Each name is loaded when it is first used.
 """
 
 import sys
 
-# `python -m spindle` looks for modules in the working directory first, and that may be a stranger's. While this is
-# imported `sys.argv` is `-m` and what follows the module's name.
+# `python -m spindle` looks for modules in the working directory first, and a stranger may have put some there. During
+# this import `sys.argv` is `-m` and the words behind the module's name.
 if (
     sys.argv[:1] == ["-m"]
     and not sys.flags.safe_path

@@ -22,8 +22,8 @@ __all__ = ["AgentOptions", "Attempt", "Batch", "Plan", "Task", "run"]
 async def run(tasks: TaskSource, out: str | Path, plan: Plan = Plan()) -> AsyncGenerator[Attempt, None]:  # noqa: B008
     """Do the tasks that are not done yet, and yield every attempt when it is in `out/results.jsonl`.
 
-    Leaving the loop cancels what runs. Raises `AgentError` for tasks or a plan that make no sense, and if the results
-    cannot be written.
+    Leaving the loop cancels the running attempts. Raises `AgentError` for tasks or a plan that make no sense, and if
+    the results cannot be written.
     """
     async with aclosing(aiter(Batch(tasks, out, plan))) as attempts:
         async for attempt in attempts:

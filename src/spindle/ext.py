@@ -1,6 +1,6 @@
-"""Names for those who write extensions: types for editors, and the values stream functions and tools are made of.
+"""Names for authors of extensions: types for editors, and the values that stream functions and tools are made of.
 
-Nothing of this is needed for a simple extension, which is just `def extension(agent): ...`.
+A simple extension needs none of them: it is just `def extension(agent): ...`.
 """
 
 from spindle.agent.dialogs import Dialogs as Front

@@ -2,8 +2,9 @@
 
     harbor run -d terminal-bench@2.0 --agent spindle.harbor:Spindle -m anthropic/claude-opus-4-5 --ak max_turns=100
 
-Harbor knows how pi's sessions become tokens, costs and trajectories, and ours are the same files. Here is what differs:
-how Spindle is installed, its options for limits, and its configuration of MCP servers. Needs Harbor (Python 3.12).
+Harbor knows how pi's sessions become tokens, costs and trajectories, and ours are the same files. This module has the
+differences: how Spindle is installed, its options for limits, and its configuration of MCP servers. It needs Harbor
+(Python 3.12).
 """
 
 import shlex
@@ -22,7 +23,7 @@ _CONFIG = "/tmp/harbor-pi-agent"
 """Where the methods of `Pi` put models.json and mcp.json."""
 _PATH = 'export PATH="$HOME/.local/bin:$PATH"; '
 _ENDED = "0|3|4"
-"""Exit codes of a run that came to an end: well, with refused calls, at a limit. What it did is judged either way."""
+"""Exit codes of a run that ended: well, with refused calls, or at a limit. Harbor judges its work in each case."""
 _INSTALL = """
 if ! command -v spindle >/dev/null; then
   if ! command -v uv >/dev/null; then
@@ -40,7 +41,7 @@ spindle --version
 
 
 def _limit(limit: Limit) -> tuple[Any, Any]:
-    """Return type and field of an option of the same name as a limit of a run."""
+    """Return type and field of the option that sets a limit of a run."""
     kind: Any = Annotated[limit.type | None, Cli(limit.option)]
     return kind, Field(default=None, gt=0, description=f"{limit.words.unit}.")
 

@@ -46,7 +46,7 @@ AnyTool: TypeAlias = str | Tool | Callable[..., Any]
 
 
 class OpenOptions(Limits, total=False):
-    """How an agent is to be, as `Agent.create` explains."""
+    """Options of an agent; `Agent.create` explains them."""
 
     model: str | Model | None
     thinking: str | None
@@ -64,7 +64,7 @@ class OpenOptions(Limits, total=False):
 
 
 class CreateOptions(OpenOptions, total=False):
-    """The same, and where a new agent begins."""
+    """The same, with the directory and the session of a new agent."""
 
     cwd: str | Path
     persist: bool
@@ -79,7 +79,7 @@ class _Callback(NeverFull):
 
 
 def _limits(given: Limits) -> RunLimits:
-    """Raises `AgentError` for a limit that makes no sense."""
+    """Return the limits of a run. Raises `AgentError` for a limit that makes no sense."""
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and 0 < value < float("inf")):  # type: ignore[operator]
@@ -88,7 +88,7 @@ def _limits(given: Limits) -> RunLimits:
 
 
 def _agent_options(given: Mapping[str, Any]) -> AgentOptions:
-    """Return the options of `create` in the words of the recipe. Raises what `create` raises for them."""
+    """Return the options of `create` as the recipe takes them. Raises as `create` does."""
     for name in given:
         if name not in CreateOptions.__optional_keys__:
             raise TypeError(f"Agent.create() got an unexpected keyword argument {name!r}")
@@ -118,21 +118,21 @@ class Agent:
     def __init__(self, session: AgentSession) -> None:
         self._closed = False
         self.session = session
-        """Everything a wire can ask for; the methods here are the everyday ones."""
+        """The whole agent, as wires use it; the methods here are for everyday use."""
 
     @classmethod
     async def create(cls, **options: Unpack[CreateOptions]) -> "Agent":
-        """Start an agent on a new session (or on `session`, which is the agent's from then on).
+        """Start an agent on a new session (or on `session`, which the agent owns from then on).
 
         It works in `cwd`, by default the current directory; `persist=False` keeps the session in memory.
         `model`, `thinking` and `api_key` are as on the command line; `model` may be a `Model` of your own.
         `system_prompt` takes the place of the built-in one. `tools` are the only ones the model may use: names,
         `Tool`s, and functions, whose signatures become the schema and whose docstrings the description.
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
-        `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` answers what they ask: True,
+        `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` decides where a rule asks: True,
         or False, or a text that says why not. With it `permission_mode` is `default` unless another one is set.
         `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
-        `max_turns`, `max_cost` and the other `Limits` hold for every run that has none of its own.
+        `max_turns`, `max_cost` and the other `Limits` hold for every run that does not set its own.
 
         Raises `AgentError` for a directory that does not exist, an unknown model, thinking level or tool, a limit or
         permission rule that makes no sense, and an extension that cannot be loaded; `TypeError` or `ValueError` for a
@@ -167,7 +167,7 @@ class Agent:
 
     @classmethod
     async def open(cls, path: str | Path, **options: Unpack[OpenOptions]) -> "Agent":
-        """Go on with a session file. Takes the options of `create`, but for the directory."""
+        """Go on with a session file. Takes the options of `create`, except for the directory."""
         session = sessions.load(path)
         return await cls.create(cwd=session.cwd, session=session, **options)
 
@@ -180,9 +180,10 @@ class Agent:
     ) -> AsyncGenerator[Event, None]:
         """Send a message and yield every event until the agent is settled.
 
-        `schema` (a type or a JSON Schema) is what the result has to fit, `limits` hold for this run. Leaving the loop
-        early does not stop the agent; cancelling the task while it waits for an event does. An agent that is just
-        being aborted is waited for. Raises `AgentError` if refused: it is at work, closed, or has no model or key.
+        The result has to fit `schema` (a type or a JSON Schema); `limits` hold for this run. Leaving the loop early
+        does not stop the agent; cancelling the task while it waits for an event does. An agent that is being aborted
+        gets the message afterwards. Raises `AgentError` if the prompt is refused: the agent is at work, closed, or has
+        no model or key.
         """
         run = await self._submit(text, images, schema, limits)
         async with self._stopped_if_cancelled(run), aclosing(run.events()) as events:
@@ -207,10 +208,10 @@ class Agent:
     async def run(
         self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
     ) -> RunResult:
-        """Send a message, wait, and return what came of it, however it ended. Takes what `prompt` takes.
+        """Send a message, wait, and return the result of the run, however it ended. Takes the arguments of `prompt`.
 
-        What the model handed in for `schema` is the `value` of the result, as JSON. Raises `AgentError` if refused;
-        cancelling the task aborts the run.
+        The `value` of the result is the JSON that the model handed in for `schema`. Raises `AgentError` if the prompt
+        is refused; cancelling the task aborts the run.
         """
         run = await self._submit(text, images, schema, limits)
         async with self._stopped_if_cancelled(run):
@@ -232,13 +233,14 @@ class Agent:
     async def ask(
         self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
     ) -> Any:
-        """Send a message, wait, and return the text of its last answer: empty if no model was needed for it.
+        """Send a message, wait, and return the text of the last answer: empty if no model was needed.
 
         With `schema` (a msgspec Struct, dataclass, pydantic model, any other type that JSON can hold, or a JSON Schema)
-        return what the model handed in: an instance of the type, or the plain value.
+        return the value that the model handed in: an instance of the type, or plain JSON.
 
-        Raises `ModelError`, `Refused`, `LimitReached` or `SchemaNotMet`, all of them `RunFailed` with the `result`, as
-        is raised for a run that was aborted; and `AgentError` if refused. Cancelling the task aborts the run.
+        Raises `ModelError`, `Refused`, `LimitReached` or `SchemaNotMet`, or plain `RunFailed` if the run was aborted;
+        all of them are `RunFailed` and have the `result`. Raises `AgentError` if the prompt is refused. Cancelling the
+        task aborts the run.
         """
         result = await self.run(text, images, schema=schema, **limits)
         if (error := failure(result)) is not None:
@@ -253,17 +255,17 @@ class Agent:
             raise SchemaNotMet(f"What the model handed in does not fit: {problem}", result) from None
 
     async def steer(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Queue a message for before the next model call."""
+        """Queue a message that is delivered before the next model call."""
         self._require_open()
         await self.session.steer(text, images, source="sdk")
 
     async def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Queue a message for when the run would end."""
+        """Queue a message that is delivered when the run would end."""
         self._require_open()
         await self.session.follow_up(text, images, source="sdk")
 
     async def abort(self) -> None:
-        """Stop what runs, and return when the agent is idle."""
+        """Stop the agent's work, and return when it is idle."""
         await self.session.abort()
 
     async def fork(self, entry_id: str) -> str:
@@ -273,7 +275,7 @@ class Agent:
         return text
 
     def subscribe(self, function: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `function` with every event. Returns a function that stops it."""
+        """Call `function` with every event. Returns a function that ends the subscription."""
         listener = _Callback(function)
         self.session.subscribe(listener)
         return lambda: self.session.unsubscribe(listener)

@@ -1,7 +1,7 @@
 """How every agent is made: a session and options become an agent with its tools, model, extensions and MCP servers.
 
 Every wire and every application makes its agents here, so that the same options and the same files mean the same agent
-everywhere. What has to happen before (which session, which directory) and after (`AgentSession.begin`) is up to them.
+everywhere. They choose the session and the directory before, and call `AgentSession.begin` afterwards.
 """
 
 import sys
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # loaded only if there is an extension
 
 
 class AgentOptions(Struct, frozen=True):
-    """How an agent is to be."""
+    """How an agent is made."""
 
     model: str | Model | None = None
     """A pattern as on the command line, or a model of your own."""
@@ -49,21 +49,21 @@ class AgentOptions(Struct, frozen=True):
     api_key: str | None = None
     thinking: str | None = None
     models: Sequence[str] = ()
-    """Patterns of the scope that `cycle_model` goes round."""
+    """Patterns of the models that `cycle_model` goes through."""
     tools: Sequence[str | Tool] | None = None
     """Names of built-in tools and tools of your own; None: the default set."""
     exclude_tools: Sequence[str] = ()
     no_builtin_tools: bool = False
     provider_session_id: str | None = None
-    """Under this name the provider keeps what it can use again; None: the session's own id."""
+    """Id under which the provider caches; None: the session's own id."""
     mode: str = "sdk"
     limits: RunLimits = RunLimits()
-    """Of every run, unless its prompt sets others."""
+    """For every run whose prompt sets no others."""
     dialogs: Dialogs | None = None
-    """Where the user is asked; None: as the mode has it."""
+    """Where the user is asked; None: the mode decides."""
     permissions: PermissionOptions = PermissionOptions()
     warn: Callable[[str], None] = lambda text: None
-    """Told of what is not as asked for but no reason to stop."""
+    """Called with every problem that is no reason to stop."""
     resources: ResourceOptions = ResourceOptions()
     """Prompts, skills, context files, rules, paths of extensions, and whether the project is trusted."""
     factories: Sequence[Callable[[Any], Any]] = ()
@@ -81,9 +81,9 @@ async def make_agent(
 ) -> tuple[AgentSession, ExtensionHost]:
     """Make the agent for a session. If that fails the session is closed: it must not stay locked.
 
-    `resources` are those of the session's directory, if they have been read already. Returns the host of its extensions
-    too, which knows what they have registered. Raises `AgentError` for an unknown model, an extension that cannot be
-    loaded, or a bad permission rule.
+    `resources` are those of the session's directory, if they have been read already. Returns the agent and the host of
+    its extensions, which knows what they have registered. Raises `AgentError` for an unknown model, an extension that
+    cannot be loaded, or a bad permission rule.
     """
     try:
         return await create_session(session, options, resources or load_resources(session.cwd, options.resources))
@@ -98,7 +98,7 @@ async def create_session(
     toolbox = _toolbox(options, resources)
     extensions = _extension_host(options)
     plugins = PluginChain(extensions, *_mcp_host(options))
-    await plugins.load(resources, toolbox.builtin, options.mode)  # first, because models may come from them
+    await plugins.load(resources, toolbox.builtin, options.mode)  # first, because plugins may bring models
     agent = AgentSession(
         session,
         resources,
@@ -121,10 +121,10 @@ async def create_session(
 
 
 def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
-    """Raise `AgentError` for the name of a tool that is not there, now that extensions have added theirs."""
+    """Raise `AgentError` for the name of a tool that does not exist. Extensions must have added theirs before."""
     tools = [tool.name for tool in agent.all_tools()]
     for name in wanted:
-        # Some built-in ones need a program, and what servers have may not be known yet.
+        # Some built-in tools need a program, and the tools of MCP servers may not be known yet.
         if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS) and not is_server_tool(name):
             raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
 
@@ -133,9 +133,9 @@ def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
 
 
 async def extension_flags(options: AgentOptions, resources: Resources) -> list["Flag"]:
-    """Load extensions for a look, without an agent, and return the options that they add to the command line.
+    """Load extensions without an agent, and return the options that they add to the command line.
 
-    What is wrong with one is told to `options.warn`. What they print goes to stderr.
+    Errors go to `options.warn`, and text that extensions print goes to stderr.
     """
     extensions = _extension_host(options)
     with redirect_stdout(sys.stderr):
@@ -172,7 +172,7 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
         registry, settings, chosen=chosen, scope=scope, session=session.model() if session.has_messages() else None
     )
     if not options.models:
-        warnings = []  # of the settings: `spindle doctor` tells
+        warnings = []  # they are about the settings: `spindle doctor` shows them
     for warning in [*warnings, chosen.warning if chosen else None, start.message]:
         if warning:
             options.warn(warning)

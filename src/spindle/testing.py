@@ -9,7 +9,7 @@
     model = script.model()              # give this to an agent
     await script.reached("go")          # the answer has come to the gate
     script.release("go")
-    script.requests[0].messages         # what the model was sent
+    script.requests[0].messages         # the messages sent to the model
 
 The keys of a step are explained in `spindle.llm.scripted`.
 
@@ -58,7 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ToolCallOutcome:
-    """What handlers made of a tool call."""
+    """How handlers decided about a tool call."""
 
     input: Any
     """Arguments the tool would have been run with."""
@@ -72,9 +72,9 @@ class LoadedExtension(NeverFull):
 
     def __init__(self, agent: AgentSession, host: ExtensionHost, user: "_User", script: Script) -> None:
         self.agent = agent
-        """The agent, with everything a wire can ask of it."""
+        """The whole agent, as wires use it."""
         self.script = script
-        """What the model answers, and was sent."""
+        """The answers of the model, and the requests it got."""
         self.errors: list[tuple[str, str]] = []
         """Event and text of every error that was reported."""
         self._host = host
@@ -85,7 +85,7 @@ class LoadedExtension(NeverFull):
         if isinstance(event, ExtensionError):
             self.errors.append((event.event, event.error))
 
-    # -- what happened ---------------------------------------------------------------------------
+    # -- what happened so far --------------------------------------------------------------------
 
     @property
     def hooks(self) -> ExtensionHooks:
@@ -94,12 +94,12 @@ class LoadedExtension(NeverFull):
 
     @property
     def ui(self) -> list[dict[str, Any]]:
-        """Everything shown or asked, as it would have gone over the wire."""
+        """Every notice and question for the user, in the form that a wire would send."""
         return self._user.shown
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """What was put away in the session: entries of the extension, names, labels."""
+        """Entries that were added to the session: those of the extension, names, labels."""
         written_by_the_agent = ("model_change", "thinking_level_change")
         return [entry.value for entry in self.agent.session.entries if entry.type not in written_by_the_agent]
 
@@ -112,7 +112,7 @@ class LoadedExtension(NeverFull):
     def tools(self) -> dict[str, Tool]:
         return self.hooks.generation.tools()
 
-    # -- what is to happen -----------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------------
 
     def answer(self, *values: Any, **by_method: Any) -> None:
         """Set the answers of the next dialogs, in order, or of all dialogs of a method: `answer(confirm=True)`.
@@ -144,7 +144,7 @@ class LoadedExtension(NeverFull):
     async def run_tool(
         self, tool: str, /, on_update: Callable[[ToolResult], None] = lambda result: None, **arguments: Any
     ) -> ToolResult:
-        """Run a tool of the extension as the model would. Raises `ToolError` and whatever the tool raises."""
+        """Run a tool of the extension as the model would. Raises `ToolError`, and the errors of the tool."""
         found = self.tools.get(tool)
         if found is None:
             raise ToolError(f"Tool {tool} not found")
@@ -204,7 +204,7 @@ async def _not_run(call_id: str, arguments: Any, ctx: Any) -> ToolResult:
 
 
 class _User:
-    """Answers from a list."""
+    """A user who answers from a list."""
 
     def __init__(self) -> None:
         self.has_ui = True
