@@ -1,1 +1,1 @@
-"""What everything else stands on: async flow, time limits, processes, children, names, spelling."""
+"""The foundation of all other packages: async flow, time limits, child processes, settings, files, the trace."""

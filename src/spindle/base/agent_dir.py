@@ -1,4 +1,4 @@
-"""Where Spindle keeps what belongs to the user: one directory, shared with pi on purpose."""
+"""The directory of the user's settings, keys and sessions, shared with pi on purpose."""
 
 import os
 from pathlib import Path

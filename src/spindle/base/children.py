@@ -1,9 +1,9 @@
-"""Start a program so that it cannot outlive us, and end it with all that it has started.
+"""Start a program so that it cannot outlive us, and end it with every process that it has started.
 
 On Linux every child has a supervisor (see `supervisor`): a fork of one small process of ours, which is started with the
 first child, or a fork that has served before. Elsewhere, and where that process cannot be started, a child is a process
-group: what leaves the group is not found again. `kill_all` knows every child, whichever thread has started it. POSIX
-only.
+group: a process that leaves the group is not found again. `kill_all` knows every child, whichever thread has started
+it. POSIX only.
 """
 
 import marshal
@@ -21,14 +21,14 @@ from typing import Any
 from spindle.base import limits
 
 _lock = threading.Lock()
-"""Held while the supervisor is changed or its idle forks are: children are started by threads too."""
+"""Held while the supervisor or the list of its idle forks changes: threads start children too."""
 _children: set["Child"] = set()
-"""Those of which something may be left."""
+"""Children that may have processes left."""
 _supervisor: "_Supervisor | None" = None
 _MOST_IDLE = 4
-"""Supervisors' forks that are kept for the next children, as many as run at once as a rule."""
+"""How many idle forks wait for the next children; more children seldom run at once."""
 most = 0
-"""How many children one owner may have at a time; 0: no limit."""
+"""How many children one owner may have at a time; 0: any number."""
 
 
 def on_path(name: str, path: str | None = None) -> str | None:
@@ -59,9 +59,9 @@ def start(
 ) -> "Child":
     """Start `argv` in a session of its own with `files` as its standard files.
 
-    `owner`: whom `kill_all` may be asked about. `keep`: what it has left running when it ends may outlive us.
-    `tied`: on Linux it ends even if we and all supervisors are killed at once; starting it takes longer.
-    Raises `OSError`, and `ValueError` or `TypeError` for arguments that no program can get.
+    `owner`: whose child it is, for `kill_all`. `keep`: processes that the program has left running may outlive us.
+    `tied`: on Linux the program ends even if we and all supervisors are killed at once; starting it takes longer.
+    Raises `OSError`, and `ValueError` or `TypeError` for arguments that cannot be passed to a program.
     """
     argv = [os.fspath(word) for word in argv]
     env = os.environ if env is None else env
@@ -80,7 +80,7 @@ def start(
 
 
 def remaining() -> "list[Child]":
-    """Return the children of which something is left."""
+    """Return the children that have processes left."""
     for child in list(_children):
         if not child.watched:
             child.poll()
@@ -88,9 +88,9 @@ def remaining() -> "list[Child]":
 
 
 def kill_all(owner: Any = None) -> None:
-    """Kill every child with all that it has started; of one `owner`, or all, and then wait until that is gone.
+    """Kill the children of `owner` with every process they have started; without `owner`, kill all and wait for it.
 
-    For the end of an agent and for shutdown; needs no event loop.
+    Called at the end of an agent and at shutdown; needs no event loop.
     """
     children = [child for child in remaining() if (owner is None or child.owner is owner) and not child.kept]
     for child in children:
@@ -103,7 +103,7 @@ def kill_all(owner: Any = None) -> None:
 
 
 class Child:
-    """A program that runs, and everything below it."""
+    """A running program and all processes below it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -115,9 +115,9 @@ class Child:
 
     @property
     def watched(self) -> bool:
-        """Whether an event loop looks at `fileno`, which therefore has to stay open, and reads what comes from there.
+        """Whether an event loop watches `fileno`, which has to stay open then, and calls `poll`.
 
-        One that was closed meanwhile does so no more.
+        A loop that was closed meanwhile does not count.
         """
         return self._loop is not None and not self._loop.is_closed()
 
@@ -129,31 +129,31 @@ class Child:
 
     @property
     def kept(self) -> bool:
-        """Whether it has ended and what it has left is to stay."""
+        """Whether the program has ended and the processes that it left may stay."""
         return False
 
     def fileno(self) -> int:
-        """Return what becomes readable when `poll` has something to tell; -1 if there is no such thing."""
+        """Return a descriptor that becomes readable when `poll` has news; -1 if there is none."""
         raise NotImplementedError
 
     def poll(self) -> int | None:
-        """Return its exit code if it has ended."""
+        """Return the exit code, or None while the program runs."""
         raise NotImplementedError
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code when it has ended. Raises `TimeoutError`. For threads: it blocks."""
+        """Block until the program has ended, and return its exit code. Raises `TimeoutError`."""
         raise NotImplementedError
 
     def terminate(self) -> None:
-        """Ask it and all below it to end."""
+        """Ask the program and all processes below it to end."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Kill it and all below it. What it has left after its end is killed too."""
+        """Kill the program and all processes below it, also those that it left at its end."""
         raise NotImplementedError
 
     def wait_all_gone(self, timeout: float) -> None:
-        """Wait until nothing is left, for `timeout` seconds at most."""
+        """Wait until no process is left, for at most `timeout` seconds."""
         raise NotImplementedError
 
 
@@ -161,7 +161,7 @@ class Child:
 
 
 class _NoSupervisor(Exception):
-    """There is none on this machine."""
+    """No supervisor can be started on this machine."""
 
 
 class _Supervisor:
@@ -175,7 +175,7 @@ class _Supervisor:
         program = os.path.join(os.path.dirname(__file__), "supervisor.py")
         env = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
         try:
-            # -P is part of -I: no file of a project can pose as a module. None of our secrets is in its environment.
+            # -P is part of -I: no file of a project can pose as a module. Its environment holds none of our secrets.
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", program],
                 cwd="/",
@@ -207,7 +207,7 @@ class _Supervisor:
         return control
 
     def release(self, control: socket.socket) -> None:
-        """Take a fork back whose command has ended and has left nothing."""
+        """Take back a fork whose command has ended and has left no process."""
         with _lock:
             if self is _supervisor and self.owner == os.getpid() and len(self.idle) < _MOST_IDLE:
                 self.idle.append(control)
@@ -243,7 +243,7 @@ def _supervised(
     folder = os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
     request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied))
     killed = 0
-    while killed < 2:  # whoever would start it may have been killed
+    while killed < 2:  # the fork or the supervisor may have been killed
         supervisor, control = _idle_fork()
         new = control is None
         try:
@@ -269,7 +269,7 @@ def _supervised(
 
 
 def _idle_fork() -> tuple[_Supervisor, socket.socket | None]:
-    """Return the supervisor, which is started if there is none, and the control socket of a fork that waits."""
+    """Return the supervisor, started if need be, and the control socket of an idle fork, if there is one."""
     global _supervisor
     with _lock:
         if _supervisor is None or not _supervisor.usable():
@@ -280,7 +280,7 @@ def _idle_fork() -> tuple[_Supervisor, socket.socket | None]:
 
 
 def _ask(control: socket.socket, request: bytes, files: Sequence[int]) -> bytes:
-    """Return the fork's answer; nothing if it was killed. Raises `OSError`."""
+    """Return the fork's answer; empty if it was killed or does not answer in time. Raises `OSError`."""
     data = b"R%b%b" % (len(request).to_bytes(4, "little"), request)
     sent = socket.send_fds(control, [data], files)
     if sent < len(data):
@@ -304,14 +304,14 @@ class _Supervised(Child):
     def __init__(self, pid: int, supervisor: _Supervisor, control: socket.socket, keep: bool, said: bytes) -> None:
         super().__init__(pid)
         self._supervisor: _Supervisor | None = supervisor
-        """Who gets the control socket back; None: its fork was killed, or got an order and ends with the child."""
+        """Gets the control socket back; None if the fork was killed, or got an order and ends with the child."""
         self._control = control
         self._keep = keep
         self._said = b""
-        """What its supervisor has begun to tell us."""
+        """The start of a line from the supervisor."""
         self._all_gone = False
         self._lock = threading.Lock()
-        """Held while the socket is used: it serves another child as soon as all is gone."""
+        """Held while the socket is used: it serves another child as soon as no process is left."""
         if said:
             self._take(said)
 
@@ -369,7 +369,7 @@ class _Supervised(Child):
             self._all_gone = words[2] == b"0"
         elif not said:
             self._all_gone = True
-            if self.returncode is None:  # its supervisor was killed, and it with it
+            if self.returncode is None:  # the supervisor was killed, and the program too
                 self.returncode = -signal.SIGKILL
             self._supervisor = None
         self._leave_if_gone()
@@ -440,11 +440,11 @@ class _Group(Child):
             return
         try:
             os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):  # The latter: macOS, for a group of zombies.
+        except (ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies.
             self._child.send_signal(number)
 
     def _forget_if_gone(self) -> None:
-        """Forget it when nothing is left of its group, whose number may then be used for another."""
+        """Forget the child when its group is empty: another group may get the number then."""
         if self.returncode is not None:
             try:
                 os.killpg(self.pid, 0)

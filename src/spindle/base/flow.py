@@ -1,5 +1,5 @@
-"""What async code is held together with: a mailbox between a producer and a consumer, an owner for tasks, and gates
-for work that comes all at once."""
+"""Helpers for async code: a mailbox between a producer and a consumer, an owner for tasks, and gates for work that
+comes all at once."""
 
 import asyncio
 import sys
@@ -28,16 +28,16 @@ class Mailbox(Generic[T]):
     def __init__(self, high_items: int, high_size: int = sys.maxsize) -> None:
         self.waiting: deque[T] = deque()
         self.size = 0
-        """Bytes or characters in `waiting`, as far as they were told."""
+        """Bytes or characters in `waiting`, as far as `put` and `grow` were told."""
         self.on_waiting: Callable[[], None] = _no_doorbell
-        """Called when something waits after nothing did."""
+        """Called when an item comes into an empty box."""
         self._high_items, self._low_items = high_items, high_items // 4
         self._high_size, self._low_size = high_size, high_size // 4
         self._full = False
         self._closed = False
         self._error: Exception | None = None
         self._news = asyncio.Event()
-        """Something waits, or nothing ever will."""
+        """Set when an item waits, or the box is closed."""
         self._room = asyncio.Event()
 
     def __len__(self) -> int:
@@ -47,11 +47,11 @@ class Mailbox(Generic[T]):
 
     @property
     def full(self) -> bool:
-        """Whether so much is waiting that the producer should pause."""
+        """Whether the producer should pause."""
         return self._full
 
     async def room(self) -> None:
-        """Return when the box is not full (any more)."""
+        """Wait until the box is not full."""
         while self._full:
             await self._room.wait()
 
@@ -66,20 +66,20 @@ class Mailbox(Generic[T]):
             self.on_waiting()
 
     def grow(self, size: int) -> None:
-        """Count an item, or what was added to one that waits."""
+        """Count a new item, or the growth of a waiting one."""
         self.size += size
         if not self._full and (len(self.waiting) >= self._high_items or self.size >= self._high_size):
             self._full = True
             self._room.clear()
 
     def close(self, error: Exception | None = None) -> None:
-        """Take nothing more. The consumer gets what waits, then the end, or `error`."""
+        """Take no more items. The consumer gets the waiting ones, then the end, or `error`."""
         if not self._closed:
             self._closed, self._error = True, error
             self._news.set()
 
     def drop(self) -> None:
-        """Close the box and throw away what waits: the consumer is gone."""
+        """Close the box and drop its items: the consumer is gone."""
         self.close()
         self.waiting.clear()
         self.size = 0
@@ -88,13 +88,13 @@ class Mailbox(Generic[T]):
     # -- the consumer's side ---------------------------------------------------------------------
 
     def drop_through(self, is_last: Callable[[T], bool]) -> None:
-        """Throw away what waits, up to the last item of this kind."""
+        """Drop the items up to the last one for which `is_last` is true, that one included."""
         ends = [number for number, item in enumerate(self.waiting, 1) if is_last(item)]
         for _ in range(ends[-1] if ends else 0):
             self.pop()
 
     def pop(self, size: int = 0) -> T:
-        """Return the next item. Raises `IndexError` if nothing waits."""
+        """Return the next item. Raises `IndexError` if the box is empty."""
         item = self.waiting.popleft()
         self.shrink(size)
         return item
@@ -106,7 +106,7 @@ class Mailbox(Generic[T]):
             self._make_room()
 
     async def wait(self) -> bool:
-        """Return true when something waits; false when nothing ever will. Raises the error of `close`."""
+        """Wait for an item. Return false if the box is closed and empty. Raises the error of `close`."""
         while not self.waiting:
             if self._closed:
                 if self._error is not None:
@@ -130,7 +130,7 @@ class Mailbox(Generic[T]):
 
 
 class Turnstile:
-    """Lets work through for so many seconds in each turn of the event loop, and then whatever else has to be done.
+    """Lets work through for `seconds` in each turn of the event loop, so that other callbacks run in between.
 
     Many prompts may come at once, and requests with long histories take many milliseconds to make.
     """
@@ -162,7 +162,7 @@ _turnstiles: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDi
 
 
 def turnstile() -> Turnstile:
-    """Return the one of the running event loop."""
+    """Return the turnstile of the running event loop."""
     loop = asyncio.get_running_loop()
     if (found := _turnstiles.get(loop)) is None:
         found = _turnstiles[loop] = Turnstile()
@@ -170,13 +170,13 @@ def turnstile() -> Turnstile:
 
 
 AT_ONCE = 12
-"""So many prompts begin together: the files of new sessions are made with them, a millisecond each on a bad day."""
+"""How many prompts may begin together. Each may create a session file, which can take a millisecond."""
 
 _beginnings: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 def beginnings() -> asyncio.Semaphore:
-    """Return the gate of the running event loop that prompts pass one after another, in the order they came in."""
+    """Return the gate of the running event loop that prompts pass in the order they came in."""
     loop = asyncio.get_running_loop()
     if (found := _beginnings.get(loop)) is None:
         found = _beginnings[loop] = asyncio.Semaphore(AT_ONCE)
@@ -218,13 +218,13 @@ class Tasks:
             await asyncio.wait(running, timeout=timeout)
 
     def _others(self) -> set[asyncio.Task[Any]]:
-        """Return the running tasks, less the one that asks: it cannot wait for itself."""
+        """Return the running tasks except the calling one, which cannot wait for itself."""
         return self._running - {asyncio.current_task()}
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain
+            task.exception()  # retrieved, so that asyncio does not complain
 
     def _done_reported(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -1,7 +1,7 @@
 """Glob patterns for paths (`*`, `?`, `[a-z]`, `\\x`, `**` across folders, `{a,b}` where asked for) and ignore files.
 
-Matching takes time proportional to pattern times path, whatever the pattern: they come from models and from
-the files of strangers.
+Matching takes time proportional to pattern times path, whatever the pattern: patterns come from models and from
+strangers' files.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class GlobError(ValueError):
-    """The pattern makes no sense."""
+    """The pattern is not valid."""
 
 
 class PathGlob:
@@ -27,7 +27,7 @@ class PathGlob:
                 segments.append(_compile_segment(name, ignore_case))
             elif not segments or segments[-1] is not None:
                 segments.append(None)
-        if segments[-1] is None:  # `a/**` is what lies in a, not a itself.
+        if segments[-1] is None:  # `a/**` matches paths inside a, not a itself.
             segments.append(_compile_segment("*", ignore_case))
         self._segments = segments
 
@@ -35,7 +35,7 @@ class PathGlob:
         """Return whether the pattern matches the path with these components."""
         segments = self._segments
         part = segment = 0
-        # Where the last `**` stood and what it had swallowed: the only place worth going back to.
+        # After a mismatch, the last `**` takes one part more. Going back further would find nothing new.
         retry_segment, retry_part = -1, 0
         while part < len(parts):
             if segment < len(segments):
@@ -56,7 +56,10 @@ class PathGlob:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the patterns that `{a,b}` stands for, nested ones too. Raises `GlobError` for too many or unclosed."""
+    """Return the patterns that `{a,b}` stands for, nested ones too.
+
+    Raises `GlobError` if there are too many, or a brace is not closed.
+    """
     done: list[str] = []
     waiting = [pattern]
     while waiting:
@@ -128,7 +131,7 @@ def _compile_segment(pattern: str, ignore_case: bool) -> re.Pattern[str]:
             pieces[-1] += re.escape(character)
         position += 1
     first, *rest = pieces
-    # Every piece but the last takes its first place and never tries another: no backtracking between stars.
+    # Every piece but the last takes the first place where it fits, for good: no backtracking between stars.
     regex = first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + (f".*{rest[-1]}" if rest else "")
     return re.compile(regex, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
 
@@ -164,7 +167,7 @@ def _parse_rule(line: str) -> _Rule | None:
     line = line.rstrip("\r\n")
     stripped = line.rstrip(" ")
     backslashes = len(stripped) - len(stripped.rstrip("\\"))
-    # `\ ` keeps its space.
+    # A trailing space stays if a backslash escapes it.
     line = stripped + " " if backslashes % 2 and len(stripped) < len(line) else stripped
     if line.startswith("#"):
         return None
@@ -181,12 +184,12 @@ class IgnoreFile:
     def __init__(self, lines: Iterable[str]) -> None:
         self._rules: list[_Rule] = []
         for line in lines:
-            # A line that makes no sense says nothing.
+            # Invalid lines are skipped.
             with suppress(GlobError):
                 self._rules += filter(None, [_parse_rule(line)])
         self._rules.reverse()
 
     def verdict(self, parts: Sequence[str], is_folder: bool) -> bool | None:
         """Return True if the path (its components, from the file's folder) is ignored, False if it is explicitly
-        not, None if nothing is said. The last rule that matches decides."""
+        not, None if no rule matches. The last rule that matches decides."""
         return next((not rule.negated for rule in self._rules if rule.match(parts, is_folder)), None)

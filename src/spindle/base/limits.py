@@ -1,22 +1,22 @@
-"""Every time limit that is not a setting, in seconds. Each wait on the outside ends at one of these.
+"""Every time limit that is not a setting, in seconds. Each wait for something outside ends at one of these.
 
 Shutdown goes down this list: commands may still answer, the run is aborted, tools and shell commands are killed,
-extensions are told, what they started is cancelled, the file is flushed, the output is drained.
+extensions are told, their tasks are cancelled, the file is flushed, the output is drained.
 """
 
 from typing import Final
 
 # -- shutdown, in this order ---------------------------------------------------------------------
 LAST_ANSWERS: Final = 0.25
-"""Commands in hand may still answer after the end of input."""
+"""Commands under way may still answer after the end of input."""
 RUN_END: Final = 2.0
 """A run may wind up after an abort at shutdown; as long again after it is cancelled."""
 TOOL_END: Final = 5.0
 """A cancelled tool may clean up; then the run goes on without it."""
 USER_BASH_END: Final = 10.0
-"""Killed commands of the user may report what they had written."""
+"""Killed shell commands of the user may report their output."""
 EXTENSIONS_CATCH_UP: Final = 5.0
-"""Handlers may finish with what has happened so far."""
+"""Handlers may finish with the events so far."""
 SESSION_SHUTDOWN: Final = 5.0
 """For all `session_shutdown` handlers together."""
 HANDLER_END: Final = 1.0
@@ -28,11 +28,11 @@ DISK_SYNC: Final = 5.0
 SYNC_LATER: Final = 0.2
 """Until the end of a run is forced to disk, unless the next message does it before."""
 PROMPT_KEPT: Final = 0.005
-"""Until a prompt that is held up before it is in the session file is kept beside it. Its sender is told after that."""
+"""Until a prompt that cannot enter the session file yet is kept beside it; then its sender is told."""
 COMMANDS_END: Final = 2.0
 """For cancelled commands."""
 OUTPUT_DRAIN: Final = 5.0
-"""The client may read what is left after the end of input."""
+"""The client may read the remaining output after the end of input."""
 OUTPUT_DRAIN_AFTER_SIGNAL: Final = 1.0
 """The same after SIGTERM or SIGINT."""
 
@@ -40,15 +40,15 @@ OUTPUT_DRAIN_AFTER_SIGNAL: Final = 1.0
 CHILD_GRACE: Final = 5.0
 """Between SIGTERM and SIGKILL."""
 CHILD_KILLED: Final = 5.0
-"""For the end of a killed child; one stuck in the kernel may take for ever."""
+"""For the end of a killed child; a child stuck in the kernel may take for ever."""
 CHILD_START: Final = 10.0
-"""For a supervisor to say that a child runs; a machine may be busy when the first one is started."""
+"""For a supervisor to say that a child runs; a busy machine takes long to start the first supervisor."""
 CHILDREN_END: Final = 2.0
-"""For everything that was started here to be gone, at the end."""
+"""For all children to be gone, at shutdown."""
 CHILD_QUIET: Final = 0.1
 """Silence, after a child has ended, before pipes held by its own children are given up."""
 CHILD_LINGER: Final = 1.0
-"""The longest to listen to those pipes."""
+"""How long those pipes are read at most."""
 CREDENTIAL_COMMAND: Final = 10.0
 """For a `!command` in a configuration file."""
 
@@ -68,7 +68,7 @@ LOGIN_LOCK_TOUCH: Final = 3.0
 EXTENSION_FACTORY: Final = 30.0
 """For `extension(agent)` to return."""
 EVENT_HANDLERS: Final = 5.0
-"""For the handlers of one event that nothing waits for; then they go on by themselves."""
+"""For the handlers of one event whose results are not needed; then they go on by themselves."""
 HANDLER_AFTER_ABORT: Final = 2.0
 """A handler that was asked something may still answer after an abort."""
 
@@ -90,31 +90,31 @@ CATALOGUE_DOWNLOAD: Final = 30.0
 """For each step of getting newer prices."""
 LOCAL_SERVER_EXIT: Final = 2.0
 PULL_LOOK: Final = 0.2
-"""Between two looks at how far the download of a local model is."""
+"""Between two looks at the progress of a local model's download."""
 
 # -- MCP servers ---------------------------------------------------------------------------------
 MCP_REQUEST: Final = 60.0
-"""For an answer, unless the configuration says otherwise; progress begins it again."""
+"""For an answer, unless the configuration says otherwise; a report of progress starts the time again."""
 MCP_START: Final = 120.0
-"""For a server to start and say what it has. Nothing but its own calls waits for it."""
+"""For a server to start and list what it offers. Only its own calls wait for it."""
 MCP_PROBE: Final = 5.0
-"""For a server to answer a question of the newer protocol; one that ignores it is asked in the older one."""
+"""For a server to answer a request of the newer protocol; then it is asked in the older one."""
 MCP_LEARN: Final = 1.0
-"""After the beginning of a session, before servers are started only to learn what they have."""
+"""After the beginning of a session, before servers are started only to learn what they offer."""
 MCP_SEARCH: Final = 10.0
 """For servers that still start while the model looks for tools."""
 MCP_STDIN_CLOSED: Final = 1.0
-"""For a server to end after its input has; then it is told to with SIGTERM."""
+"""For a server to end after its stdin was closed; then it gets SIGTERM."""
 MCP_TERMINATED: Final = 2.0
 """Between SIGTERM and SIGKILL."""
 MCP_RECONNECT: Final = 1.0
-"""Before a broken stream is taken up again, unless the server says when."""
+"""Before a broken stream is resumed, unless the server says when."""
 MCP_RETRY: Final = 60.0
 """Before a server that failed twice is tried again."""
 MCP_REFRESH: Final = 600.0
-"""After which a server that is used is asked again what it has; not all say when that changes."""
+"""Until a server in use is asked again what it offers; not all servers announce changes."""
 MCP_LIST: Final = 20.0
-"""For servers to start and tell about themselves, in `spindle mcp list` and `spindle doctor`."""
+"""For servers to start and list what they offer, in `spindle mcp list` and `spindle doctor`."""
 MCP_LOGIN: Final = 300.0
 """For the user to log in with a browser."""
 
@@ -126,17 +126,17 @@ NEXT_REQUEST: Final = 60.0
 REQUEST_BODY: Final = 60.0
 """For the rest of a request."""
 LAST_FRAMES: Final = 1.0
-"""A client that has to go may take its last frames."""
+"""A client that is being disconnected may take its last frames."""
 CLOSE_FRAME: Final = 5.0
 """A client may answer a close frame."""
 SESSIONS_INTERRUPT: Final = 2.0
 """Runs may wind up before the server closes."""
 GOODBYE: Final = 5.0
-"""Clients may go at the server's end."""
+"""Clients may leave when the server closes."""
 SESSIONS_CLOSE: Final = 5.0
-"""Sessions may close at the server's end."""
+"""Sessions may close when the server closes."""
 SESSION_FORGET: Final = 0.2
-"""Until an ended session is taken apart; commands that were in hand have failed by then."""
+"""Until an ended session is taken apart; commands that were under way have failed by then."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
 EDITOR_FILE: Final = 10.0
@@ -153,7 +153,7 @@ RECONNECT_LONGEST_DELAY: Final = 2.0
 PROGRESS_TICK: Final = 0.5
 """Between two looks at what a one-shot run does."""
 STDIN_PATIENCE: Final = 2.0
-"""Before a person is told that piped input is waited for."""
+"""Before the user is told that the program waits for piped input."""
 
 # -- the chat on a terminal ------------------------------------------------------------------------
 CLIPBOARD: Final = 5.0
@@ -165,12 +165,12 @@ GIT: Final = 600.0
 GATE_LONGEST: Final = 60.0
 """Between two tries of a provider that refuses requests without saying for how long."""
 GATE_LONGEST_ASKED: Final = 8.0
-"""The same for one that says it, but for less each time."""
+"""The same for a provider that names a time, but a shorter one each time."""
 BATCH_RETRY: Final = 1.0
 """Before a task is tried again; doubled each time."""
 BATCH_STOP: Final = 30.0
 """Running tasks may wind up after they were cancelled."""
 NODE_RETURN: Final = 60.0
-"""For a node of a cluster to be there, after all were lost."""
+"""For a node of a cluster to appear, after all were lost."""
 NODE_LOOK: Final = 1.0
-"""Between two looks for one."""
+"""Between two looks for such a node."""

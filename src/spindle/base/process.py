@@ -1,7 +1,7 @@
 """Child processes in groups of their own, read as they write, ended as a whole.
 
-`children` starts the child and knows all that it starts; reading, writing and waiting are callbacks of the event loop.
-That is half the cost of asyncio's own subprocesses. POSIX only.
+`children` starts the child and knows all processes below it; reading, writing and waiting are callbacks of the event
+loop. That is half the cost of asyncio's own subprocesses. POSIX only.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ async def run(
     timeout: float | None = None,
     grace: float = limits.CHILD_GRACE,
 ) -> Completed:
-    """Run a program until it and its output have ended, and return all that it wrote.
+    """Run a program until it and its output have ended, and return its output.
 
-    After `timeout` seconds it is stopped, with `grace`. Cancelling kills it. Raises what `Popen` raises if the program
-    cannot be started.
+    After `timeout` seconds the program is stopped, with `grace`. Cancelling kills it. Raises what `children.start`
+    raises.
     """
     output, errors = bytearray(), bytearray()
     process = Process(
@@ -84,17 +84,17 @@ class Process:
     ) -> None:
         """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
 
-        Its stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
-        With `until_closed` it has ended only when no process holds its pipes any more; by default those of its own
-        children are given up when they are silent. `on_hangup` is called when it closes its stdin or
-        stdout. For `owner`, `keep`, `tied` and what it raises see `children.start`.
+        The child's stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
+        With `until_closed` the child counts as ended only when no process holds its pipes any more; by default, pipes
+        that only its own children hold are given up when they are silent. `on_hangup` is called when the child closes
+        its stdin or stdout. For `owner`, `keep`, `tied` and the errors see `children.start`.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._waiter: asyncio.Future[None] | None = None
-        """Of `wait`. Not `_ended`, which a cancelled wait would cancel."""
+        """What `wait` awaits: cancelling that must not cancel `_ended`."""
         self._pipes: dict[int, Callable[[bytes], None]] = {}
-        """Read ends that are still open, and who gets what comes out of them."""
+        """Read ends that are still open, each with the callback for its output."""
         self._gone = False
         """The child itself has ended; its own children may still write."""
         self._until_closed = until_closed
@@ -102,7 +102,7 @@ class Process:
         self._linger_until = 0.0
         self._stdin = -1
         self._input = bytearray(input or b"")
-        """What is still to be written to stdin."""
+        """Bytes that are still to be written to stdin."""
         self._hold_input = hold_input
         self._on_hangup = on_hangup
         ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
@@ -140,26 +140,26 @@ class Process:
 
     @property
     def returncode(self) -> int:
-        """How it ended, negative for a signal. One that does not even end when it is killed counts as killed."""
+        """The exit code, negative for a signal. A child that has not ended counts as killed."""
         code = self._child.returncode
         return -signal.SIGKILL if code is None else code
 
     def write(self, data: bytes) -> None:
-        """Write to a stdin that is held open. Never waits; what a child that has ended does not read is dropped."""
+        """Write to a stdin that is held open. Never waits; data for a child that has closed its stdin is dropped."""
         if self._stdin >= 0:
             self._input += data
             self._loop.add_writer(self._stdin, self._write)
 
     @property
     def unread(self) -> int:
-        """Bytes that it could not be given yet."""
+        """How many bytes the child could not be given yet."""
         return len(self._input)
 
     def on_end(self, call: Callable[[], None]) -> None:
         self._ended.add_done_callback(lambda _: call())
 
     def close_input(self) -> None:
-        """Let stdin end after what was written."""
+        """Close stdin after the data written so far."""
         self._hold_input = False
         if not self._input:
             self._close_stdin()
@@ -167,8 +167,8 @@ class Process:
     async def wait(self) -> int:
         """Return the exit code, 128 + n for a child that died of signal n.
 
-        It returns when the child has gone and its output has ended, or has been silent for a moment because a
-        background process holds the pipe. Cancelling kills the group first. No callback is called afterwards.
+        Wait until the child and its output have ended, or the output is silent for a moment because a background
+        process holds the pipe. Cancelling kills all processes first. No callback is called afterwards.
         """
         try:
             if not self._ended.done():
@@ -183,22 +183,25 @@ class Process:
         return self.returncode if self.returncode >= 0 else 128 - self.returncode
 
     async def ended(self, timeout: float | None) -> bool:
-        """Wait for the end, for at most `timeout` seconds; return whether it has come. Kills nothing."""
+        """Wait for the end, at most `timeout` seconds; return whether the child has ended. Kills nothing."""
         await asyncio.wait((self._ended,), timeout=timeout)
         return self._ended.done()
 
     async def stop(self, grace: float) -> None:
-        """Ask it and all below it to end (SIGTERM); kill what has not after `grace` seconds. Then it has ended."""
+        """Ask all processes of the child to end (SIGTERM); kill the rest after `grace` seconds, at most.
+
+        The child counts as ended afterwards.
+        """
         self._child.terminate()
         ended = await self.ended(grace)
         self._child.kill()
         if not ended:
-            # What could not be killed may hold the pipes for ever.
+            # A process that cannot be killed may hold the pipes for ever.
             await self.ended(limits.CHILD_LINGER)
             self.give_up()
 
     def pause(self) -> None:
-        """Read no more for now, so that a child that writes on has to wait; `resume` goes on."""
+        """Stop reading, so that a child that writes on has to wait; `resume` starts again."""
         for pipe in self._pipes:
             self._loop.remove_reader(pipe)
 
@@ -207,16 +210,16 @@ class Process:
             self._loop.add_reader(pipe, self._read, pipe)
 
     def kill(self) -> None:
-        """Kill it and all below it. Does nothing once it has ended: what it has left may go on."""
+        """Kill the child and all processes below it, unless it has ended: processes that it left may go on."""
         if not self._ended.done():
             self._child.kill()
 
     def kill_rest(self) -> None:
-        """Kill what it has left running."""
+        """Kill the processes that the child left running."""
         self._child.kill()
 
     def give_up(self) -> None:
-        """Read what has been written so far, and count the child as ended."""
+        """Read the output written so far, and count the child as ended."""
         for pipe in list(self._pipes):
             # A pipe holds 64 KiB, seldom more.
             for _ in range(16):
@@ -253,7 +256,7 @@ class Process:
         self._check_end()
 
     def _read(self, pipe: int) -> bool:
-        """Pass on one chunk; return whether there was one. One at a time, so that a flood leaves others their turn."""
+        """Pass on one chunk; return whether there was one. No more, so that a flood of output leaves others a turn."""
         try:
             data = os.read(pipe, _CHUNK)
         except BlockingIOError:
@@ -273,7 +276,7 @@ class Process:
             del self._input[: os.write(self._stdin, self._input[:_CHUNK])]
         except BlockingIOError:
             return
-        except BrokenPipeError:  # It does not want to know.
+        except BrokenPipeError:  # The child has closed its stdin.
             self._input.clear()
             self._hold_input = False
             self._hung_up()

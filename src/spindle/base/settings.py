@@ -1,8 +1,8 @@
 """Settings as typed values, and the two files that they come from: the user's, then the project's on top.
 
-Values are decoded key by key: a wrong one costs one diagnostic and is replaced by its default. Old keys are understood
-on reading (`migrate`). Keys of other programs are not listed here and survive every write. A file that cannot be
-parsed is reported, counts as empty, and is never overwritten.
+Values are decoded key by key: a wrong value gives one diagnostic and is replaced by its default. Old keys are
+understood on reading (`migrate`). Keys of other programs are not listed here and survive every write. A file that
+cannot be parsed is reported, counts as empty, and is never overwritten.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from spindle.shapes.model import ThinkingLevel
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
 _GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits")
-"""Only the user's own file may say these: a project must not decide about its own trust, or get keys."""
+"""Only the user's own file may set these: a project must not decide about its own trust, or get keys."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -32,16 +32,16 @@ class Compaction(_Group, frozen=True):
     """A context that gets too long is replaced by a summary of its older part."""
 
     enabled: bool = True
-    """Whether it happens by itself; the command `compact` always works."""
+    """Whether compaction happens by itself; the command `compact` always works."""
     reserve_tokens: Count = 16384
-    """It happens when fewer tokens than this are free in the context window."""
+    """Compact when fewer tokens than this are free in the context window."""
     keep_recent_tokens: Count = 20000
-    """So much of the newest conversation stays as it is."""
+    """Tokens of the newest messages, which stay as they are."""
     model_overrides: dict[str, dict[str, Any]] = {}
     """`provider/id` → values that replace the ones above for that model."""
 
     def for_model(self, name: str) -> "Compaction":
-        """Return what holds for the model `provider/id`; invalid overrides do not count."""
+        """Return the values for the model `provider/id`; invalid overrides do not count."""
         if not (changed := self.model_overrides.get(name)):
             return self
         try:
@@ -58,12 +58,12 @@ class BranchSummary(_Group, frozen=True):
 
 
 class Retry(_Group, frozen=True):
-    """Answers that fail for reasons that may pass (overload, limits, broken connections) are asked for again."""
+    """A request that fails for a reason that may pass (overload, rate limit, broken connection) is repeated."""
 
     enabled: bool = True
-    """Whether that happens."""
+    """Whether failed requests are repeated."""
     max_retries: Count = 3
-    """How often."""
+    """How often a request is repeated."""
     base_delay_ms: Count = 2000
     """The first wait; each further one is twice as long."""
     max_agent_delay_ms: Count = 60000
@@ -101,13 +101,13 @@ class Ttsr(_Group, frozen=True):
     """Stream rules: text patterns that stop an answer and add a reminder."""
 
     enabled: bool = True
-    """Whether rules are looked at."""
+    """Whether rules are checked."""
     context_mode: Literal["discard", "keep"] = "discard"
-    """What becomes of the answer that was stopped."""
+    """What happens to an answer that was stopped."""
     repeat_mode: Literal["once", "after-gap"] = "once"
     """How often one rule may act in a session."""
     repeat_gap: Count = 10
-    """Turns between two times, with `after-gap`."""
+    """Turns before a rule may act again, with `after-gap`."""
     interrupt_mode: Literal["never", "prose-only", "tool-only", "always"] = "always"
     """Where a match stops the answer at once: in text, in arguments of tools, in both, or nowhere."""
 
@@ -146,48 +146,48 @@ class Local(_Group, frozen=True):
 
 
 class Runaway(_Group, frozen=True):
-    """Where a run ends that would not end by itself."""
+    """When a run that would not end by itself is stopped."""
 
     max_model_calls: Annotated[int, Meta(ge=1)] = 1000
-    """In one run."""
+    """Model calls in one run."""
     max_repeated_failures: Annotated[int, Meta(ge=1)] = 5
-    """The same tool call, failing in a row."""
+    """Failures of the same tool call in a row."""
     stall_seconds: Annotated[float, Meta(gt=0)] = 300.0
-    """A stream without progress."""
+    """Seconds that a stream may make no progress."""
     tool_seconds: Annotated[float, Meta(gt=0)] = 3600.0
-    """One call of a tool."""
+    """Seconds that one tool call may take."""
     max_answer_chars: Annotated[int, Meta(ge=1000)] = 8_000_000
-    """Of one answer."""
+    """Characters of one answer."""
 
 
 class Bounds(_Group, frozen=True):
-    """Of all sessions of a process together; 0 is no limit."""
+    """Bounds for all sessions of a process together; 0: no bound."""
 
     sessions: Count = 2000
-    """How many may be alive."""
+    """How many live sessions there may be."""
     idle_seconds: Count = 600
-    """How long one that is not used stays in memory. Its file stays."""
+    """How long an unused session stays in memory. Its file stays."""
     model_calls: Count = 0
-    """At a time, for each provider."""
+    """Model calls at a time, for each provider."""
     children: Count = 0
     """Programs that one session runs at a time."""
     roots: list[str] = []
-    """Where sessions may work, and below; empty: anywhere."""
+    """Directories in and below which sessions may work; empty: anywhere."""
 
 
 class Settings(_Group, frozen=True):
     default_provider: str | None = None
     """Provider of the model that a new session begins with."""
     default_model: str | None = None
-    """Its id. Without both, the default of the first provider that has a key."""
+    """Id of that model. Without both, the default of the first provider that has a key."""
     default_thinking_level: ThinkingLevel = "medium"
-    """How hard a model thinks that can; a level it does not have becomes the nearest it has."""
+    """How hard models think; a level that a model does not have becomes the nearest that it has."""
     model_thinking_levels: dict[str, ThinkingLevel] = {}
     """`provider/id` → level, for single models."""
     thinking_budgets: dict[str, Count] = field(
         default_factory=lambda: {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
     )
-    """Tokens that a level stands for, with models that count."""
+    """Tokens for each level, with models that take a number."""
     enabled_models: list[str] | None = None
     """Patterns of the models that `cycle_model` goes through; none: every available model."""
     default_tools: list[str] | None = None
@@ -201,7 +201,7 @@ class Settings(_Group, frozen=True):
     session_dir: str | None = None
     """Where sessions are kept, after `--session-dir` and `PI_CODING_AGENT_SESSION_DIR`."""
     default_project_trust: Literal["ask", "always", "never"] = "ask"
-    """May a project bring its own settings and code? Unasked, `ask` means no. Only in the user's file."""
+    """Whether a project may bring its own settings and code; `ask` unanswered means no. Only in the user's file."""
     compaction: Compaction = Compaction()
     branch_summary: BranchSummary = BranchSummary()
     retry: Retry = Retry()
@@ -221,7 +221,7 @@ class Settings(_Group, frozen=True):
     shell_command_prefix: str | None = None
     """A line that runs before every command: `source ~/.profile`."""
     keep_background_processes: bool = False
-    """What a shell command leaves running (`server &`) may outlive the agent."""
+    """Whether programs that a shell command leaves running (`server &`) may outlive the agent."""
     keep_variables: list[str] = []
     """Variables with model keys that tools and programs of extensions get nevertheless. Only in the user's file."""
     http_proxy: str | None = None
@@ -241,7 +241,7 @@ class Settings(_Group, frozen=True):
 
 
 def decode_settings(raw: dict[str, Any]) -> tuple[Settings, list[str]]:
-    """Return the settings and a line for every value that had to be replaced by its default, and for slips."""
+    """Return the settings, and a line for every misspelt key and every value that was replaced by its default."""
     problems: list[str] = []
     return _decode(Settings, _unflatten(raw), "", problems), problems
 
@@ -269,7 +269,7 @@ def _decode(group: type[Any], raw: dict[str, Any], prefix: str, problems: list[s
 
 
 def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
-    """Bring `"todo.reminders.max": 5` and its half-nested forms to one place."""
+    """Nest flat keys: `"todo.reminders.max": 5` and its half-nested forms mean the same."""
     result = {key: dict(value) if key in _DOTTED and isinstance(value, dict) else value for key, value in raw.items()}
     for key, value in raw.items():
         group, dot, rest = key.partition(".")
@@ -301,7 +301,7 @@ class SettingsStore:
         self.diagnostics: list[Diagnostic] = []
 
     def load(self, *, project_trusted: bool) -> Settings:
-        """Read the user's file, and the project's if it is trusted: else it is not even opened."""
+        """Read the user's file, and the project's if that is trusted; otherwise the latter is not even opened."""
         self.diagnostics = []
         self.user = self._read(self.global_path)
         project = self._read(self.project_path) if project_trusted else {}
@@ -319,7 +319,7 @@ class SettingsStore:
             return {}
 
     def resource_list(self, key: str, *, project: bool) -> list[Any]:
-        """Return a list of one file alone: resource lists add up instead of replacing each other."""
+        """Return a list from one of the files: resource lists add up instead of replacing each other."""
         value = (self.project if project else self.user).get(key)
         return value if isinstance(value, list) else []
 
@@ -328,7 +328,7 @@ class SettingsStore:
         self._edit(key, lambda old: value)
 
     def add(self, key: str, values: Sequence[str]) -> None:
-        """Add what is missing to a list in the global file. Raises `BadFile`, `OSError`."""
+        """Add missing values to a list in the global file. Raises `BadFile`, `OSError`."""
         self._edit(key, lambda old: list(dict.fromkeys([*(old or ()), *values])))
 
     def _edit(self, key: str, new_value: Callable[[Any], Any]) -> None:
@@ -347,7 +347,7 @@ class SettingsStore:
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge objects deeply; everything else of `over` replaces what `base` has."""
+    """Merge objects deeply; other values of `over` replace those of `base`."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
@@ -363,6 +363,6 @@ def migrate(raw: dict[str, Any]) -> dict[str, Any]:
     if isinstance(skills := result.get("skills"), dict):
         result["skills"] = skills.get("customDirectories", [])
     if isinstance(retry := result.get("retry"), dict):
-        # It has no effect here, but it looks like a misspelt maxAgentDelayMs.
+        # maxDelayMs has no effect here, but looks like a misspelt maxAgentDelayMs.
         result["retry"] = {key: value for key, value in retry.items() if key != "maxDelayMs"}
     return result

@@ -1,4 +1,4 @@
-"""JSON Schema from the signature of a function, and the way back: arguments of a call become what the function takes.
+"""JSON Schema from the signature of a function, and the way back: a model's arguments become those of the function.
 
 `Annotated[T, "text"]` and `Annotated[T, msgspec.Meta(…)]` document a parameter; `Literal`, `Enum`, `Optional`, lists,
 dicts, dataclasses, msgspec Structs and defaults are understood. Pydantic models are recognised by their methods;
@@ -59,9 +59,9 @@ def read_signature(
 
 
 def read_type(kind: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """Return the JSON Schema of a type, and what turns a value that fits it into one. A schema is taken as it is.
+    """Return the JSON Schema of a type, and a function that converts JSON to the type. A schema is taken as it is.
 
-    Raises `TypeError` for a type that JSON has nothing for. The conversion raises `ValueError`.
+    Raises `TypeError` for a type that JSON Schema cannot describe. The conversion raises `ValueError`.
     """
     if isinstance(kind, dict):
         return kind, lambda value: value
@@ -129,7 +129,7 @@ def _documented(kind: Any) -> Any:
     return GenericAlias(origin, changed) if isinstance(origin, type) else kind
 
 
-# -- from something given ------------------------------------------------------------------------
+# -- from a schema or a model --------------------------------------------------------------------
 
 
 def _bind_model(model: Any) -> Bind:
@@ -137,7 +137,7 @@ def _bind_model(model: Any) -> Bind:
 
 
 def _bind_plain(own: dict[str, inspect.Parameter], schema: dict[str, Any]) -> Bind:
-    """Pass arguments by name, or all together to a function whose only parameter is none of the schema's."""
+    """Pass arguments by name, or as one object to a function whose only parameter is not in the schema."""
     names = list(own)
     single = len(names) == 1 and own[names[0]].kind is not inspect.Parameter.VAR_KEYWORD
     if single and names[0] not in schema.get("properties", {}):

@@ -1,9 +1,9 @@
-"""What a misspelt or half-typed name may have meant."""
+"""Finding the names that a misspelt or half-typed one may stand for."""
 
 from collections.abc import Iterable
 
 _NEAR = 0.8
-"""How alike two names are that are taken for the same; 1 is equal."""
+"""How alike two names must be to count as the same; 1 is equal."""
 
 
 def nearest(wanted: str, names: Iterable[str]) -> str | None:
@@ -19,7 +19,7 @@ def nearest(wanted: str, names: Iterable[str]) -> str | None:
 
 
 def _may_be_near(one: str, other: str) -> bool:
-    """Say whether the letters of two names, in any order, are those of near ones. Most are not, which is known soon."""
+    """Say whether two names share enough letters, in any order, to be near. Quick, and false for most names."""
     shared = sum(min(one.count(letter), other.count(letter)) for letter in set(one))
     return 2 * shared >= _NEAR * (len(one) + len(other))
 
@@ -34,7 +34,7 @@ def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
 
 
 def in_order(typed: str, name: str) -> bool:
-    """Say whether the letters that were typed come in this order, not necessarily together."""
+    """Say whether `name` has the typed letters in this order, not necessarily together."""
     letters = iter(name)
     return all(letter in letters for letter in typed)
 

@@ -1,14 +1,14 @@
-"""The program that holds the commands of one agent. `children` runs this file by its path, with nothing of ours loaded.
+"""The program that holds the commands of one agent. `children` runs this file by its path; it imports nothing of ours.
 
-The first process of it only forks, once for each control socket that the agent hands it. A fork takes one request after
-another from its socket, starts that command and is the reaper of everything the command starts: whatever a daemon does
-to get away (setsid, double fork, nohup), the kernel hands it to the nearest reaper above it. So one walk down from here
-finds all of it, and it is killed when the agent says so, or when the agent's end of the control socket closes, for
-whatever reason. A command that is `tied` is killed by the kernel when its fork is killed, too. Linux only.
+Its first process only forks, once for each control socket that the agent hands it. A fork takes one request after
+another from its socket, starts that command and is the reaper of every process the command starts: whatever a daemon
+does to get away (setsid, double fork, nohup), the kernel hands it to the nearest reaper above it. So the fork finds all
+these processes below itself. It kills them when the agent says so, or when the agent's end of the control socket
+closes, for whatever reason. A command that is `tied` is killed by the kernel when its fork is killed, too. Linux only.
 
-Agent to fork: `R`, a length and a request, with the command's files; `T` asks everything to end, `K` kills it. Fork to
-agent, in lines: `started PID` or `failed ERRNO WHERE`, then `ended CODE LEFT`. If nothing was left and it got no order
-the fork waits for the next request; otherwise the socket closes when nothing is left.
+Agent to fork: `R`, a length and a request, with the command's files; `T` asks all processes to end, `K` kills them.
+Fork to agent, in lines: `started PID` or `failed ERRNO WHERE`, then `ended CODE LEFT`. If no process is left and the
+fork got no order, it waits for the next request; otherwise the socket closes when no process is left.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # not `signal`, which loads `enum`: the first command waits for this program to start
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # `typing` would double the time this program needs to start
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_INTERVAL_MS = 5
-"""Between two rounds of killing: what was forked during one round is found in the next."""
+"""Between two rounds of killing: a process forked during one round is found in the next."""
 _prctl = ctypes.CDLL(None).prctl
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     _become_reaper()
 
     def reap(*_: object) -> None:
-        """See which forks have ended. What one left that was killed is killed too."""
+        """Collect forks that have ended. If one was killed, kill the processes that it held."""
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if os.WIFSIGNALED(found[1]):
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _serve(control: socket.socket) -> "NoReturn":
-    """Take one request after another, and hold what each starts to the end."""
+    """Take one request after another, and hold the processes of each until they end."""
     wake, wake_end = os.pipe()
     os.set_blocking(wake_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -75,13 +75,13 @@ def _serve(control: socket.socket) -> "NoReturn":
     poll.register(wake, select.POLLIN)
     while True:
         data, ancillary, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
-        if data[:1] != b"R":  # the agent is gone, or gave an order for the command before, which had ended
+        if data[:1] != b"R":  # the agent is gone, or its order came after the command had ended
             os._exit(0)
         files = memoryview(ancillary[0][2]).cast("i").tolist()
         data += _read(control, 5 - len(data))
         data += _read(control, 5 + int.from_bytes(data[1:5], "little") - len(data))
         program, argv, cwd, env, keep, tied = marshal.loads(data[5:])
-        if _is_gone(control):  # it was killed after it had asked: nothing begins any more
+        if _is_gone(control):  # the agent was killed after its request: start nothing
             os._exit(0)
         where, pid = "cwd", 0
         try:
@@ -111,7 +111,7 @@ def _start(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: li
 
 
 def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
-    """Start a command that does not outlive this process, however that ends; it takes three times as long.
+    """Start a command that does not outlive this process, however the process ends. Takes three times as long.
 
     Raises `OSError`.
     """
@@ -121,7 +121,7 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
     if pid == 0:
         try:
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != me:  # it was killed before the kernel knew
+            if os.getppid() != me:  # the parent was killed before prctl took effect
                 os._exit(0)
             os.setsid()
             for number, file in enumerate(files):
@@ -134,7 +134,7 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
         finally:
             os._exit(127)
     os.close(write_end)
-    failure = os.read(read_end, 1)  # nothing if the program runs
+    failure = os.read(read_end, 1)  # empty if the program runs
     os.close(read_end)
     if failure:
         os.waitpid(pid, 0)
@@ -143,14 +143,14 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
 
 
 def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, keep: bool) -> None:
-    """Return when the command has ended by itself and has left nothing; otherwise this process ends."""
+    """Return when the command has ended by itself and has left no process; otherwise this process ends."""
     status: int | None = None
     told = ordered = killing = abandoned = False
     while True:
         status, left = _reap(command, status)
         if killing and left:
             killing = _signal_all(signal.SIGKILL)
-        # While it is being killed the end is told when everything has ended.
+        # During a kill, the agent is told of the end only when all processes have ended.
         if status is not None and not told and not (killing and left):
             told = True
             _tell(control, b"ended %d %d\n" % (os.waitstatus_to_exitcode(status), left))
@@ -176,7 +176,7 @@ def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, ke
 
 
 def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
-    """See what has ended. Returns the status of the command, if it is known now, and whether anything is left."""
+    """Collect ended processes. Return the status of the command, if known by now, and whether any process is left."""
     try:
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             if found[0] == command:
@@ -187,7 +187,7 @@ def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
 
 
 def _next_order(control: socket.socket) -> bytes:
-    """Return `T`, or `K` if that has come as well; nothing if the agent is gone."""
+    """Return `T`, or `K` if that has come as well; empty if the agent is gone."""
     try:
         orders = control.recv(64)
     except OSError:
@@ -208,7 +208,7 @@ def _tell(control: socket.socket, line: bytes) -> None:
     try:
         control.send(line)
     except OSError:
-        pass  # the agent is gone, which `_hold` reads
+        pass  # the agent is gone; `_hold` finds out when it reads
 
 
 def _read(control: socket.socket, size: int) -> bytes:
@@ -228,21 +228,21 @@ def _become_reaper() -> None:
 
 
 def _signal_all(number: int) -> bool:
-    """Send a signal to all below this process. Returns whether one of them could be reached."""
+    """Send a signal to all processes below this one. Return whether any of them could be reached."""
     reached = False
     for pid in _below(os.getpid()):
         try:
             os.kill(pid, number)
             reached = True
         except ProcessLookupError:
-            reached = True  # it is on its way
+            reached = True  # it has just ended
         except PermissionError:
-            pass  # of another user, by sudo for instance
+            pass  # a process of another user, by sudo for instance
     return reached
 
 
 def _kill_strays(forks: set[int]) -> None:
-    """Kill what belongs to none of the forks: the one that held it was killed."""
+    """Kill processes that belong to none of the forks: their own fork was killed."""
     while strays := _below(os.getpid(), without=forks):
         reached = False
         for pid in strays:
@@ -262,7 +262,7 @@ def _kill_strays(forks: set[int]) -> None:
 
 
 def _below(root: int, without: "set[int] | frozenset[int]" = frozenset()) -> list[int]:
-    """Return the processes below `root`, by their parents; those of `without` and below them are left out."""
+    """Return the processes below `root`, except those in `without` and all below them."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,4 +1,4 @@
-"""What happens, told in one place: connections, runs, model calls, tool calls, changes of session.
+"""Spans around everything that takes time: connections, runs, model calls, tool calls, changes of session.
 
 The code that does something opens a span around it, and listeners (a log, later metrics) are told of its start and end:
 
@@ -6,7 +6,7 @@ The code that does something opens a span around it, and listeners (a log, later
         ...
         span.set(size=size)
 
-Without a listener, `span` makes nothing. Spans hold ids, names and numbers: never what a user, a model or a tool said.
+Without a listener, `span` makes nothing. Spans hold ids, names and numbers: never text of a user, a model or a tool.
 `docs/architecture.md` has the table of kinds and attributes.
 """
 
@@ -26,7 +26,7 @@ Listener: TypeAlias = "Callable[[Moment, Span], None]"
 listeners: tuple[Listener, ...] = ()
 
 _current: "ContextVar[Span | None]" = ContextVar("spindle_span", default=None)
-"""The innermost open span. Tasks inherit it from whoever creates them, and with it their parent."""
+"""The innermost open span. A task inherits it from the code that creates the task."""
 _ids = itertools.count()
 
 
@@ -44,16 +44,16 @@ class Span:
         self.error: str | None = None
         """Class of the error, if it failed."""
         self.seconds = 0.0
-        """How long it took, when it is over."""
+        """How long it took, once it has ended."""
         self._listeners = listeners
-        """Those that are told of the end as well."""
+        """The same listeners are told of the start and of the end."""
 
     def set(self, **attributes: Any) -> None:
-        """Add what is known now."""
+        """Add attributes."""
         self.attributes |= attributes
 
     def fail(self, error: str) -> None:
-        """Let it end as failed, though no exception leaves it; `error` is a class, not a text. The first one counts."""
+        """Mark the span as failed without an exception; `error` is a class, not a text. The first error counts."""
         self.error = self.error or error
 
     def find(self, name: str) -> Any:
@@ -112,7 +112,7 @@ def span(kind: Kind, **attributes: Any) -> Span:
     if not listeners:
         return NO_SPAN
     parent = _current.get()
-    if kind == "run":  # one that follows another of the same session stands beside it, not in it
+    if kind == "run":  # a run that follows another of the same session stands beside it, not in it
         session = attributes["session"]
         while parent is not None and parent.attributes.get("session") == session:
             parent = parent.parent

@@ -1,7 +1,7 @@
 """Files that people edit by hand: reading them, writing JSON back without harm, saying what is wrong with them.
 
-Reading strips a byte order mark and says line and column of a mistake. Writing is atomic and happens under
-a lock that other programs sharing the agent directory respect: a `<file>.lock` directory.
+Reading strips a byte order mark; errors name line and column. Writing is atomic and happens under a lock that other
+programs sharing the agent directory respect: a `<file>.lock` directory.
 """
 
 import asyncio
@@ -51,7 +51,8 @@ class Diagnostic(Wire):
 
 
 def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
-    """Write them on stderr. Flaws of single files are for `spindle doctor` unless `verbose`: some people have many."""
+    """Print diagnostics to stderr; flaws of single files only if `verbose`: some people have many, which
+    `spindle doctor` shows."""
     for diagnostic in diagnostics:
         is_flaw = diagnostic.type != "error" and diagnostic.path is not None and os.path.exists(diagnostic.path)
         if verbose or not is_flaw:
@@ -65,7 +66,7 @@ class BadFile(ValueError):
 def read_text(path: Path) -> str:
     """Read UTF-8 text without its byte order mark; bytes that are no UTF-8 are replaced. Raises `OSError`.
 
-    A project of a stranger may have a pipe or a link to an endless device where a file should be: those are refused.
+    Pipes and devices are refused: a stranger's project may have one, or a link to one, where a file should be.
     """
     # Opening a pipe waits for its writer unless told not to.
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
@@ -106,7 +107,7 @@ def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:
         return None
     except OSError as error:
         if path.parent == agent_dir() and agent_dir_problem():
-            return None  # told once, for all the files in it
+            return None  # reported once for the whole directory
         raise BadFile(error.strerror or str(error)) from None
     if not text.strip():
         return {}
@@ -127,7 +128,7 @@ def _whole(value: Any) -> Any:
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold `<path>.lock` while the block runs. Raises `BadFile` if another program keeps it too long."""
+    """Hold `<path>.lock` while the block runs. Raises `BadFile` if another program holds it too long."""
     lock = Path(f"{path}.lock")
     for _ in _taking(lock, limits.FILE_LOCK_WAIT, limits.FILE_LOCK_STALE):
         time.sleep(0.02)
@@ -139,9 +140,9 @@ def file_lock(path: Path) -> Iterator[None]:
 
 
 def _taking(lock: Path, wait: float, stale: float) -> Iterator[None]:
-    """Take a lock; whenever that has to wait, the caller lets a moment pass. Raises `BadFile` after `wait` seconds.
+    """Take a lock; yield whenever the caller should let a moment pass. Raises `BadFile` after `wait` seconds.
 
-    A lock that is older than `stale` seconds was left behind.
+    A lock that is older than `stale` seconds counts as abandoned.
     """
     deadline = time.monotonic() + wait
     while True:
@@ -160,7 +161,7 @@ def _taking(lock: Path, wait: float, stale: float) -> Iterator[None]:
 
 @asynccontextmanager
 async def hold_lock(path: Path) -> AsyncIterator[None]:
-    """Hold `<path>.lock` for as long as a server is asked, and show that we live. Raises `BadFile`, `OSError`."""
+    """Hold `<path>.lock` during a request to a server, and keep it from going stale. Raises `BadFile`, `OSError`."""
     lock = Path(f"{path}.lock")
     lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for _ in _taking(lock, limits.LOGIN_LOCK_WAIT, limits.LOGIN_LOCK_STALE):

@@ -1,4 +1,4 @@
-"""What surrounds a run: skills, templates, context files, stream rules, trust, the system prompt.
+"""Everything around a run: skills, templates, context files, stream rules, trust, the system prompt.
 
-`loader.load_resources` reads it all for one working directory; every other module is one kind of thing.
+`loader.load_resources` reads it all for one working directory; every other module handles one kind of resource.
 """

@@ -1,6 +1,6 @@
 """The YAML between two `---` lines at the start of a Markdown file.
 
-Numbers and dates stay text: nothing that reads front matter wants them otherwise.
+Numbers and dates stay text: no reader of front matter wants them converted.
 """
 
 import re
@@ -12,9 +12,9 @@ from spindle.shapes.codec import decode
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _DEEPEST = 50
 _HINT = r"(?m)^argument-hint:[ \t]*\[.*\].*$"
-"""`[file] [option]`, as many write it, is no YAML. It is not read here, so it need not be."""
+"""Many people write `[file] [option]`, which is no YAML. The key is not used here, so the line is dropped."""
 _PAIR = r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w"
-"""One character as JSON escapes it, of which YAML makes two halves."""
+"""One character in JSON's escapes, of which YAML would make two halves."""
 
 
 class BadFrontMatter(ValueError):
@@ -38,7 +38,7 @@ def _read(block: str) -> dict[str, Any]:
     try:
         for event in yaml.parse(block, _loader()):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:  # libyaml would go on until the stack ends, and the process with it
+            if depth > _DEEPEST:  # libyaml would overflow the stack, which ends the process
                 raise BadFrontMatter("nested too deeply")
         value = yaml.load(block, _loader())
     except yaml.MarkedYAMLError as error:
@@ -53,7 +53,7 @@ def _read(block: str) -> dict[str, Any]:
 
 @cache
 def _loader() -> Any:
-    """Return the class that makes values of YAML. It is made on use: importing PyYAML takes 30 ms."""
+    """Return the class that turns YAML into values. It is made on first use: importing PyYAML takes 30 ms."""
     import yaml
 
     class Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """Everything around a run, read for one working directory.
 
-Cheap when nothing is there: a handful of looks at the disk. Models are read when one is asked for.
+Cheap if there are no resources: a handful of looks at the disk. Models are read when one is needed.
 """
 
 import os
@@ -27,7 +27,7 @@ _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
 
 class ResourceOptions(Struct, frozen=True):
-    """What a command line or a program says about resources."""
+    """Options for resources, from a command line or a program."""
 
     system_prompt: str | None = None
     """Text, or the path of a file with it."""
@@ -56,7 +56,7 @@ _NOTHING_ADDED = ExtensionPaths()
 
 
 class Resources(Struct):
-    """What was found. `system_prompt`, `expand` and `commands` are what an agent asks of it."""
+    """All resources of a session. An agent uses `system_prompt`, `expand` and `commands`."""
 
     cwd: Path
     options: ResourceOptions
@@ -77,11 +77,11 @@ class Resources(Struct):
         return self.store.settings
 
     def secret_variables(self) -> frozenset[str]:
-        """Return the names of the variables that hold keys and that programs we start do not get."""
+        """Return the names of the variables with keys that are withheld from programs we start."""
         return self.registry.secret_variables(self.settings.keep_variables)
 
     def tool_settings(self, owner: Any, *, for_user: bool = False) -> ToolSettings:
-        """Return what built-in tools of `owner` obey. Commands of the user get the whole environment."""
+        """Return the settings for built-in tools of `owner`. Shell commands of the user get the whole environment."""
         settings = self.settings
         return ToolSettings(
             shell_path=settings.shell_path,
@@ -99,9 +99,10 @@ class Resources(Struct):
         return build_system_prompt(tools, cwd, parts)
 
     def expand(self, text: str, on_error: Callable[[str], None] | None = None) -> str:
-        """Put a skill or template in the place of the command that the text begins with.
+        """Replace the slash command that the text begins with by its skill or template.
 
-        The text stays as it is if there is no such command, or if a skill cannot be read: then `on_error` is told why.
+        The text stays as it is if there is no such command, or if a skill cannot be read: then `on_error` gets the
+        reason.
         """
         match = re.fullmatch(_COMMAND, text)
         if match is None:
@@ -122,7 +123,7 @@ class Resources(Struct):
         ]
 
     def at(self, cwd: str | Path) -> "Resources":
-        """Return the resources of another session in `cwd`, fully loaded; these here stay as they are.
+        """Return the resources of another session in `cwd`, fully loaded; this object stays as it is.
 
         Options and credentials are shared. Paths and providers that extensions have added are not taken along. If none
         were added and the directory is the same, there is nothing to read and the result is this object.
@@ -147,9 +148,9 @@ class Resources(Struct):
 
 
 def load_resources(cwd: str | Path, options: ResourceOptions | None = None) -> Resources:
-    """Read what surrounds a run in `cwd`. Never fails: problems are in `diagnostics`."""
+    """Read all resources for `cwd`. Never fails: problems are in `diagnostics`."""
     path, options = Path(cwd).absolute(), options or ResourceOptions()
-    # A pipe, such as `<(command)` of a shell, can be read only once, and everything else may be read again.
+    # A pipe, such as `<(command)` of a shell, can be read only once, but `reload` and `at` read again.
     given = options.system_prompt
     options = replace(
         options,
@@ -160,7 +161,7 @@ def load_resources(cwd: str | Path, options: ResourceOptions | None = None) -> R
 
 
 def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, TrustDecision, list[Diagnostic]]:
-    """Decide about the project's trust, then read the settings that hold in `cwd`. Nothing reads them without this."""
+    """Decide about the project's trust, then read the settings that hold in `cwd`. All readers of them come here."""
     home = agent_dir()
     store, trust_store = SettingsStore(home, cwd), TrustStore(home)
     default = store.load(project_trusted=False).default_project_trust
@@ -174,7 +175,7 @@ def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, T
 
 
 def _drained(given: str, cwd: Path) -> str:
-    """Return the content if a pipe is named, else what was given."""
+    """Return the content if `given` names a pipe, else `given` itself."""
     try:
         path = cwd / given
         return path.read_text("utf-8", "replace") if path.is_fifo() else given

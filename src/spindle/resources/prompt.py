@@ -1,7 +1,7 @@
 """The system prompt, and the instructions that lie in the directories themselves: AGENTS.md, CLAUDE.md and variants.
 
-The prompt is named sections in a fixed order, the same text for the same input, so that provider caches hit; nothing
-here depends on the clock. A custom prompt takes the place of `preamble`, `tools`, `rules` and `docs`.
+The prompt consists of named sections in a fixed order. The same input gives the same text, so that provider caches
+hit; nothing here depends on the clock. A custom prompt takes the place of `preamble`, `tools`, `rules` and `docs`.
 """
 
 import os
@@ -60,9 +60,9 @@ def load_context_files(agent_dir: Path, cwd: Path) -> tuple[list[ContextFile], l
 
 
 def _refused(path: Path, cwd: Path) -> str | None:
-    """Return why a file is not read that a stranger may have put there, or that shows the model a file of the user.
+    """Return why a file must not be read: a stranger may have put it there, or it links to a private file of the user.
 
-    Inside the repository that is worked in, files of anyone count: being there was the user's choice. Raises `OSError`.
+    Inside the repository of `cwd`, files of any owner are read: the user chose to work there. Raises `OSError`.
     """
     ours = {0, os.getuid()} if hasattr(os, "getuid") else {0}
     chosen = ours | {os.stat(cwd).st_uid}
@@ -87,7 +87,7 @@ def _repository(directory: Path, users: set[int]) -> Path:
 
 
 def _hidden_by_worktree(cwd: Path) -> set[Path]:
-    """Return directories of a main repository whose place a git worktree nested inside it has taken."""
+    """Return directories of a main repository whose context files a git worktree nested in it replaces."""
     for root in ancestors(cwd):
         marker = root / ".git"
         if os.path.isdir(marker):
@@ -112,7 +112,7 @@ def _hidden_by_worktree(cwd: Path) -> set[Path]:
 
 
 class PromptParts(Struct, frozen=True):
-    """What the sections are made of besides the tools."""
+    """The input for the sections, besides the tools."""
 
     custom: str | None = None
     append: Sequence[str] = ()
@@ -127,7 +127,7 @@ def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> 
 
 
 def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict[str, str]:
-    """Return the sections by name, in order; those with nothing to say are missing."""
+    """Return the sections by name, in order; empty ones are left out."""
     names = {tool.name for tool in tools}
     sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools)
     sections["addendum"] = "\n\n".join(text.strip() for text in parts.append if text.strip())
@@ -148,7 +148,7 @@ def render_sections(sections: Mapping[str, str]) -> str:
 
 
 def _inert(text: str) -> str:
-    """Keep what a project brings inside of its tag: it can neither close that nor open another like it."""
+    """Keep a project's text inside its tag: the text can neither close the tag nor open another like it."""
     return re.sub(_OUR_TAGS, "&lt;", text)
 
 
@@ -163,7 +163,7 @@ def _own_sections(tools: Sequence[Tool]) -> dict[str, str]:
 
 
 def _docs(tools: Sequence[Tool]) -> str:
-    """Tell the agent where it is described, if it can read that."""
+    """Tell the agent where its manual is, if it has a tool to read it."""
     directory = manual()
     if directory is None or not {tool.name for tool in tools} & {"read", "bash"}:
         return ""
@@ -199,7 +199,7 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
 
 @cache
 def _search_program(path: str) -> str:
-    """Return rg if shell commands find it: the one beside our Python, which the tools use, is not on their PATH."""
+    """Return rg if shell commands find it: the rg beside our Python, which the tools use, is not on their PATH."""
     return "rg" if on_path("rg", os.pathsep.join((path, os.path.join(agent_dir(), "bin")))) else "grep"
 
 

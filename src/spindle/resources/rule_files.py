@@ -2,7 +2,7 @@
 
 The front matter has the pattern (`condition`), where to look for it (`scope`, `globs`) and whether to stop the model
 in mid-sentence (`interruptMode`); the body is what the model is told. Files without a usable condition are no stream
-rules and are left alone.
+rules and are ignored.
 """
 
 import os
@@ -74,9 +74,9 @@ def load_rules(cwd: Path, agent_dir: Path, *, project_trusted: bool) -> tuple[li
 
 
 def foreign_rule_places(cwd: Path) -> list[Path]:
-    """Return where a project keeps stream rules for other programs as well.
+    """Return the folders of other programs in which a project has stream rules.
 
-    A place counts only if a stream rule is there: most of these folders hold instructions for the other program alone.
+    A folder counts only if a stream rule is in it: most hold instructions for the other program alone.
     """
     users = _user_places()
     return [
@@ -150,7 +150,7 @@ def _list(value: Any) -> list[str]:
 
 
 def _tokens(value: Any) -> list[str]:
-    """Split at commas that stand outside brackets and quotes."""
+    """Split at commas outside brackets; quotes around a token are removed."""
     tokens: list[str] = []
     for item in _list(value):
         tokens += [token.strip().strip("\"'") for token in re.split(r",(?![^(\[]*[)\]])", item)]

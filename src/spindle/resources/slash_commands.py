@@ -1,4 +1,4 @@
-"""What `/name` may stand for besides commands of extensions: skills and prompt templates, both Markdown files.
+"""Slash commands that are Markdown files: skills and prompt templates. Extensions add others, which are not here.
 
 A skill is a folder with a SKILL.md that tells the model how to do one kind of task; a template is a message with
 placeholders. Both are found below the sources in order; the first of two equal names wins and the other becomes a
@@ -32,7 +32,7 @@ _PLACEHOLDER = (
     r"|\$(?P<plain>\d+|@|ARGUMENTS)"
 )
 _QUOTED = r"""(?:"[^"]*"?|'[^']*'?)"""
-"""To its end, or to that of the text."""
+"""Up to the closing quote, or the end of the text."""
 T = TypeVar("T", "Skill", "Template")
 
 
@@ -65,7 +65,7 @@ class Skill(Struct, frozen=True):
 
 
 def load_skills(sources: list[Source]) -> tuple[list[Skill], list[Diagnostic]]:
-    """Load every skill of the sources, first come first served."""
+    """Load every skill of the sources; the first of two equal names wins."""
     skills: dict[str, Skill] = {}
     seen: set[str] = set()
     diagnostics: list[Diagnostic] = []
@@ -95,7 +95,7 @@ def _candidates(source: Source) -> list[tuple[Path, bool]]:
     if os.path.isfile(source.path):
         return [(source.path, source.path.name != "SKILL.md")] if source.path.suffix == ".md" else []
     found: list[tuple[Path, bool]] = []
-    # An explicit stack, and real paths to leave loops of symbolic links.
+    # A stack instead of recursion, and real paths so that loops of symbolic links end.
     pending: list[tuple[Path, Ignores]] = [(source.path, ())]
     entered: set[str] = set()
     while pending:
@@ -181,7 +181,7 @@ def _problems(name: str, description: str) -> list[str]:
 
 
 def skills_section(skills: list[Skill]) -> str:
-    """Tell the model which skills there are; empty if none may be used by it."""
+    """Return the list of skills for the model; empty if it may use none."""
     listed = [skill for skill in skills if not skill.hidden]
     if not listed:
         return ""
@@ -264,13 +264,13 @@ def _read_template(path: Path, source: Source) -> Template:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Split at whitespace; quotes of both kinds hold words together, nothing is escaped, empty ones vanish."""
+    """Split at whitespace. Quotes of both kinds hold words together; there are no escapes; empty words are dropped."""
     words = re.findall(rf"""(?:{_QUOTED}|[^\s"'])+""", text)
     return [plain for word in words if (plain := re.sub(_QUOTED, lambda quoted: quoted[0].strip(quoted[0][0]), word))]
 
 
 def substitute(content: str, words: list[str]) -> str:
-    """Fill in the placeholders once; what the arguments themselves contain is left alone."""
+    """Fill in the placeholders once; placeholders in the arguments themselves are left alone."""
 
     def value(key: str) -> str:
         if not key.isdigit():

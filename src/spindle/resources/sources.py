@@ -198,7 +198,7 @@ def _find_package(source: str, base: Path) -> Path | None:
 
 
 def _package_entries(root: Path, kind: str) -> list[Path]:
-    """Return what a package offers of one kind: what its manifest lists, else the directory of that name."""
+    """Return the paths of one kind in a package: those that its manifest lists, else the directory of that name."""
     try:
         manifest = (read_object(root / "package.json") or {}).get("pi")
     except BadFile:

@@ -32,10 +32,10 @@ class TrustDecision(Struct, frozen=True):
     trusted: bool
     reason: str
     skipped: list[Path] = field(default_factory=list)
-    """What lies in an untrusted project and was not loaded."""
+    """Paths of an untrusted project that were not loaded."""
 
     def notice(self) -> Diagnostic | None:
-        """Say what was left out and how to allow it; None if nothing was."""
+        """Say which paths were not loaded and how to allow them; None if there are none."""
         if not self.skipped:
             return None
         names = ", ".join(str(path) for path in self.skipped)
@@ -95,7 +95,7 @@ def decide(
     default: str = "ask",
     ask: Callable[[Path], bool | None] | None = None,
 ) -> TrustDecision:
-    """Decide for a working directory: the command line, then `ask`, then what is remembered, then the default."""
+    """Decide for a working directory: the command line, then `ask`, then the remembered decision, then the default."""
     paths = gated_paths(cwd)
     if not paths:
         return TrustDecision(bool(approve), "nothing to trust")

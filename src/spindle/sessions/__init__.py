@@ -12,7 +12,7 @@ from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Session
 from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
 
-if TYPE_CHECKING:  # what an agent does without most of the time
+if TYPE_CHECKING:  # loaded on use: an agent seldom needs these
     from spindle.sessions.index import SessionInfo
     from spindle.sessions.manager import SessionManager
 

@@ -1,7 +1,7 @@
-"""One line of a session file in memory: its bytes, what the tree needs to know of it, its ids and times.
+"""One line of a session file in memory: its bytes, and the keys that the tree needs. Also ids and times.
 
-The bytes are kept as they were read, so that nothing we do not understand is ever lost; everything but type,
-id, parent and time is decoded when it is asked for.
+The bytes stay as they were read, so that keys we do not know are never lost; only type, id, parent and time are decoded
+at once, the rest on use.
 """
 
 import gc
@@ -30,11 +30,11 @@ from spindle.shapes.messages import (
 
 SESSION_VERSION = 3
 UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for a line that is broken, or merely unusual."""
+"""The errors that msgspec raises for a line that is broken, or merely unusual."""
 
 
 class SessionError(Exception):
-    """Base of everything this package raises on purpose, in words for a person."""
+    """Base of all errors that this package raises on purpose; the text is for people."""
 
 
 # -- lines that we write; field order is the key order on disk -------------------------------------
@@ -127,12 +127,12 @@ class Line:
 
     @property
     def raw(self) -> bytes:
-        """The object's bytes as they stand in the file, without the newline."""
+        """The object's bytes as in the file, without the newline."""
         return self._line.strip()
 
     @property
     def ended(self) -> bytes:
-        """The object's bytes with one newline, fit to be added to a file."""
+        """The object's bytes with one newline, ready to be added to a file."""
         line = self._line
         return line if line.startswith(b"{") and line.endswith(b"}\n") else line.strip() + b"\n"
 
@@ -143,7 +143,7 @@ class Line:
 
     @property
     def wire(self) -> bytes:
-        """The bytes, made fit for any JSON reader: valid UTF-8, no raw U+2028 or U+2029."""
+        """The bytes for any JSON reader: valid UTF-8, no raw U+2028 or U+2029."""
         raw = self.raw
         if raw.isascii():
             return raw
@@ -167,7 +167,7 @@ class Header(Line):
         self.cwd = text_or_empty(value.get("cwd"))
         self.timestamp = text_or_empty(value.get("timestamp"))
         self.parent_session = text_or_empty(value.get("parentSession")) or None
-        # A file without a version is the oldest, one with a strange one is read as the newest.
+        # A file without a version is of the oldest; a version that is no number is read as the newest.
         version = value.get("version", 1)
         is_number = isinstance(version, (int, float)) and not isinstance(version, bool)
         self.version: int | float = version if is_number else 1 if version is None else SESSION_VERSION
@@ -179,9 +179,9 @@ _NOWHERE = msgspec.Raw()
 class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
     """A node of the tree.
 
-    It is what msgspec makes of a line: the keys below are read, the rest is checked and stepped over. A message is read
-    when it is asked for; until then it is known where in the line it stands. Entries cannot form circles (links are
-    ids), so the garbage collector need not walk a hundred thousand of them.
+    msgspec makes it from a line: it decodes the keys below, and checks and skips the rest. A message is decoded on use;
+    until then only its place in the line is known. Entries cannot form circles (links are ids), so the garbage
+    collector need not walk a hundred thousand of them.
     """
 
     type: str = ""
@@ -191,7 +191,7 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
     _line: bytes = b""
     _message: Any = None
     _stored: msgspec.Raw = msgspec.field(default=_NOWHERE, name="message")
-    """The message in the line, if this was read from one; it has no bytes of its own."""
+    """The message's place in the line, if the entry was read from one; it has no bytes of its own."""
 
     @classmethod
     def of(cls, value: Any) -> "Entry":
@@ -208,7 +208,7 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
 
     @property
     def message(self) -> AgentMessage:
-        """The message of a `message` entry, decoded once. Opaque if there is none that we can read."""
+        """The message of a `message` entry, decoded once. Opaque if it is missing or cannot be read."""
         if self._message is None:
             try:
                 self._message = _decode_message(self._stored)
@@ -219,7 +219,7 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
         return message
 
     def as_stored(self, message: Any) -> Any:
-        """Return `message`, or, if it was read from this line, its JSON: with keys that we do not know."""
+        """Return `message`; if it was read from this line, its JSON, which also has keys that we do not know."""
         if self._message is not message or self._stored is _NOWHERE:
             return message
         if not self._line.isascii():
@@ -251,7 +251,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def read_entry(line: bytes) -> Entry:
-    """Return the entry that stands in a line; keys it lacks are empty. Raises the `UNREADABLE`."""
+    """Return the entry in a line; missing keys are empty. Raises the errors in `UNREADABLE`."""
     entry = _decode_entry(line)
     entry.type = intern(entry.type)
     entry._line, entry._message = line, None  # the line may have keys of these names
@@ -259,7 +259,7 @@ def read_entry(line: bytes) -> Entry:
 
 
 def new_header(cwd: str, *, session_id: str | None = None, parent_session: str | None = None) -> Header:
-    """Return the header of a session that begins now."""
+    """Return the header of a new session."""
     timestamp = iso_time(now_ms())
     shape = SessionHeader(SESSION_VERSION, session_id or new_session_id(), timestamp, cwd, parent_session)
     return Header(encode(shape) + b"\n")
@@ -275,7 +275,7 @@ def edit_line(line: bytes, changes: Mapping[str, Any], drop: Iterable[str] = ())
 
 
 def edit_inner(line: bytes, key: str, changes: Mapping[str, Any]) -> bytes:
-    """Do the same to the object that stands under `key`."""
+    """Return the object of `line` with keys set in the object under `key`."""
     return edit_line(line, {key: msgspec.Raw(edit_line(encode(_fields(line)[key]), changes))})
 
 
@@ -306,7 +306,7 @@ def text_or_empty(value: Any) -> str:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking the new objects again and again: half the time of a long load."""
+    """Pause the garbage collector: walking the new objects again and again takes half the time of a long load."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -320,14 +320,14 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class _SessionIds:
-    """UUIDs of version 7: milliseconds, a counter that starts at random in each of them, random bits."""
+    """UUIDs of version 7: milliseconds, a counter that starts at random in each millisecond, random bits."""
 
     def __init__(self) -> None:
         self._millisecond = 0
         self._counter = 0
 
     def next(self) -> str:
-        """Return a fresh one."""
+        """Return a new id."""
         now = now_ms()
         if now > self._millisecond:
             self._millisecond, self._counter = now, int.from_bytes(os.urandom(4))
@@ -357,7 +357,7 @@ def now_ms() -> int:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Return `YYYY-MM-DDTHH:MM:SS.mmmZ` of a time that `parse_time` may have given."""
+    """Return `YYYY-MM-DDTHH:MM:SS.mmmZ` for a time in the range of `parse_time`."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{_date_and_time(seconds)}.{rest:03d}Z"
 
@@ -370,7 +370,7 @@ def _date_and_time(seconds: int) -> str:
 def parse_time(value: Any) -> int | None:
     """Return Unix milliseconds of an ISO date (or of a number, taken as milliseconds).
 
-    None if it is neither, or no time of the years 1 to 9999.
+    None if it is neither, or outside the years 1 to 9999.
     """
     if isinstance(value, str):
         try:

@@ -1,6 +1,6 @@
-"""The session file: where it is, and as bytes: read it, add to its end, replace it whole.
+"""The session file: its path, and its bytes: read them, add to the end, replace the whole file.
 
-Added bytes go out in one write at the end of the file. What could not be written stays queued here, exactly
+Added bytes go out in one write at the end of the file. Bytes that could not be written stay queued here, exactly
 from the byte where the disk refused, so that the next attempt goes on as if nothing had happened.
 """
 
@@ -22,7 +22,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 
 
 def open_for_reading(path: Path) -> BinaryIO:
-    return open(path, "rb", buffering=1 << 17)  # few reads, and yet what was read is still in the cache
+    return open(path, "rb", buffering=1 << 17)  # few reads, but small enough for the processor's cache
 
 
 def absolute(path: StrPath) -> str:
@@ -52,7 +52,7 @@ def session_file_name(timestamp: str, session_id: str) -> str:
 
 
 def make_private_dir(path: Path) -> None:
-    """Create `path` and its missing parents for the owner only; what exists keeps its mode."""
+    """Create `path` and its missing parents for the owner only; existing directories keep their mode."""
     missing = []
     while not os.path.isdir(path) and path != path.parent:
         missing.append(path)
@@ -62,7 +62,7 @@ def make_private_dir(path: Path) -> None:
 
 
 class Descriptor:
-    """Closed with the last reference to it: a thread that waits for the disk keeps it open for so long."""
+    """Closed with the last reference to it, so that it stays open while a thread waits for the disk."""
 
     __slots__ = ("number",)
 
@@ -85,11 +85,11 @@ class AppendFile:
         self.queue = bytearray()
         """Bytes that must follow the end of the file."""
         self._unread: list[tuple[int, int]] = []
-        """Where others wrote just before we did, after we had looked."""
+        """Ranges that other programs wrote between our last look and our write."""
         self._identity = status.st_dev, status.st_ino
         self._descriptor: Descriptor | None = None
         self._unsynced = False
-        """We wrote something, and no sync has begun since."""
+        """Whether we have written since the last sync began."""
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
@@ -103,7 +103,7 @@ class AppendFile:
         return status.st_size == self.size and self._is_same(status) and not self._unread
 
     def has_grown(self, status: os.stat_result) -> bool:
-        """Say whether another program added to this same file after a whole line."""
+        """Say whether another program added lines to this same file, which ended in a whole line."""
         has_more = status.st_size > self.size or bool(self._unread)
         return has_more and self._is_same(status) and not self.ends_open and not self.queue
 
@@ -111,7 +111,7 @@ class AppendFile:
         return (status.st_dev, status.st_ino) == self._identity
 
     def read_news(self) -> Sequence[bytes]:
-        """Return the lines that others added since we looked last."""
+        """Return the lines that other programs have added since our last look."""
         with open_for_reading(self.path) as file:
             lines = []
             for start, end in self._unread:
@@ -132,7 +132,7 @@ class AppendFile:
         self.queue += lines
 
     def flush(self) -> None:
-        """Write what is queued. Raises `OSError`; whatever got through then counts as written."""
+        """Write the queue. Raises `OSError`; bytes written before the error are no longer queued."""
         if not self.queue:
             return
         if self._descriptor is None:
@@ -143,21 +143,21 @@ class AppendFile:
             self._unsynced = True
             del self.queue[:written]
             start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
-            if start > self.size:  # another program was quicker, so ours stands behind theirs
+            if start > self.size:  # another program was quicker, so our bytes follow its bytes
                 self._unread.append((self.size, start))
                 self.size = start
             self.size += written
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk itself. Raises `OSError`."""
+        """Wait until all written bytes are on the disk itself. Raises `OSError`."""
         if wait := self.begin_sync():
             wait()
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Return what waits for the disk; None if nothing was written since the last time.
+        """Return a function that waits for the disk; None if nothing was written since the last sync.
 
-        It may be called in any thread, whatever becomes of the file meanwhile; if it fails, the next one waits for
-        the same again. It raises `OSError`.
+        It may be called in any thread, whatever happens to the file meanwhile, and raises `OSError`. After a failure,
+        the next sync waits for the same bytes again.
         """
         if not self._unsynced or self._descriptor is None:
             return None
@@ -178,7 +178,7 @@ class AppendFile:
 
 
 def write_new_file(path: Path, data: bytes) -> None:
-    """Make a private file that did not exist, on the disk itself, or nothing. Raises `OSError`."""
+    """Make a new private file, on the disk itself; after a failure there is none. Raises `OSError`."""
     file = AppendFile.create(path)
     try:
         file.put(data)
@@ -192,9 +192,9 @@ def write_new_file(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
-    """Put `data` in place of the file at once; a crash leaves either the old or the new one whole.
+    """Replace the file by `data` in one step: after a crash, either the old or the new file is there, whole.
 
-    The old one stays beside it as `.bak` until the new one is safe, and for good if `keep_old`. Raises `OSError`.
+    The old file stays beside it as `.bak` until the new one is safe, and for good if `keep_old`. Raises `OSError`.
     """
     path = path.resolve()  # a link to a session stays one
     fresh = path.with_name(f"{path.name}.tmp-{os.getpid()}")
@@ -222,7 +222,7 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
 
 
 def put_side_file(path: Path, data: bytes | None, *, sync: bool, is_new: bool = False) -> None:
-    """Put `data` at `path` for the owner only; None removes the file. An older file is there until all is written.
+    """Write `data` to `path` for the owner only; None removes the file. An older file stays until the new is complete.
 
     Raises `OSError`.
     """
@@ -243,7 +243,7 @@ def put_side_file(path: Path, data: bytes | None, *, sync: bool, is_new: bool = 
 
 
 class DirectorySync:
-    """Makes new names in a directory survive a power failure: once for all who asked before it began."""
+    """Makes new names in a directory survive a power failure: one sync for all callers that asked before it began."""
 
     _due: ClassVar[dict[Path, "DirectorySync"]] = {}
 
@@ -254,13 +254,13 @@ class DirectorySync:
 
     @classmethod
     def of(cls, path: Path) -> "DirectorySync":
-        """Return the next one of a directory."""
+        """Return the next sync of a directory."""
         return cls._due.setdefault(path, cls(path))
 
     def wait(self) -> None:
         with self._turn:
             if not self._done:
-                del self._due[self._path]  # who asks from now on may have made a name that this one misses
+                del self._due[self._path]  # later callers may have made a name that this sync misses
                 sync_directory(self._path)
                 self._done = True
 
@@ -274,12 +274,12 @@ def sync_directory(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError:
-        pass  # some file systems cannot, and their names are durable by other means
+        pass  # some file systems cannot sync a directory; their names are durable by other means
     finally:
         os.close(descriptor)
 
 
 def beside(session_file: Path, kind: str) -> Path:
-    """Return the place of a side file, by whatever name the session was opened."""
+    """Return the path of a side file: the same for every link by which the session may be opened."""
     real = os.path.realpath(session_file) if os.path.islink(session_file) else session_file
     return Path(f"{real}.{kind}")

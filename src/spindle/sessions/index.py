@@ -1,6 +1,7 @@
-"""Which session files there are: lists for people, the latest one, one by its id.
+"""Finding session files: lists for people, the latest session, a session by its id.
 
-One directory per project under the agent directory, or one that the user names. Reads files, never changes them.
+They are in one directory per project under the agent directory, or in one that the user names. Reads files, never
+changes them.
 """
 
 import os
@@ -18,7 +19,7 @@ from spindle.sessions.load import read_header
 from spindle.shapes.codec import DecodeError, decode, encode
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called after each file with how many were looked at, and of how many."""
+"""Called after each file with the number of files read so far, and of all files."""
 
 NO_MESSAGES = "(no messages)"
 
@@ -32,19 +33,19 @@ class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
     created: int | None
     """Unix milliseconds, like `modified`; None if the header has no readable time."""
     modified: int
-    """The last message of user or model."""
+    """Time of the last message of user or model."""
     message_count: int
     first_message: str
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A session that answers to an id."""
+    """A session that was found by its id."""
 
     path: str
     id: str
     cwd: str
     in_project: bool
-    """It was found among the sessions of the project that was asked about."""
+    """Whether it belongs to the project that the caller named."""
 
 
 def list_sessions(
@@ -60,7 +61,7 @@ def list_all_sessions(
 ) -> list[SessionInfo]:
     """Return the sessions of all projects, or all in `session_dir`, the latest first.
 
-    Of more than `most` files only those are read that were written to last.
+    If there are more than `most` files, only the `most` that were written to last are read.
     """
     files = all_session_files(session_dir)
     if most is not None and len(files) > most:
@@ -84,7 +85,7 @@ def find_by_id(cwd: StrPath, session_id: str, session_dir: StrPath | None = None
 def find_session(session_id: str, cwd: StrPath, session_dir: StrPath | None = None) -> str | None:
     """Return the file of the session with exactly this id: of this project, else of any.
 
-    A file is named after its session as a rule, so few are opened.
+    A file usually has its session's id in its name, so few files are opened.
     """
     directory, only_cwd = _place(cwd, session_dir)
     for paths, wanted_cwd in ((_files(directory), only_cwd), (all_session_files(session_dir), None)):
@@ -113,7 +114,7 @@ def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) 
 
 
 def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
-    """Return what a list shows of one file; None if it is no session, or one of another project."""
+    """Return the facts that a list shows of one file; None if it is no session, or one of another project."""
     try:
         with open(path, "rb") as lines:
             header = read_header(lines)
@@ -139,7 +140,7 @@ def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
     )
 
 
-# -- lines: only what a list shows is decoded ------------------------------------------------------
+# -- lines: only the keys that a list shows are decoded --------------------------------------------
 
 
 class _Message(msgspec.Struct):
@@ -159,7 +160,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class _Tally:
-    """Adds up the lines of one file."""
+    """Collects name, count, first message and last time from the lines of one file."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -215,20 +216,20 @@ def _decode_or_none(data: bytes) -> Any:
 
 
 def _place(cwd: StrPath, session_dir: StrPath | None) -> tuple[Path, str | None]:
-    """Return the directory to look in, and the project to filter by if it holds those of several."""
+    """Return the directory to look in, and the project to filter by if the directory may hold several projects."""
     default = session_dir_for(cwd)
     directory = Path(absolute(session_dir)) if session_dir else default
     return directory, None if directory == default else absolute(cwd)
 
 
 def _belongs(header: Header, only_cwd: str | None) -> bool:
-    """Say whether this is a session that opens, and of that project if one is named."""
+    """Say whether the session can be opened, and belongs to the project `only_cwd` if that is given."""
     is_of_project = only_cwd is None or (header.cwd != "" and absolute(header.cwd) == only_cwd)
     return isinstance(header.id, str) and is_of_project
 
 
 def _files(directory: Path) -> list[Path]:
-    try:  # `item.is_file()` would raise for one link to itself, and all the others were lost to the list
+    try:  # not `item.is_file()`, which raises for a link to itself: then all files would be missing
         with os.scandir(directory) as items:
             return [Path(item.path) for item in items if item.name.endswith(".jsonl") and os.path.isfile(item)]
     except OSError:
@@ -236,7 +237,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def all_session_files(session_dir: StrPath | None) -> list[Path]:
-    """Return the files of all projects, or all in `session_dir`, sound or not."""
+    """Return the files of all projects, or all in `session_dir`, damaged ones too."""
     if session_dir:
         return _files(Path(absolute(session_dir)))
     try:

@@ -1,10 +1,10 @@
-"""A session file, read into a tree: its lines, old versions of the format, and what is wrong with it.
+"""A session file, read into a tree: its lines, old versions of the format, and its damage.
 
 Reading never changes anything. A line that cannot be used is skipped and reported.
 
-Old versions are brought to version 3 in memory. Version 1 was a plain list: entries get ids and hang below each other,
-and compactions name the first kept entry by id instead of by line. Version 2 called the role `custom` `hookMessage`.
-Everything else keeps its bytes.
+Old versions are migrated to version 3 in memory. Version 1 was a plain list: each entry gets an id and the entry before
+it as its parent, and compactions name the first kept entry by id instead of by line. Version 2 called the role `custom`
+`hookMessage`. All other bytes stay the same.
 """
 
 import os
@@ -34,9 +34,9 @@ from spindle.shapes.codec import DecodeError, decode
 
 _BOM = b"\xef\xbb\xbf"
 _GARBAGE_LIMIT = 1 << 20
-"""How much may stand before the header; beyond that the file is something else."""
+"""How many bytes may come before the header; with more, the file is no session."""
 SKIPPED = frozenset({"bad line", "torn line", "no id"})
-"""Kinds of which the line takes no part in the session. It stays in the file."""
+"""Kinds of damage for which a line is not part of the session. The line stays in the file."""
 
 
 class InvalidSession(SessionError):
@@ -64,17 +64,17 @@ class Parsed(msgspec.Struct):
     header: Header | None = None
     entries: list[Entry] = []
     line_numbers: "array[int]" = msgspec.field(default_factory=lambda: array("L"))
-    """Where each entry stands."""
+    """The line of each entry."""
     damage: list[Damage] = []
     line_count: int = 0
     is_blank: bool = True
-    """Nothing but white space."""
+    """Whether there is only white space."""
     ends_open: bool = False
     """The last line has no newline; the next append must write one first."""
 
     @property
     def is_session(self) -> bool:
-        """Say whether one can work with it: a header with an id, and entries that can be told apart."""
+        """Whether it can be used: it has a header with an id, and entries with ids."""
         if self.header is None or not isinstance(self.header.id, str) or not self.header.id:
             return False
         return bool(self.entries) or not any(item.kind == "no id" for item in self.damage)
@@ -98,14 +98,14 @@ def _parse_file(file: BinaryIO) -> Parsed:
 
 
 def parse_tail(lines: Iterable[bytes], *, ids_needed: bool = True) -> Parsed:
-    """Read lines of which none need be a header: what was added to a file, or what is left of a ruined one."""
+    """Read lines without a header: lines that were added to a file, or the rest of a damaged one."""
     parsed = Parsed()
     _read_entries(enumerate(lines, 1), parsed, ids_needed)
     return parsed
 
 
 def read_header(file: BinaryIO) -> Header | None:
-    """Read no further than the header. None if something else comes first."""
+    """Read no further than the header. None if another object comes first."""
     parsed = Parsed()
     _find_header(file, parsed)
     return parsed.header
@@ -113,7 +113,7 @@ def read_header(file: BinaryIO) -> Header | None:
 
 def _find_header(file: BinaryIO, parsed: Parsed) -> None:
     garbage = 0
-    # With a limit, because a file that is something else may hold no newline at all.
+    # Bounded, because a file that is no session may have no newline at all.
     for number, line in enumerate(iter(lambda: file.readline(_GARBAGE_LIMIT), b""), 1):
         parsed.line_count = number
         parsed.ends_open = not line.endswith(b"\n")
@@ -196,7 +196,7 @@ def _decode_or_report(line: bytes, number: int, parsed: Parsed) -> object:
 
 
 def migrate(header: Header, entries: Sequence[Entry]) -> tuple[Header, list[Entry]]:
-    """Return header and entries as version 3 would have written them. The arguments stay as they are."""
+    """Return header and entries in version 3 of the format. The arguments stay as they are."""
     linked = link(entries) if header.version < 2 else list(entries)
     for index, entry in enumerate(linked):
         if entry.type == "message" and b"hookMessage" in entry.raw:
@@ -208,7 +208,7 @@ def migrate(header: Header, entries: Sequence[Entry]) -> tuple[Header, list[Entr
 
 
 def link(entries: Sequence[Entry]) -> list[Entry]:
-    """Hang entries that know nothing of each other below one another, in file order, with new ids."""
+    """Give entries without links new ids, and each the one before it as parent, in file order."""
     linked: list[Entry] = []
     taken: set[str] = set()
     for entry in entries:
@@ -220,7 +220,7 @@ def link(entries: Sequence[Entry]) -> list[Entry]:
             index = entry.value.get("firstKeptEntryIndex")
             if isinstance(index, (int, float)):
                 drop.append("firstKeptEntryIndex")
-                # The header counts as 0. What comes later than the compaction had no id when pi looked.
+                # The header counts as 0. Entries after the compaction had no id yet when pi migrated it.
                 if index == int(index) and 1 <= index <= len(linked):
                     changes["firstKeptEntryId"] = linked[int(index) - 1].id
         linked.append(entry.edited(changes, drop))
@@ -236,7 +236,7 @@ class Loaded(msgspec.Struct):
     file: AppendFile
     damage: list[Damage]
     line_numbers: Sequence[int]
-    """Where each entry of the tree stands."""
+    """The line of each entry of the tree."""
     was_migrated: bool = False
     has_new_ids: bool = False
 
@@ -271,7 +271,7 @@ def _read(path: Path) -> tuple[Parsed, AppendFile]:
         with open_for_reading(path) as opened:
             parsed = _parse_file(opened)
             file = AppendFile(path, os.fstat(opened.fileno()), ends_open=parsed.ends_open)
-            file.size = opened.tell()  # a writer may have been quicker; what it added is read later
+            file.size = opened.tell()  # another program may have added lines since; they are read later
             return parsed, file
     except FileNotFoundError:
         raise

@@ -1,11 +1,11 @@
-"""Who writes to a session: one process, and one `Session` in it.
+"""The lock of a session: one process may write to it, with one `Session`.
 
-The lock is a side file that says who writes. The kernel holds it, so it ends with the process that had it, however that
-died; the text in the side file only tells people who it is. Readers and other programs (pi) are never kept out.
+The lock is on a side file. The kernel holds it, so it ends with its process, however that dies; the text in the side
+file only tells people which process it is. Readers and other programs (pi) are never kept out.
 
-A process has one such file for all its sessions: their locks are names (hard links) of it, where the file system can do
-that. With a file for each, making them was a third of what a hundred prompts at once took where many files had just
-been deleted, as locks are all the time: to find a free inode, ext4 steps over those of such files, one by one.
+A process has one such file for all its sessions: their locks are names (hard links) of it, where the file system allows
+that. With one file per session, making them took a third of the time of a hundred prompts at once: locks are deleted
+all the time, and to find a free inode, ext4 steps over those of recently deleted files, one by one.
 """
 
 import os
@@ -19,7 +19,7 @@ from spindle.sessions.file import Descriptor, StrPath, beside
 from spindle.shapes.codec import DecodeError, decode, encode
 
 _CLEARING_S = 0.5
-"""How long we wait for another process that clears up after one that died; it takes it less than a millisecond."""
+"""How long we wait for another process that removes the lock of a dead one, which takes less than a millisecond."""
 
 
 class SessionLocked(SessionError):
@@ -28,7 +28,7 @@ class SessionLocked(SessionError):
     def __init__(self, path: StrPath, pid: int | None, host: str | None) -> None:
         holder = f"process {pid} on {host}" if pid is not None else "another process"
         self.what = f"Session is in use by {holder}: {path}"
-        """Without advice: what helps depends on the caller."""
+        """The text without advice, which depends on the caller."""
         super().__init__(f"{self.what}. Open it read-only or fork it.")
         self.path = path
         self.pid = pid
@@ -36,7 +36,7 @@ class SessionLocked(SessionError):
 
 
 class SessionLock:
-    """Held from creation until `release`, or until the last reference to it goes."""
+    """Held from creation until `release`, or until the last reference to it is gone."""
 
     def __init__(self, session_file: Path) -> None:
         """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
@@ -57,23 +57,23 @@ def try_lock(session_file: Path) -> SessionLock | None:
 
 
 class _Locked:
-    """A locked file of this process. It is unlocked with the last reference to it."""
+    """A locked file of this process, unlocked with the last reference to it."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = Descriptor(descriptor)
         self.names = {str(path)}
-        """Each of them locks a session. Threads add and discard at the same time, which texts in a set allow."""
+        """Each name locks a session. Threads may add and discard names at the same time: a set of strings allows it."""
 
     def is_at(self, path: Path) -> bool:
         return os.path.samestat(os.fstat(self._descriptor.number), os.stat(path))
 
 
 _shared: weakref.WeakValueDictionary[int, _Locked] = weakref.WeakValueDictionary()
-"""The file that gets further names, by process: a forked child needs one of its own."""
+"""The file that gets further names, by process id: a forked child needs its own."""
 
 
 def _share(path: Path) -> _Locked | None:
-    """Lock a session with one more name of a file that is locked already; None if that cannot be done."""
+    """Lock a session with one more name of a file that is locked already; None if that is not possible."""
     locked = _shared.get(os.getpid())
     if locked is None:
         return None
@@ -82,14 +82,14 @@ def _share(path: Path) -> _Locked | None:
         if locked.is_at(path):
             locked.names.add(str(path))
             return locked
-        os.unlink(path)  # somebody put another file in the place of ours
+        os.unlink(path)  # another program has replaced our file
     except (OSError, StopIteration, RuntimeError):
-        pass  # it is locked or was left locked, links cannot be made here, or another thread has changed the names
+        pass  # there is a lock file, perhaps of a dead process; or no links are possible, or a thread changed the names
     return None
 
 
 def _take(path: Path, session_file: Path) -> _Locked:
-    """Lock a session with a file of its own, which later ones may share."""
+    """Lock a session with a new file, which later locks may share. Raises `SessionLocked`, `OSError`."""
     give_up = time.monotonic() + _CLEARING_S
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -98,22 +98,22 @@ def _take(path: Path, session_file: Path) -> _Locked:
             pid, host = _holder(descriptor)
             if pid is None or host != _host() or _is_alive(pid) or time.monotonic() > give_up:
                 raise SessionLocked(session_file, pid, host)
-            time.sleep(0.001)  # whoever clears up after that process has its lock for a moment
+            time.sleep(0.001)  # another process holds the dead one's lock for a moment, to remove it
             continue
         try:
-            # The former holder may have removed the file between our open and our lock: then no one else sees ours.
+            # The former holder may have removed the file between our open and our lock: then other processes miss ours.
             if not locked.is_at(path):
                 continue
         except FileNotFoundError:
             continue
         if os.fstat(descriptor).st_nlink > 1:
-            os.unlink(path)  # a process died, and the other names of its file are locks of other sessions
+            os.unlink(path)  # its process died; the file's other names are locks of other sessions
             continue
         try:
             os.ftruncate(descriptor, 0)
             os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
         except OSError:
-            pass  # a full disk: the lock holds all the same, it only does not say whose it is
+            pass  # a full disk: the lock holds all the same, but does not name its process
         _shared[os.getpid()] = locked
         return locked
 
@@ -123,7 +123,7 @@ def _let_go(locked: _Locked, path: Path, owner: int) -> None:
     try:
         # A forked child that exits must not take its parent's lock away.
         if os.getpid() == owner and locked.is_at(path):
-            os.unlink(path)  # while still locked, so that it cannot be another holder's
+            os.unlink(path)  # while still locked, so that it cannot be the file of another holder
     except OSError:
         pass  # the directory is gone or read-only; a side file without a holder does no harm
 
@@ -133,13 +133,13 @@ def _holder(descriptor: int) -> tuple[int | None, str | None]:
         told = decode(os.pread(descriptor, 4096, 0))
         return int(told["pid"]), str(told["host"])
     except (DecodeError, ValueError, KeyError, TypeError):
-        return None, None  # it has just begun to write
+        return None, None  # the holder has not written it yet
 
 
 if sys.platform == "win32":
 
     def _lock(descriptor: int) -> bool:
-        return True  # there is no lock of this kind; appends are whole lines all the same
+        return True  # Windows has no such lock; appends are whole lines all the same
 
     def _host() -> str:
         return os.environ.get("COMPUTERNAME", "this machine")

@@ -1,6 +1,6 @@
 """`SessionManager`: sessions under the names that pi's documents use.
 
-A thin shell: `session` does the work. Where pi's object turns into another session, the shell takes another `Session`.
+A thin wrapper: `session` does the work. Where pi's object changes to another session, this one takes another `Session`.
 """
 
 import functools
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def _made(make: Callable[P, Session]) -> Callable[P, "SessionManager"]:
-    """Return a function that gives what `make` makes to a manager."""
+    """Return a function that wraps the session of `make` in a manager."""
 
     @functools.wraps(make)
     def call(*args: P.args, **kwargs: P.kwargs) -> "SessionManager":
@@ -27,7 +27,7 @@ def _made(make: Callable[P, Session]) -> Callable[P, "SessionManager"]:
 
 
 def _inner(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate["SessionManager", P], T]:
-    """Return a method that does what `method` does, to the session that the manager holds at the time."""
+    """Return a method that calls `method` on the manager's current session."""
 
     @functools.wraps(method)
     def call(self: "SessionManager", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -37,7 +37,7 @@ def _inner(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate
 
 
 class SessionManager:
-    """Make one with `create`, `open`, `continue_recent`, `in_memory` or `fork_from`; `close` it in the end."""
+    """Made with `create`, `open`, `continue_recent`, `in_memory` or `fork_from`; `close` it in the end."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -51,14 +51,14 @@ class SessionManager:
     list_all = staticmethod(index.list_all_sessions)
     find_by_id = staticmethod(index.find_by_id)
 
-    # -- changing to another ---------------------------------------------------------------------
+    # -- changing the session --------------------------------------------------------------------
 
     def new_session(self, *, id: str | None = None, parent_session: StrPath | None = None) -> str | None:
-        """Leave the current session and begin an empty one. Returns its future path. Raises `SessionError`."""
+        """Leave the current session and begin an empty one. Returns the path it will have. Raises `SessionError`."""
         return self._use(opening.following(self.session, id=id, parent=parent_session))
 
     def set_session_file(self, path: StrPath) -> None:
-        """Leave the current session and go on with a file, keeping working and session directory. Raises as `open`."""
+        """Leave the current session and open a file, in the same working and session directory. Raises as `open`."""
         if self.session.is_same_file(path):
             self.session.close()
         self._use(opening.loaded_after(self.session, path))

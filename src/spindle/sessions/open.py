@@ -1,6 +1,6 @@
-"""Ways to a `Session`: begin one, load one, go on from another. Each returns a new object and leaves all others alone.
+"""Ways to a `Session`: begin one, load one, go on from another. Each returns a new object and changes no other.
 
-A session that was begun has no file until its first message; if it is closed before, none is made.
+A new session has no file until its first message; if it is closed before that, no file is made.
 """
 
 import os
@@ -23,9 +23,9 @@ _SESSION_ID = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
 def wanted_directory(given: str | None, setting: str | None) -> str | None:
-    """Return the directory that the user wants sessions in: named here, in the environment, in the settings.
+    """Return the user's directory for sessions: `given`, else from the environment, else `setting`.
 
-    None: the project's own.
+    None: that of the project.
     """
     return given or os.environ.get("PI_CODING_AGENT_SESSION_DIR") or setting or None
 
@@ -38,7 +38,7 @@ def create(
     parent_session: StrPath | None = None,
     **saving: Unpack[Saving],
 ) -> Session:
-    """Begin a session of the project in `cwd`; its file comes with the first message. Raises `SessionError`."""
+    """Begin a session of the project in `cwd`; the first message creates its file. Raises `SessionError`."""
     return Session(_empty(absolute(cwd), id, parent_session), absolute(cwd), _directory(cwd, session_dir), **saving)
 
 
@@ -59,7 +59,7 @@ def load(
     """Open a session file; a missing one is a new session at exactly that place.
 
     The session works in `cwd`, by default in the directory that the file names. Raises `SessionLocked` if another
-    `Session` or process writes to the file, `InvalidSession` if it is something else (and leaves it alone),
+    `Session` or process writes to the file, `InvalidSession` if it is no session (the file is not touched),
     `SessionError` if it cannot be read.
     """
     file = Path(absolute(path))
@@ -99,14 +99,14 @@ def forked_from(
 
 
 def following(session: Session, *, id: str | None = None, parent: StrPath | None = None) -> Session:
-    """Begin an empty session in the same place, saved as `session` is. Raises `SessionError` for a bad id."""
+    """Begin an empty session in the same directory, saved as `session` is. Raises `SessionError` for a bad id."""
     return session.beside(_empty(session.cwd, id, parent))
 
 
 def branched(session: Session, leaf_id: str) -> Session:
-    """Copy the branch that ends in `leaf_id` into a session of its own, in the same place. Raises `EntryNotFound`.
+    """Copy the branch that ends in `leaf_id` into a new session in the same directory. Raises `EntryNotFound`.
 
-    If there is a message in it, its file is there at once.
+    If the branch has a message, the file is made at once.
     """
     session.tree.require(leaf_id)
     parent = str(session.path) if session.path is not None else None
@@ -118,14 +118,14 @@ def branched(session: Session, leaf_id: str) -> Session:
 
 
 def loaded_after(session: Session, path: StrPath) -> Session:
-    """Load a file as `load` does, but keep directories and saving of `session`; in memory only if that is."""
+    """Load a file as `load` does, with the directories and saving of `session`, which may be in memory only."""
     file = Path(absolute(path))
     loaded, lock = _read(file, session.read_only)
     return session.beside((loaded and loaded.tree) or _empty(session.cwd), file, loaded, lock)
 
 
 def delete(path: StrPath) -> None:
-    """Remove a session file and what is kept beside it. Raises `SessionLocked` if a process writes to it."""
+    """Remove a session file and the file beside it. Raises `SessionLocked` if a process writes to it."""
     file = Path(absolute(path))
     lock = try_lock(file)
     try:
@@ -137,7 +137,7 @@ def delete(path: StrPath) -> None:
 
 
 def _read(file: Path, read_only: bool) -> tuple[Loaded | None, SessionLock | None]:
-    """Return what is in a file and the lock on it; nothing if there is no file. Raises as `load` does."""
+    """Return the content of a file and the lock on it; None for both if there is no file. Raises as `load` does."""
     lock = try_lock(file) if not read_only and os.path.isfile(file) else None
     try:
         return load_session(file), lock

@@ -1,4 +1,4 @@
-"""Looking closely at a session file, and making a sound copy of a damaged one. The file itself is never changed."""
+"""Finding the damage of a session file, and making a sound copy of it. The file itself is never changed."""
 
 import io
 import re
@@ -19,11 +19,11 @@ from spindle.sessions.load import SKIPPED, Damage, link, load_session, migrate, 
 from spindle.sessions.tree import Tree
 
 _LOST_LINK = re.compile(rb'"id":"([^"\\]+)","parentId":(?:"([^"\\]+)"|null)')
-"""What can still be read at the beginning of most broken lines."""
+"""The part that most broken lines still have at their beginning."""
 
 
 def examine(path: Path) -> list[Damage]:
-    """Return all that is wrong with a file. Raises `FileNotFoundError`, `InvalidSession` and `SessionError`."""
+    """Return all damage of a file. Raises `FileNotFoundError`, `InvalidSession` and `SessionError`."""
     loaded = load_session(path)
     damage = list(loaded.damage)
     if loaded.tree is not None:
@@ -36,7 +36,7 @@ def examine(path: Path) -> list[Damage]:
 
 
 def repair_copy(source: Path, target: Path, cwd: str) -> list[str]:
-    """Write a sound copy of what is left of a session. Returns what was done to it, in words.
+    """Write a sound copy of a damaged session. Return a line of text for each repair.
 
     `cwd` is for a session that has lost its header. Raises `SessionError`; never overwrites.
     """
@@ -73,7 +73,7 @@ class _Repair:
             data = data[3:]
             self.done.append("took away the byte order mark")
         if b"\n" not in data and b"\r" in data:
-            data = data.replace(b"\r", b"\n")  # inside a JSON string it would be escaped
+            data = data.replace(b"\r", b"\n")  # JSON strings hold no raw carriage return
             self.done.append("turned carriage returns into newlines")
         return io.BytesIO(data).readlines()
 
@@ -88,7 +88,7 @@ class _Repair:
         return new_header(cwd)
 
     def _make_valid(self) -> None:
-        """Give every entry an id and the right types; one without its message becomes one of unknown type."""
+        """Give every entry an id and the right types; a message entry without a message gets the type `unknown`."""
         taken = {entry.id for entry in self.entries}
         time = self.header.timestamp
         for index, entry in enumerate(self.entries):
@@ -109,7 +109,7 @@ class _Repair:
             time = entry.timestamp or time
 
     def _make_unique(self) -> None:
-        """Keep the last holder of each id; an earlier one goes if it is the same, else it gets an id of its own."""
+        """Let the last entry with an id keep it. Earlier ones are dropped if they are equal, else they get new ids."""
         last = {entry.id: entry for entry in self.entries}
         taken = set(last)
         kept = []
@@ -126,7 +126,7 @@ class _Repair:
         self.entries = kept
 
     def _reattach(self, bad_lines: list[bytes]) -> None:
-        """Hang an entry whose parent is lost below the parent of the lost one, or below the entry before it."""
+        """Give an entry whose parent is lost a new one: the parent of the lost entry, or the entry before it."""
         known = {entry.id for entry in self.entries}
         lost: dict[str, str | None] = {}
         for line in bad_lines:

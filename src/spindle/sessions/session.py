@@ -1,7 +1,7 @@
 """A session: one conversation as a tree, kept in one file that other programs can read and continue.
 
-A `Session` is made by the functions in `open` and stays what it is: another session is another object. The leaf is
-where the conversation stands; it is not stored, so moving it writes nothing and the next entry makes the move visible.
+The functions in `open` make a `Session`; it never turns into another one. The leaf is the entry that the next one
+follows; it is not stored, so moving it writes nothing and the next entry makes the move visible.
 """
 
 import os
@@ -72,24 +72,24 @@ class Session:
         listeners: Iterable[Callable[[str], None]] = (),
         **saving: Unpack[Saving],
     ) -> None:
-        """Keep `tree` at `path`, by default in a new file in `directory`; in memory only if there is no directory.
+        """Save `tree` at `path`, by default in a new file in `directory`; without a directory, stay in memory only.
 
-        `loaded` is what was read from `path`, `lock` the lock that is held on it already.
+        `loaded` is the content of `path`, `lock` the lock on it, if it is held already.
         """
         self.tree = tree
         """The entries and the leaf, as plain data."""
         self.cwd = cwd
         self.directory = directory
-        """Where sessions go that are made from this one."""
+        """The directory for sessions that are made from this one."""
         self.path: Path | None = None
-        """Where the session is saved, or will be with its first message; None if it lives in memory only."""
+        """The file of the session, which its first message creates; None if it is in memory only."""
         self.read_only = read_only
         self.damage: list[Damage] = loaded.damage if loaded is not None else []
-        """What was wrong with the file when it was opened."""
+        """Damage of the file when it was opened."""
         self._fsync: FsyncPolicy = saving.get("fsync", "run")
         self._write_listeners = [*listeners, *filter(None, [saving.get("on_write_error")])]
         self._store: Store | None = None
-        """None if nothing is to be written."""
+        """None if the session is in memory only, or read-only."""
         if directory is None:
             return
         self.path = path or directory / session_file_name(tree.header.timestamp, self.id)
@@ -103,7 +103,7 @@ class Session:
     def beside(
         self, tree: Tree, path: Path | None = None, loaded: Loaded | None = None, lock: SessionLock | None = None
     ) -> "Session":
-        """Return a session with other entries in the same place, saved in the same way, with the same listeners."""
+        """Return a session with other entries in the same directory, saved in the same way, with the same listeners."""
         kept: Any = {"read_only": self.read_only, "listeners": self._write_listeners, "fsync": self._fsync}
         return Session(tree, self.cwd, self.directory, path, loaded=loaded, lock=lock, **kept)
 
@@ -113,7 +113,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- facts -----------------------------------------------------------------------------------
 
     @property
     def header(self) -> Header:
@@ -133,16 +133,16 @@ class Session:
 
     @property
     def entries(self) -> list[Entry]:
-        """All entries in file order: a list of your own."""
+        """All entries in file order, as a new list."""
         return self.tree.entries[:]
 
     def is_same_file(self, path: StrPath) -> bool:
         return self.path is not None and os.path.realpath(self.path) == os.path.realpath(absolute(path))
 
-    # -- growing: each returns the id of the new entry, which becomes the leaf -------------------
+    # -- adding: each method returns the id of the new entry, which becomes the leaf -------------
 
     def append_message(self, message: AgentMessage | dict[str, Any], id: str | None = None) -> str:
-        """Add a message, or its JSON form, under an id that is still free. Raises `SessionError` for what is none."""
+        """Add a message, or its JSON form, with `id` if that is free. Raises `SessionError` if it has no role."""
         role = message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
         if not isinstance(role, str) or not role:
             raise SessionError(f"A message must have a role: {type(message).__name__} {message!r:.80}")
@@ -175,7 +175,7 @@ class Session:
         from_hook: bool | None = None,
         usage: Usage | None = None,
     ) -> str:
-        """Put a summary in place of what came before `first_kept_entry_id`, or of everything (None)."""
+        """Replace the entries before `first_kept_entry_id`, or all entries (None), by a summary."""
         entry_id = self.new_id()
         given = {"summary": summary, "tokens_before": tokens_before, "details": details, "usage": usage}
         kept = first_kept_entry_id or entry_id
@@ -204,7 +204,7 @@ class Session:
         from_hook: bool | None = None,
         usage: Usage | None = None,
     ) -> str:
-        """Move to an entry (None: before the first) and add what was tried elsewhere. Raises `EntryNotFound`."""
+        """Move to an entry (None: before the first) and add a summary of the old branch. Raises `EntryNotFound`."""
         if entry_id is not None:
             self.tree.require(entry_id)
         given = {"summary": summary, "details": details, "from_hook": from_hook, "usage": usage}
@@ -227,19 +227,19 @@ class Session:
         return self.tree.path_to(from_id if from_id is not None else self.tree.leaf_id)
 
     def context(self) -> SessionContext:
-        """Return what a model would see at the leaf."""
+        """Return the context of the current branch."""
         return build_context(self.branch())
 
     def model(self) -> tuple[str, str] | None:
-        """Return provider and id of the model that was last chosen, or answered, on the current branch."""
+        """Return provider and id of the last model that was chosen, or answered, on the current branch."""
         return model_in_force(self.branch())
 
     def thinking_level(self) -> str | None:
-        """Return the level that the current branch has set last, if it has set any."""
+        """Return the last thinking level of the current branch; None if none was set."""
         return thinking_level_in_force(self.branch())
 
     def has_messages(self) -> bool:
-        """Say whether anything was said on the current branch."""
+        """Say whether the current branch has messages."""
         return any(entry_message(entry) is not None for entry in self.branch())
 
     def tree_json(self, *, flat: bool = False) -> bytes:
@@ -264,7 +264,7 @@ class Session:
 
     @property
     def write_error(self) -> str | None:
-        """Why the file is behind what is in memory; None as long as it is not."""
+        """Why the file lacks entries that are in memory; None if it has all of them."""
         return self._store.error if self._store is not None else None
 
     def on_write_error(self, listener: Callable[[str], None]) -> None:
@@ -273,25 +273,25 @@ class Session:
 
     @property
     def is_saved(self) -> bool:
-        """Whether all that was said is in the file, or will be with the first message."""
+        """Whether all entries are in the file, or will be with the first message."""
         return self._store is not None and self._store.error is None
 
     def claim(self) -> None:
-        """Make sure that the file of a new session is this session's. Raises `SessionLocked`, `SessionError`."""
+        """Reserve the file of a new session for it. Raises `SessionLocked`, `SessionError`."""
         if self._store is not None:
             self._store.claim()
 
     def read_beside(self) -> bytes | None:
-        """Return what is kept beside the file."""
+        """Return the data kept beside the file."""
         return self._store.read_beside() if self._store is not None else None
 
     def keep_beside(self, data: bytes | None) -> None:
-        """Keep data beside the file (None: nothing). A session without a file gets one for it."""
+        """Keep data beside the file; None removes it. A session without a file gets one first."""
         if self._store is not None:
             self._store.keep_beside(data)
 
     def save(self) -> None:
-        """Write whatever the file lacks; make the file even if there is no message yet."""
+        """Write all entries that the file lacks; make the file even if there is no message yet."""
         if self._store is not None:
             self._store.save_all()
 
@@ -301,9 +301,9 @@ class Session:
             self._store.sync()
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Like `sync`, but return what has to wait for the disk; it may be called in any thread.
+        """Like `sync`, but return a function that waits for the disk; it may be called in any thread.
 
-        Pass an `OSError` that it raises to `sync_failed`. None: there is nothing to wait for.
+        Pass an `OSError` that it raises to `sync_failed`. None: no wait is needed.
         """
         return self._store.begin_sync() if self._store is not None else None
 
@@ -313,14 +313,14 @@ class Session:
             self._store.fail(error)
 
     def close(self) -> None:
-        """Write what is still missing and let go of the file and its lock. A later append takes them up again."""
+        """Write missing entries and release the file and its lock. A later append takes them again."""
         if self._store is not None:
             self._store.close()
 
-    # -- how -------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """Return a free id, after a look at what others added to the file."""
+        """Return a free id, after a look at entries that other programs added. Raises `SessionError` if read-only."""
         if self.read_only:
             raise SessionError(f"Session is open read-only: {self.path}")
         if self._store is not None:
@@ -328,7 +328,7 @@ class Session:
         return new_entry_id(self.tree)
 
     def _append(self, shape: Callable[..., Any], **fields: Any) -> str:
-        """Add an entry, below the leaf unless the fields name another parent."""
+        """Add an entry below the leaf, unless the fields name another parent."""
         fields.setdefault("parent_id", self.tree.leaf_id)
         entry_id = fields.pop("id", None) or self.new_id()
         entry = Entry.of(shape(id=entry_id, timestamp=iso_time(now_ms()), **fields))

@@ -1,9 +1,9 @@
 """Keeps a tree and its file in step.
 
-A new session has no file until the first message is there to be saved. Nothing that goes wrong with the file
-comes back as an exception: the conversation goes on in memory, `error` says why, and every later save tries
-again with all that is missing. Other programs may add to the file, replace or delete it meanwhile; the tree
-takes in what they added, and gets back into the file what they lost.
+A new session has no file until its first message. Problems with the file are no exceptions: the conversation
+goes on in memory, `error` says why, and every later save tries again with all missing entries. Other programs
+may add to the file, replace or delete it meanwhile; the tree takes in the entries they added, and entries that
+they lost are written again.
 """
 
 import os
@@ -27,11 +27,11 @@ from spindle.sessions.lock import SessionLock, try_lock
 from spindle.sessions.tree import Tree
 
 FsyncPolicy: TypeAlias = Literal["never", "run", "always"]
-"""When to wait for the disk itself: never, when `sync` is called (at the end of each run) and on close, or always."""
+"""When to wait for the disk itself: never; on `sync` (at the end of each run) and `close`; or always."""
 
 
 def is_worth_a_file(entry: Entry) -> bool:
-    """Say whether a new session is saved from this entry on; before, there is nothing of the user's to lose."""
+    """Say whether this entry makes a new session worth a file: without messages, the user has nothing to lose."""
     return entry.type in ("message", "custom_message")
 
 
@@ -45,10 +45,10 @@ class Store:
         fsync: FsyncPolicy,
         on_write_error: Callable[[str], None],
     ) -> None:
-        """Save `tree` at `path`. `file` is given if it is there already and was read into the tree."""
+        """Save `tree` at `path`. `file` is given if it exists and was read into the tree."""
         self.path = path
         self.error: str | None = None
-        """Why the file is behind; None as long as it is not."""
+        """Why the file lacks entries; None if it has all of them."""
         self._tree = tree
         self._file = file
         self._lock = lock
@@ -56,17 +56,17 @@ class Store:
         self._on_write_error = on_write_error
         self._has_begun = file is not None
         self._is_new_name = False
-        """The directory has not been told to keep the file's name yet."""
+        """Whether the file's name in the directory is not on disk yet."""
         self._rewrite_due = False
-        """The tree was migrated, but the file is still an old one."""
+        """Whether the tree was migrated, but the file still has the old version."""
         self._keep_old = False
         self._beside: bytes | None = None
-        """What is in the file that keeps waiting messages."""
+        """Content of the file that keeps waiting messages."""
 
     # -- saving ----------------------------------------------------------------------------------
 
     def save(self, entry: Entry) -> None:
-        """Get an entry that has just joined the tree into the file."""
+        """Write an entry that was just added to the tree."""
         if not self._has_begun and not is_worth_a_file(entry):
             return
         if self._file is not None and not self._rewrite_due:
@@ -74,17 +74,17 @@ class Store:
         self.save_all()
 
     def save_all(self) -> None:
-        """Write whatever the file lacks; make it if there is none."""
+        """Write all entries that the file lacks; make the file if there is none."""
         self._has_begun = True
         self._write()
 
     def rewrite(self, *, keep_old: bool) -> None:
-        """Put the whole tree in place of the file, after a migration."""
+        """Replace the file by the whole tree, after a migration."""
         self._rewrite_due, self._keep_old = True, keep_old
         self._write()
 
     def catch_up(self) -> None:
-        """See what others did to the file since we looked, before adding to it."""
+        """Take in changes that other programs made to the file, before we add to it."""
         if self._file is None or self._rewrite_due:
             return
         try:
@@ -99,11 +99,11 @@ class Store:
         except OSError as error:
             self.fail(error)
             return
-        # Gone, replaced or cut short: the next save starts over and finds out what is missing.
+        # The file is gone, replaced or cut short: the next save starts over and finds out which entries it lacks.
         self._drop_file()
 
     def sync(self) -> None:
-        """Write what is still missing and wait for the disk, as far as the policy wants it."""
+        """Write missing entries, and wait for the disk if the policy says so."""
         if wait := self.begin_sync():
             try:
                 wait()
@@ -111,9 +111,9 @@ class Store:
                 self.fail(error)
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Write what is still missing; return what waits for the disk, if the policy wants that.
+        """Write missing entries; return a function that waits for the disk, if the policy says so.
 
-        That may be called in any thread; an `OSError` it raises is to be handed to `fail`.
+        It may be called in any thread; pass an `OSError` that it raises to `fail`.
         """
         if self._file is None and self.error is None:
             return None
@@ -154,7 +154,7 @@ class Store:
             )
 
     def read_beside(self) -> bytes | None:
-        """Return what `keep_beside` has kept, in this process or in one before it."""
+        """Return the data of `keep_beside`, from this process or an earlier one."""
         if self._has_begun:
             try:
                 self._beside = self._side_path.read_bytes()
@@ -163,7 +163,7 @@ class Store:
         return self._beside
 
     def keep_beside(self, data: bytes | None) -> None:
-        """Keep data in a file beside the session's, which is made for it; None removes it."""
+        """Keep data in a file beside that of the session, which is made first; None removes the data."""
         if data is not None and not self._has_begun:
             self.save_all()
         if data == self._beside or not self._has_begun:
@@ -171,7 +171,7 @@ class Store:
         try:
             put_side_file(self._side_path, data, is_new=self._beside is None, sync=self._fsync == "always")
         except OSError:
-            return  # as with the lock: a place where no side file can be made
+            return  # as with the lock: no side file can be made here
         self._beside = data
 
     @cached_property
@@ -179,15 +179,15 @@ class Store:
         return beside(self.path, "queue")
 
     def close(self) -> None:
-        """Let go of the file and its lock. A save after this takes them up again."""
+        """Release the file and its lock. A later save takes them again."""
         self.sync()
         self._drop_file()
         self._release()
 
-    # -- how -------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def fail(self, error: OSError | SessionError) -> None:
-        """Take note of why the file is behind; the next save or sync tries again."""
+        """Record why the file lacks entries; the next save or sync tries again."""
         reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
         was_fine = self.error is None
         self.error = f"Session cannot be saved ({reason}). The conversation goes on in memory."
@@ -195,7 +195,7 @@ class Store:
             self._on_write_error(self.error)
 
     def _write(self) -> None:
-        """Bring the file up to date, as far as that can be done."""
+        """Bring the file up to date; an error goes to `fail`."""
         try:
             if self._rewrite_due:
                 self._replace()
@@ -214,7 +214,7 @@ class Store:
             self.error = None
 
     def _begin(self) -> None:
-        """Make the file with everything in it, or find out what an existing one lacks."""
+        """Make the file with all entries, or add those that an existing one lacks."""
         if self._lock is None:
             self._take_lock()
         try:
@@ -228,11 +228,11 @@ class Store:
         file.flush()
 
     def _take_lock(self) -> None:
-        """Lock the place of a file, in a folder that is made only now: there is something to keep."""
+        """Lock the file's path. The folder is made only now, when there is an entry to save."""
         try:
             make_private_dir(self.path.parent)
         except OSError:
-            pass  # making the file will say what is wrong with the place
+            pass  # making the file will tell what is wrong with the folder
         self._lock = try_lock(self.path)
 
     def _join(self) -> AppendFile:

@@ -1,7 +1,7 @@
-"""The entries of a session as a tree with a place in it, and what a model gets to see at that place.
+"""The entries of a session as a tree with a leaf, and the context of a model at that leaf.
 
-Plain data in memory: nothing here knows files. The tree survives whatever a damaged file holds: parents that are
-missing, later or circular, and ids that occur twice. Nothing in here recurses, so depth has no limit.
+Plain data in memory: nothing here knows files. The tree copes with all damage of a file: parents that are missing,
+later or circular, and ids that occur twice. Nothing here recurses, so depth has no bound.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ class TreeNode(msgspec.Struct, eq=False, gc=False):
 
 
 class Flaw(msgspec.Struct, frozen=True):
-    """Something about one entry that does not fit the others."""
+    """A fault in how one entry is linked to the others."""
 
     kind: str
     entry: Entry
@@ -60,30 +60,30 @@ class Tree:
     def __init__(self, header: Header, entries: Iterable[Entry] = ()) -> None:
         self.header = header
         self.entries: list[Entry] = []
-        """All of them in file order, also those whose id occurs again later."""
+        """All entries in file order, also those whose id occurs again later."""
         self.leaf_id: str | None = None
-        """Where the next entry goes; None = it becomes a root."""
+        """The parent of the next entry; None: it becomes a root."""
         self.name: str | None = None
         """The session's name: the last one given, on whatever branch."""
         self.flaws: list[Flaw] = []
         self._by_id: dict[str | None, Entry] = {}
-        """The last holder of each id; none has the id None."""
+        """The last entry with each id; no entry has the id None."""
         self._labels: dict[str, Entry] = {}
         """Target → the label entry in force, in the order in which the labels were first set."""
         self._cut: set[str] = set()
         """Entries whose parent link would close a circle; they count as roots."""
         self._branch: list[Entry] = []
-        """The path to some entry, mostly the leaf; kept from one question to the next. Empty until the first."""
+        """The path that `path_to` found last, mostly to the leaf. Empty until the first call."""
         self._children: dict[str | None, list[Entry]] | None = None
-        """Built on the first question, then kept up to date."""
+        """Built on the first call of `children`, then kept up to date."""
         self.adopt(entries)
         if self.entries:
             self.leaf_id = self.entries[-1].id
 
-    # -- growing ---------------------------------------------------------------------------------
+    # -- adding ----------------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
-        """Hang a new entry below an existing one (or as a root) and move to it."""
+        """Add a new entry below an existing one (or as a root) and make it the leaf."""
         self.entries.append(entry)
         self._by_id[entry.id] = entry
         if self._children is not None:
@@ -94,10 +94,10 @@ class Tree:
         self.leaf_id = entry.id
 
     def adopt(self, entries: Iterable[Entry]) -> None:
-        """Take in entries as they come from a file, in its order, without moving."""
+        """Add entries from a file, in its order. The leaf stays where it is."""
         by_id = self._by_id
         doubles = []
-        strays = [flaw.entry for flaw in self.flaws if flaw.kind == "orphan"]  # the parent of one may come now
+        strays = [flaw.entry for flaw in self.flaws if flaw.kind == "orphan"]  # their parents may come now
         self.flaws = [flaw for flaw in self.flaws if flaw.kind != "orphan"]
         for entry in entries:
             if entry.parent_id is not None:
@@ -123,7 +123,7 @@ class Tree:
             self._cut_circles()
 
     def _note(self, entry: Entry) -> None:
-        """Remember what labels and names say; the last one in file order wins."""
+        """Remember labels and names; the last one in file order wins."""
         if entry.type == "label":
             value = entry.value
             target = value.get("targetId")
@@ -138,7 +138,7 @@ class Tree:
 
     def _cut_circles(self) -> None:
         """Find every circle of parents and cut it where a walk up from its latest entry would close it."""
-        self._cut.clear()  # a later holder of an id may have opened a circle
+        self._cut.clear()  # a later entry with the same id may have opened a circle
         self.flaws = [flaw for flaw in self.flaws if flaw.kind != "cycle"]
         settled: set[str] = set()
         for entry in reversed(self.entries):
@@ -173,7 +173,7 @@ class Tree:
         return None if entry.id in self._cut else self._by_id.get(entry.parent_id)
 
     def path_to(self, entry_id: str | None) -> list[Entry]:
-        """Return the entries from the root to `entry_id`; none if it is unknown."""
+        """Return the entries from the root to `entry_id`; an empty list if it is unknown."""
         by_id, cut = self._by_id, self._cut
         entry = by_id.get(entry_id)
         if entry is None:
@@ -207,7 +207,7 @@ class Tree:
     # -- the whole tree --------------------------------------------------------------------------
 
     def nodes(self) -> list[TreeNode]:
-        """Return the roots in file order, with everything below them; siblings by time."""
+        """Return the roots in file order, with all nodes below them; siblings are sorted by time."""
         by_id, cut = self._by_id, self._cut
         with collector_paused():
             nodes = {entry_id: TreeNode(entry) for entry_id, entry in by_id.items()}
@@ -301,7 +301,7 @@ def branched_entries(tree: Tree, leaf_id: str) -> list[Entry]:
 
 
 def chain(path: Iterable[Entry], successors: Mapping[str, str | None] | None = None) -> list[Entry]:
-    """Return the entries as one line of descent; `successors` says what takes the place of those left out."""
+    """Return the entries, each with the one before it as parent; `successors` maps left out ids to their stand-ins."""
     chained: list[Entry] = []
     for entry in path:
         changes: dict[str, str | None] = {}
@@ -316,7 +316,7 @@ def chain(path: Iterable[Entry], successors: Mapping[str, str | None] | None = N
     return chained
 
 
-# -- what a model gets to see ------------------------------------------------------------------------
+# -- the context -------------------------------------------------------------------------------------
 
 
 class SessionContext(msgspec.Struct):
@@ -331,8 +331,8 @@ class SessionContext(msgspec.Struct):
 def build_context(path: Sequence[Entry]) -> SessionContext:
     """Return the messages of `path` (root first) and the model and thinking level in force at its end.
 
-    The last compaction replaces what came before it, except the part it kept. Entries of newer programs that hide or
-    replace a message (`context_edit`) are honoured.
+    The last compaction replaces the messages before it, except those it kept. Entries of newer programs that hide or
+    replace a message (`context_edit`) are respected.
     """
     marks = [entry for entry in path if entry.type != "message"]  # few, in a long session
     context = SessionContext(thinking_level=thinking_level_in_force(marks) or "off", model=model_in_force(path))
@@ -350,7 +350,7 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 message = entry_message(entry)
                 if message is None:
                     continue
-                # A newer program has stored it with its compaction.
+                # Newer programs store a system message with their compactions.
                 system = entry.value.get("systemMessage") if entry.type == "compaction" else None
                 if isinstance(system, dict) and entry.id not in edits:
                     messages.append(message_from_value(system))
@@ -366,15 +366,15 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
 
 
 def _edits(entries: Iterable[Entry]) -> dict[str, Any]:
-    """Return what takes the place of messages, by the ids of their entries."""
+    """Return the replacements of messages, by the ids of their entries."""
     changes = [entry.value for entry in entries if entry.type == "context_edit"]
     return {text_or_empty(change.get("targetId")): change.get("replacement", ...) for change in changes}
 
 
 def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int] | None:
-    """Return the places of the messages with the results of each answer sorted by its calls; None if they are.
+    """Return the messages' positions with the results of each answer sorted by its calls; None if they are sorted.
 
-    The file has them in the order in which they ended.
+    The file has results in the order in which the calls ended.
     """
     order: list[int] | None = None
     for index, answer in enumerate(messages):
@@ -382,7 +382,7 @@ def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int] | None:
             continue
         blocks = answer.content
         if len(blocks) < 2 or (len(blocks) == 2 and type(blocks[0]) is not ToolCall):
-            continue  # most of them; this is done for every message of a long session
+            continue  # most answers; a quick check, as long sessions have many
         calls = [block.id for block in blocks if type(block) is ToolCall]
         if len(calls) < 2:
             continue
@@ -401,7 +401,7 @@ def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int] | None:
 
 
 def entry_message(entry: Entry) -> AgentMessage | None:
-    """Return what one entry contributes by itself: a message, a summary, or nothing."""
+    """Return the message or summary of one entry; None if it has neither."""
     if entry.type == "message":
         return entry.message
     if entry.type == "custom_message":
@@ -416,21 +416,21 @@ def entry_message(entry: Entry) -> AgentMessage | None:
 
 
 def _choose(path: Sequence[Entry], marks: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries that count: all of them, or a compaction, what it kept, and what followed it."""
+    """Return the entries that count: all, or the last compaction, the entries it kept, and those that follow it."""
     compaction = next((entry for entry in reversed(marks) if entry.type == "compaction"), None)
     if compaction is None:
         return path
     at = path.index(compaction)
     first_kept = compaction.value.get("firstKeptEntryId")
     start = next((index for index in range(at) if path[index].id == first_kept), at)
-    # An older compaction says nothing any more, and the system prompt of the time is not part of what was kept.
+    # Older compactions do not count any more, and old system prompts are not kept.
     said = (entry for entry in islice(path, start, at) if entry.type != "compaction")
     kept = [entry for entry in said if entry.type != "message" or entry.message.role != "system"]
     return [compaction, *kept, *islice(path, at + 1, None)]
 
 
 def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:
-    """Return the message with other content; None if it is to be left out."""
+    """Return the message with the replacement as its content; None if it is to be left out."""
     if replacement is None:
         return None
     content = replacement.get("content") if isinstance(replacement, dict) else None
@@ -444,7 +444,7 @@ def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:
 
 
 def thinking_level_in_force(path: Sequence[Entry]) -> str | None:
-    """Return the level that was set last, if any was."""
+    """Return the last thinking level that was set, if any."""
     for entry in reversed(path):
         if entry.type == "thinking_level_change":
             level = entry.value.get("thinkingLevel")

@@ -1,4 +1,4 @@
-"""The shapes everything else speaks: content, messages, events, session entries, models.
+"""The shapes that all other packages use: messages and their content, events, models, limits, modes, tools.
 
 Pure values: nothing here reads files, knows an agent, or imports another part of Spindle.
 """

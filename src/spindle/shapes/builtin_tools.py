@@ -1,7 +1,7 @@
 """The tools that come with the agent. A tool is declared here, and `tools/<name>.py` has it as `TOOL`.
 
-Permissions, editors, batches, the web page and the manual go by this table, so that no tool has to be loaded to know
-what it does.
+Permissions, editors, batches, the web page and the manual use this table, so that no tool has to be loaded to know what
+it does.
 """
 
 from typing import Final, Literal
@@ -9,10 +9,10 @@ from typing import Final, Literal
 from msgspec import Struct
 
 Effect = Literal["reads", "destroys"]
-"""It changes nothing, or what it changes is lost."""
+"""`reads`: the tool changes nothing. `destroys`: its changes cannot be undone."""
 ToolKind = Literal["read", "search", "edit", "execute", "think", "other"]
 """As in the Agent Client Protocol. `read`, `search` and `edit` work on the file or folder in their argument `path`: the
-permission rule `Read(…)` is about the first two, `Edit(…)` about the third. Tools that are not ours are `other`."""
+permission rule `Read(…)` covers the first two, `Edit(…)` the third. Tools that are not ours are `other`."""
 
 
 class BuiltinTool(Struct, frozen=True):
@@ -35,9 +35,9 @@ TOOLS: Final[dict[str, BuiltinTool]] = {
     "ls": BuiltinTool("search", "reads"),
     TODO_TOOL: BuiltinTool("think", "reads", of_session=True),
 }
-"""In the order they are listed to the model."""
+"""In the order in which the model gets them."""
 BUILTIN_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if not tool.of_session)
-"""No other tool of the client may have these names."""
+"""Tools of the client may not have these names."""
 DEFAULT_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if tool.default)
 
 

@@ -1,8 +1,8 @@
-"""JSON in and out, the one way Spindle does it.
+"""Reading and writing JSON, in one way for all of Spindle.
 
 `encode` writes compact UTF-8, escapes U+2028/U+2029 (many clients read with line readers that split on
 them) and writes a lone surrogate as an escape. `decode` falls back to the standard decoder for the rare
-line msgspec refuses but other programs accept (lone surrogates, invalid UTF-8); most processes never load it.
+line that msgspec refuses but other programs accept (lone surrogates, invalid UTF-8); most processes never load it.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ class WireValue(ABC):
 
     @abstractmethod
     def to_wire(self) -> Any:
-        """Return what is written instead: a Struct, a builtin, or `msgspec.Raw`."""
+        """Return the value to write instead: a Struct, a builtin, or `msgspec.Raw`."""
 
 
 def _enc_hook(value: Any) -> Any:
@@ -57,12 +57,12 @@ def to_builtins(value: Any) -> Any:
 
 def encode_str(text: str) -> bytes:
     """Return `text` as a JSON string literal, quotes included."""
-    # Most pieces of an answer are ASCII, where nothing needs a second look.
+    # Most pieces of an answer are ASCII, which has neither separators nor surrogates.
     return _encoder.encode(text) if text.isascii() else encode(text)
 
 
 def encode_strs(texts: Sequence[str]) -> bytes:
-    """Return each text as a JSON string literal on a line of its own, the last one ended as well."""
+    """Return each text as a JSON string literal with a newline after it."""
     try:
         data = _encoder.encode_lines(texts)
     except UnicodeEncodeError:
@@ -71,7 +71,7 @@ def encode_strs(texts: Sequence[str]) -> bytes:
 
 
 def decode(data: bytes | str) -> Any:
-    """Parse one JSON value. Raises `DecodeError` with a text fit to show."""
+    """Parse one JSON value. Raises `DecodeError` with a text for people."""
     try:
         return _decoder.decode(data)
     except UnicodeError:
@@ -79,7 +79,7 @@ def decode(data: bytes | str) -> Any:
     except RecursionError:
         raise DecodeError("JSON is nested too deeply") from None
     except msgspec.DecodeError as error:
-        # msgspec refuses lone surrogates, which JSON.parse and json.loads take.
+        # msgspec refuses lone surrogates, which JSON.parse and json.loads accept.
         if b"\\u" not in (data if isinstance(data, bytes) else data.encode("utf-8", "replace")):
             raise error from None
     import json

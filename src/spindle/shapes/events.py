@@ -1,4 +1,4 @@
-"""What an agent tells while it works. Every event is one flat object with a `type`.
+"""The events of an agent. Every event is one flat object with a `type`.
 
 `ToolResult` and the pieces of a streamed answer (`StreamEvent`) live here too, because events carry them.
 """
@@ -16,7 +16,7 @@ class Event(Tagged, gc=True):
 
     @property
     def raw(self) -> dict[str, Any]:
-        """The event as plain JSON values under the wire's names."""
+        """The event as plain JSON values, with the keys of the wire."""
         value: dict[str, Any] = to_builtins(self)
         return value
 
@@ -74,7 +74,7 @@ class ToolCallEnd(_Piece, tag="toolcall_end"):
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta
 DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
-"""The same, as `isinstance` wants it; an answer mostly consists of these."""
+"""The same types for `isinstance`; most pieces of an answer are deltas."""
 
 
 class AnswerStart(Wire, tag_field="type", tag="start"):
@@ -82,14 +82,14 @@ class AnswerStart(Wire, tag_field="type", tag="start"):
 
 
 class AnswerDone(Wire, tag_field="type", tag="done"):
-    """An answer is complete. On the wire it has it as `message`."""
+    """An answer is complete. On the wire it has the answer as `message`."""
 
     reason: str
     """`stop`, `length` or `toolUse`."""
 
 
 class AnswerFailed(Wire, tag_field="type", tag="error"):
-    """An answer was stopped or failed. On the wire it has what there is of it as `error`."""
+    """An answer was stopped or failed. On the wire it has the answer so far as `error`."""
 
     reason: str
     """`aborted` or `error`."""
@@ -115,7 +115,7 @@ class LiveSource(WireValue):
     __slots__ = ()
 
     def snapshot(self) -> AssistantMessage:
-        """Return the message as it stands."""
+        """Return the message as it is now."""
         raise NotImplementedError
 
     def to_wire(self) -> AssistantMessage:
@@ -141,7 +141,7 @@ class MessageStart(Event, tag="message_start"):
 class MessageUpdate(Event, tag="message_update"):
     assistant_message_event: StreamEvent | AnswerEdge
     message: Any
-    """`LiveSource`: a snapshot is made when it is read. At the end of an answer the message itself."""
+    """A `LiveSource`, of which a snapshot is made on use; at the end of an answer, the message itself."""
 
     @property
     def text_delta(self) -> str:
@@ -152,11 +152,11 @@ class MessageUpdate(Event, tag="message_update"):
 class MessageEnd(Event, tag="message_end"):
     message: Any
     entry_id: str | None = None
-    """Of the session, where the message is stored."""
+    """The entry of the session that has the message."""
 
 
 class ToolResult(Wire):
-    """What a tool gives back, whole or as progress."""
+    """The result of a tool, complete or so far."""
 
     content: list[Text | Image]
     details: Any = None
@@ -184,7 +184,7 @@ class ToolExecutionEnd(Event, tag="tool_execution_end"):
     result: ToolResult
     is_error: bool
     duration_ms: int | None = None
-    """Only of a tool that ran."""
+    """Set only if the tool ran."""
 
 
 class TurnEnd(Event, tag="turn_end"):
@@ -199,11 +199,11 @@ class AgentEnd(Event, tag="agent_end"):
 
 
 class AgentSettled(Event, tag="agent_settled"):
-    """Nothing more will happen by itself."""
+    """No run, retry or compaction follows by itself any more."""
 
     aborted: bool
     stop_reason: str
-    """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or what stopped it, as `denied`."""
+    """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or another reason, such as `denied`."""
     error_message: str | None = None
 
 
@@ -213,7 +213,7 @@ Behavior: TypeAlias = Literal["allow", "ask", "deny"]
 
 
 class Decision(Wire):
-    """What the permissions say about a tool call."""
+    """The decision of the permissions about a tool call."""
 
     behavior: Behavior
     rule: str | None = None
@@ -221,7 +221,7 @@ class Decision(Wire):
     source: str | None = None
     """Where that rule comes from."""
     reason: str = ""
-    """Why, if that is more than the rule."""
+    """Why, if the rule alone does not say it."""
     always: tuple[str, ...] = ()
     """Rules that would allow this call from now on."""
 
@@ -232,13 +232,13 @@ class Denial(Wire):
     tool_name: str
     arguments: Any
     rule: str | None = None
-    """The rule that refused it, or had it asked about."""
+    """The rule that refused the call, or required a question about it."""
     reason: str = ""
-    """As the model reads it."""
+    """The text that the model gets."""
 
 
 class PermissionDenied(Event, tag="permission_denied"):
-    """A tool call was refused. Its end follows, as that of a call that failed."""
+    """A tool call was refused. `tool_execution_end` follows, as for a call that failed."""
 
     tool_call_id: str
     tool_name: str
@@ -251,21 +251,21 @@ class PermissionDenied(Event, tag="permission_denied"):
 
 
 class QueuedItem(Wire):
-    """A message of the user that waits."""
+    """A message of the user in a queue."""
 
     id: str
     kind: str
     """`steer` or `followUp`."""
     text: str
     images: int
-    """How many came with it."""
+    """How many images the message has."""
 
 
 class QueueUpdate(Event, tag="queue_update"):
     steering: list[str]
     follow_up: list[str]
     items: list[QueuedItem] = msgspec.field(default_factory=list)
-    """The same messages, each with an id for the commands that change one."""
+    """The same messages, each with an id for commands that change it."""
 
 
 class CompactionResult(Wire):
@@ -333,7 +333,7 @@ class SessionInfoChanged(Event, tag="session_info_changed"):
 
 
 class SessionChanged(Event, tag="session_changed"):
-    """The conversation is not what the events so far add up to: another session, or another place in this one."""
+    """The conversation changed in a way that other events do not tell: another session, or another branch of it."""
 
     session_id: str
     reason: str
@@ -341,18 +341,18 @@ class SessionChanged(Event, tag="session_changed"):
 
 
 class SessionClosed(Event, tag="session_closed"):
-    """A session that this client has opened has left memory. Its file stays, and its id opens it again."""
+    """A session that this client has opened is no longer in memory. Its file stays, and its id opens it again."""
 
     reason: str
-    """`closed`, `idle`, or why else."""
+    """`closed`, `idle`, or another reason."""
 
 
 class StateChanged(Event, tag="state_changed"):
-    """Another model, other permissions, a label of an entry, other commands, as a client or a server chose."""
+    """A client or a server has changed the model, the permissions, a label of an entry, or the commands."""
 
 
 class EntryAppended(Event, tag="entry_appended"):
-    """An extension has put something away in the session."""
+    """An extension has stored an entry in the session."""
 
     entry: Any
 
@@ -364,14 +364,14 @@ class BashExecutionUpdate(Event, kw_only=True, tag="bash_execution_update"):
 
 
 class Notice(Event, tag="notice"):
-    """Something that a person should know, and nothing that has failed."""
+    """A remark for the user; nothing has failed."""
 
     message: str
     level: str = "warning"
 
 
 class ExtensionError(Event, tag="extension_error"):
-    """Something an extension did, or something beside the run, has failed."""
+    """Code of an extension, or work beside the run, has failed."""
 
     extension_path: str
     event: str
@@ -381,7 +381,7 @@ class ExtensionError(Event, tag="extension_error"):
 
 
 class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
-    """Something an extension wants the user to see or to answer; which fields are set depends on the method."""
+    """A question or message of an extension for the user; which fields are set depends on the method."""
 
     id: str
     method: str
@@ -401,11 +401,11 @@ class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
     widget_placement: str | None = None
     text: str | None = None
     target_id: str | None = None
-    """Of `cancel`: the dialog that is withdrawn."""
+    """With `cancel`: the dialog that is withdrawn."""
     tool_call_id: str | None = None
-    """Of a question about a tool call."""
+    """The tool call that the question is about, if any."""
     always: list[str] | None = None
-    """Of such a question: rules that an answer with `always` adds to the conversation."""
+    """Rules that the reply `always` to such a question adds to the conversation."""
 
 
 # -- tools that run in the client, todos, stream rules ---------------------------------------------
@@ -421,7 +421,7 @@ class HostToolCall(Event, tag="host_tool_call"):
 
 
 class HostToolCancel(Event, tag="host_tool_cancel"):
-    """The client may stop; a result would be ignored."""
+    """The client may stop its tool; a result would be ignored."""
 
     id: str
     target_id: str

@@ -1,7 +1,7 @@
 """Messages of a conversation, by role, and the blocks they are made of.
 
-Messages are values: they do not know their entry ids, the session does. `message_from_value` never fails on
-an unknown role, an unknown block or a missing key: what cannot be understood is carried as it came.
+Messages are values: they do not know their entry ids, the session does. `message_from_value` never fails on an unknown
+role, an unknown block or a missing key: a message that cannot be read is passed on as it came.
 """
 
 import time
@@ -17,13 +17,13 @@ from spindle.shapes.codec import WireValue
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
     """Base of all shapes: camelCase keys; a field equal to its default is left out.
 
-    A key that must always be written therefore has no default. `gc=False` below: a long context is hundreds of
-    thousands of these values, none of which refers back, so the garbage collector need not walk them.
+    A key that must always be written therefore has no default. `gc=False` below: a long context has hundreds of
+    thousands of these values, and none refers back to another, so the garbage collector need not walk them.
     """
 
 
 class Tagged(Wire, gc=False, tag_field="type"):
-    """Base of what says on the wire what it is: blocks and events."""
+    """Base of shapes that have a `type` on the wire: blocks and events."""
 
     @property
     def type(self) -> str:
@@ -45,7 +45,7 @@ class Image(Tagged, tag="image"):
 class Thinking(Tagged, tag="thinking"):
     thinking: str
     thinking_signature: str | None = None
-    """Anthropic: the signature. OpenAI-style servers: the name of the field it came in."""
+    """Anthropic: the signature. OpenAI-style servers: the name of the field that had the thinking."""
     redacted: bool = False
 
 
@@ -53,7 +53,7 @@ class ToolCall(Tagged, gc=True, tag="toolCall"):
     id: str
     name: str
     arguments: Any
-    """Usually an object; whatever JSON value the model wrote."""
+    """The JSON value that the model wrote, usually an object."""
     thought_signature: str | None = None
 
 
@@ -65,7 +65,7 @@ def text_of(content: str | list[Any], separator: str = "") -> str:
 
 
 def blocks_of(content: "str | list[Text | Image]") -> "list[Text | Image]":
-    """Return the content of a message as blocks, also if it is a mere text."""
+    """Return the content of a message as blocks, also if it is a string."""
     return [Text(content)] if isinstance(content, str) else content
 
 
@@ -78,9 +78,9 @@ class Cost(Wire, gc=False, omit_defaults=False):
     cache_write: int | float = 0
     total: int | float = 0
     total_from_provider: bool | UnsetType = UNSET
-    """True: `total` is what the provider bills, whatever the parts say."""
+    """True: `total` is the price that the provider bills, whatever the parts add up to."""
     unknown: bool | UnsetType = UNSET
-    """True: the price or the number of tokens is not known; `total` is only what is known of it, often 0."""
+    """True: the price or the number of tokens is not known; `total` is only the known part, often 0."""
 
     @property
     def source(self) -> str:
@@ -91,7 +91,7 @@ class Cost(Wire, gc=False, omit_defaults=False):
 
 
 def joint_source(sources: Iterable[str]) -> str:
-    """Return how a sum is known: no better than the worst of its parts."""
+    """Return the source of a sum: the least certain source of its parts."""
     known = set(sources)
     return next((source for source in ("unknown", "computed", "billed") if source in known), "computed")
 
@@ -110,7 +110,7 @@ class Usage(Wire, gc=False, omit_defaults=False):
 
     @property
     def context(self) -> int:
-        """How full the context was when this was reported."""
+        """Tokens in the context when this was reported."""
         return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
 
 
@@ -127,7 +127,7 @@ class UserMessage(Message, tag="user"):
     timestamp: int | float
     """Unix milliseconds, here and in every message."""
     attachments: list[Any] | None = None
-    """Files that other programs have put beside the content; what was read out of them is for the model."""
+    """Files that other programs have added to the message; the text they extracted is for the model."""
 
 
 class AssistantMessage(Message, tag="assistant"):
@@ -181,7 +181,7 @@ class CustomMessage(Message, gc=True, kw_only=True, tag="custom"):
 def custom_message(
     custom_type: str, content: str | list[Text | Image], *, display: bool = False, details: Any = None
 ) -> CustomMessage:
-    """Make a message of an extension, or of a part of the agent, that is said now; people see it if `display`."""
+    """Make a message of an extension, or of a part of the agent, with the present time; people see it if `display`."""
     now = int(time.time() * 1000)
     return CustomMessage(custom_type=custom_type, content=content, display=display, details=details, timestamp=now)
 
@@ -229,7 +229,7 @@ KnownMessage: TypeAlias = (
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
 
 _BLOCKS: dict[str | None, tuple[str, ...]] = {"assistant": ("text", "thinking", "toolCall")}
-# What to assume for keys that hand-made and very old files leave out.
+# Values for keys that hand-made and very old files leave out.
 _MISSING: dict[str, dict[str, Any]] = {
     "user": {"content": [], "timestamp": 0},
     "assistant": {
@@ -257,7 +257,7 @@ def message_from_value(value: Any) -> AgentMessage:
         return OpaqueMessage(value)
     filled = {**defaults, **{key: item for key, item in value.items() if item is not None or key not in defaults}}
     if isinstance(filled.get("content"), list):
-        # Blocks of newer programs are stepped over, so that the rest of the message is not lost to the model.
+        # Blocks of newer programs are left out, so that the model still gets the rest of the message.
         known_blocks = _BLOCKS.get(role, ("text", "image"))
         filled["content"] = [b for b in filled["content"] if isinstance(b, dict) and b.get("type") in known_blocks]
     try:

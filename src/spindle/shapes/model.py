@@ -27,7 +27,7 @@ class ModelCost(Wire):
 
 
 def masked_url(url: str) -> str:
-    """Return an address in which passwords, and keys in its query, are three stars."""
+    """Return an address with stars for its password and for keys in its query."""
     if "@" in url:
         url = re.sub(r"(?<=://)([^/?#:@]*:)?[^/?#]*(?=@)", lambda match: f"{match[1] or ''}***", url, count=1)
     if "?" in url:
@@ -50,7 +50,7 @@ class Model(Wire):
     max_tokens: int
     headers: dict[str, str] | None = None
     compat: dict[str, Any] | None = None
-    """How this server departs from its protocol (`llm/compat`)."""
+    """How this server differs from its protocol (`llm/compat`)."""
     thinking_level_map: dict[str, str | None] | None = None
     """Level → the provider's word for it; null = not supported."""
     sampling_params: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The permission modes: what becomes of a tool call that no rule is about. `agent/permissions/rules.py` obeys them."""
+"""The permission modes: they decide about tool calls that no rule covers. `agent/permissions/rules.py` applies them."""
 
 from typing import Final, Literal
 
@@ -8,7 +8,7 @@ PermissionMode = Literal["bypass", "default", "acceptEdits", "plan", "dontAsk"]
 
 
 class ModeWords(Struct, frozen=True):
-    """What people read about a mode."""
+    """Texts about a mode, for people."""
 
     title: str
     help: str
@@ -21,4 +21,4 @@ PERMISSION_MODES: Final[dict[PermissionMode, ModeWords]] = {
     "plan": ModeWords("Plan", "Only reading is allowed"),
     "dontAsk": ModeWords("Don't ask", "What no rule allows is refused"),
 }
-"""In the order they are shown. Type checkers need the names above as well; a test compares the two."""
+"""In the order in which they are shown. Type checkers need the names above too; a test compares the two."""

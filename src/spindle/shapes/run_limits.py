@@ -1,7 +1,7 @@
-"""What one run may use up. A limit is declared here and nowhere else, and `agent/run/meter.py` measures it.
+"""The limits of a run. A limit is declared here and nowhere else, and `agent/run/meter.py` measures it.
 
 Options of the command line, fields of the wire, keyword arguments in Python, tasks of a batch and the manual are made
-of this declaration.
+from this declaration.
 """
 
 from typing import Annotated, Any, TypedDict, get_args
@@ -11,14 +11,14 @@ from msgspec.structs import fields
 
 
 class Words(Struct, frozen=True):
-    """What people read about a limit."""
+    """Texts about a limit, for people."""
 
     value: str
-    """Stands for its value in the help."""
+    """Placeholder of its value in the help."""
     help: str
-    """Of its option."""
+    """Help of its option."""
     unit: str
-    """What is counted."""
+    """The unit that is counted."""
 
 
 class RunLimits(Struct, frozen=True):
@@ -37,16 +37,16 @@ class RunLimits(Struct, frozen=True):
         return self.max_cost is not None or self.max_total_tokens is not None
 
     def over(self, others: "RunLimits") -> "RunLimits":
-        """Return these limits, completed by others."""
+        """Return these limits; those that are None come from `others`."""
         mine = {name: getattr(self, name) for name in RunLimits.__struct_fields__}
         theirs = {name: getattr(others, name) for name in RunLimits.__struct_fields__}
         return RunLimits(**{name: theirs[name] if value is None else value for name, value in mine.items()})
 
 
 class LimitArguments(TypedDict, total=False):
-    """The same limits as keyword arguments. One that is left out, or None, is that of the agent, if it has one.
+    """The same limits as keyword arguments. For a limit that is left out, or None, that of the agent holds, if any.
 
-    Type checkers need it written out; a test compares the two.
+    Type checkers need the names written out; a test compares the two.
     """
 
     max_turns: int | None
@@ -60,7 +60,7 @@ class LimitArguments(TypedDict, total=False):
 
 
 class Limit(Struct, frozen=True):
-    """One of the limits, by its names."""
+    """One limit with its names."""
 
     name: str
     type: type[int] | type[float]
@@ -73,7 +73,7 @@ class Limit(Struct, frozen=True):
 
     @property
     def wire_name(self) -> str:
-        """The field of `prompt`, and the reason that a run which it has ended gives."""
+        """The field of `prompt`, and the stop reason of a run that reached the limit."""
         first, *others = self.name.split("_")
         return first + "".join(map(str.title, others))
 
@@ -84,4 +84,4 @@ def _limit(name: str, annotated: Any) -> Limit:
 
 
 RUN_LIMITS = tuple(_limit(item.name, item.type) for item in fields(RunLimits))
-"""In the order they are shown."""
+"""In the order in which they are shown."""

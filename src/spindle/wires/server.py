@@ -31,7 +31,7 @@ SUBPROTOCOL = "spindle"
 CHAT_PATHS = ("/", "/ws")
 RPC_PATH = "/rpc"
 HEADERS = ("Host", "Origin", "Authorization", "Sec-WebSocket-Protocol")
-"""Those that decide who may come in."""
+"""The headers that decide about access."""
 
 log = logging.getLogger("spindle.remote")
 
@@ -61,7 +61,7 @@ class RemoteServer:
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self) -> str:
-        """Begin to listen. Returns the address of the page, with the token if one was made. Raises `OSError`."""
+        """Begin to listen. Return the address of the page, with the token if one was made. Raises `OSError`."""
         options = self._options
         made_token = ""
         if self._access.only_owner and not await asyncio.to_thread(can_tell):
@@ -78,11 +78,11 @@ class RemoteServer:
         self._access = replace(self._access, port=port)
         host = f"[{options.host}]" if ":" in options.host else options.host
         page = f"{'https' if context else 'http'}://{host}:{port}/"
-        # After a #: browsers keep that part to themselves, so the token is in no log.
+        # After a #: browsers do not send that part, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
 
     async def stop(self) -> None:
-        """Stop accepting, end every run, close every connection. Takes a limited time, whatever clients do."""
+        """Stop accepting, end every run, close every connection. Every wait has a time limit, whatever clients do."""
         if self._listener is None:
             return
         self._listener.close()
@@ -152,10 +152,10 @@ class RemoteServer:
         options = self._options
         socket: web.WebSocketResponse[Any] = web.WebSocketResponse(
             timeout=limits.CLOSE_FRAME,
-            protocols=(SUBPROTOCOL,),  # never required; the token among those offered is not for echoing
+            protocols=(SUBPROTOCOL,),  # never required; a token that came as a subprotocol must not be echoed
             autoping=False,
             compress=False,
-            # The library hangs up on what is longer; a client that goes a little too far is told so (`Peer`).
+            # Twice the bound: the library hangs up without a reason, while `Peer` tells the client why.
             max_msg_size=2 * options.max_message_bytes,
             writer_limit=0,
         )
@@ -168,12 +168,12 @@ class RemoteServer:
         wire = "websocket" if is_rpc else "chat"
         with trace.span("connection", wire=wire, number=number, path=path, client=request.remote) as span:
             try:
-                if len(self._peers) > options.max_connections:  # several may have been let in at the same moment
+                if len(self._peers) > options.max_connections:  # several may have come in at the same moment
                     peer.leave(TRY_AGAIN_LATER, self._too_many())
                 else:
                     await self._attach(peer, path, query)
                 await peer.close()
-            except Exception as error:  # a bug, which is for us to see
+            except Exception as error:  # a bug
                 log.exception("connection %d failed", number)
                 span.fail(type(error).__name__)
                 peer.leave(FAILED, "internal error")
@@ -191,7 +191,7 @@ class RemoteServer:
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return
-        except Exception as error:  # whatever keeps an agent from starting is the client's to know
+        except Exception as error:  # whatever keeps the agent from starting, the client is told
             log.warning("no agent for a client: %s", error)
             peer.leave(FAILED, str(error) or type(error).__name__)
             return
@@ -215,7 +215,7 @@ async def _is_own(request: web.BaseRequest) -> bool:
         transport = request.transport
         theirs = transport and transport.get_extra_info("peername")
         ours = transport and transport.get_extra_info("sockname")
-        if not theirs or not ours:  # it is gone already
+        if not theirs or not ours:  # the connection is lost already
             return False
         connection.own = await asyncio.to_thread(owner, theirs[:2], ours[:2]) == os.geteuid()
     return connection.own

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loaded only if there are several sessions
 
 
 class StdioSeat(Seat):
-    """One client on stdio. Ends with an exit code: EOF, `shutdown`, a signal, or a reader that went away."""
+    """One client on stdio. EOF, `shutdown`, a signal or the loss of the reader end it with an exit code."""
 
     holds = True
     busy = True
@@ -33,7 +33,7 @@ class StdioSeat(Seat):
     def __init__(
         self, agent: AgentSession, wire: StdioWire, renderer: Renderer, make_pool: "Callable[[], SessionPool]"
     ) -> None:
-        """`make_pool` makes the pool that other sessions live in, when the first one is asked for."""
+        """`make_pool` makes the pool for other sessions, when the client opens the first of them."""
         self._agent = agent
         self._wire = wire
         self._outbox = Outbox(renderer)
@@ -41,7 +41,7 @@ class StdioSeat(Seat):
         self._make_pool = make_pool
         self._exit = Exit()
 
-    # -- what commands may ask of the wire -------------------------------------------------------
+    # -- for commands ----------------------------------------------------------------------------
 
     def accepted(self, run: Run) -> None:
         self._outbox.hold(run.kept)
@@ -50,7 +50,7 @@ class StdioSeat(Seat):
         self._outbox.set_update_mode(mode)
 
     def request_shutdown(self) -> None:
-        self._exit.end(0)  # which drains the outbox: the answer is put in there in this very step
+        self._exit.end(0)  # the answer is sent all the same: it is in the outbox before that is drained
 
     async def open_session(self, wanted: Wanted) -> LiveInfo:
         return await self._router.open(wanted)
@@ -74,7 +74,7 @@ class StdioSeat(Seat):
 
     @property
     def _several(self) -> bool:
-        """Whether other sessions were ever asked for."""
+        """Whether the client has ever asked for other sessions."""
         return "_router" in self.__dict__
 
     # -- life ------------------------------------------------------------------------------------
@@ -121,12 +121,12 @@ class StdioSeat(Seat):
 
     def _read_ended(self, reading: asyncio.Task[None]) -> None:
         error = None if reading.cancelled() else reading.exception()
-        if error is not None:  # a bug here must not leave a process that no longer reads
+        if error is not None:  # a bug: a process that no longer reads must end
             trace.bug(error)
         self._exit.end(0 if error is None else 1)
 
     async def _watch_shutdown(self) -> None:
-        """Extensions may ask to end; that waits until the agent is idle."""
+        """End when an extension asks for it and the agent is idle."""
         await self._agent.shutdown_requested.wait()
         await self._agent.wait_idle()
         self._exit.end(0)

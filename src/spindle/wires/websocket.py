@@ -20,7 +20,7 @@ from spindle.wires.network.peer import BYE, Peer
 
 
 class RpcSeat(Seat):
-    """One client of a live session. Several may be attached; all see its events."""
+    """One client of a live session. A session may have several; all get its events."""
 
     holds = True
     busy = True
@@ -43,7 +43,7 @@ class RpcSeat(Seat):
         self._router.to_first = self._dispatcher.receive_value
         # A dialect leaves events out, so its clients cannot count them.
         replay = live.log.after(since) if since is not None and self._dialect is SPINDLE else None
-        # Without a replay, questions that wait for an answer are asked again: no other client may be there to give it.
+        # Without a replay, open questions are asked again: there may be no other client to answer them.
         first = [encode(request) for request in live.agent.dialogs.open_requests()] if replay is None else replay
         hello = {
             "type": "ready",
@@ -54,15 +54,15 @@ class RpcSeat(Seat):
             "replay": replay is not None,
         }
         self._first = deque([encode(hello), *first])
-        """What goes out before anything else."""
-        # In the same breath as the look into the log: no event may fall into the gap.
+        """Frames that are sent before all others."""
+        # No await since the look into the log: an event in between would be lost.
         live.agent.subscribe(self._outbox)
         self._tasks.spawn(live.begin(), "spindle-begin")
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
         self._peer.session_ended(reason)
 
-    # -- what commands may ask of the wire -------------------------------------------------------
+    # -- for commands ----------------------------------------------------------------------------
 
     def accepted(self, run: Run) -> None:
         self._outbox.hold(run.kept)
@@ -83,7 +83,7 @@ class RpcSeat(Seat):
     async def live_sessions(self) -> list[LiveInfo]:
         return await self._router.pool.infos()
 
-    # -- what the peer needs ---------------------------------------------------------------------
+    # -- for the peer ----------------------------------------------------------------------------
 
     def receive(self, message: str | bytes) -> None:
         self._dispatcher.receive(message.encode() if isinstance(message, str) else message)
@@ -94,7 +94,7 @@ class RpcSeat(Seat):
 
     async def next_frame(self) -> bytes | None:
         while True:
-            # Nothing is merged: a client that counts its events must come to the same number as the log.
+            # Deltas are not merged: a client that counts its events must get the same number as the log.
             frame = self._first.popleft() if self._first else self._outbox.take(1)
             if frame:
                 return frame.rstrip(b"\n")
@@ -104,7 +104,7 @@ class RpcSeat(Seat):
             await self._doorbell.wait()
 
     async def end(self) -> None:
-        """Take the client out. The run goes on: others may watch it, and this one may come back."""
+        """Detach the client. The run goes on: other clients may watch it, and this one may come back."""
         self._live.agent.unsubscribe(self._outbox)
         await self._tasks.end(TASKS_END)
         await self._dispatcher.close()

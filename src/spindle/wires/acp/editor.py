@@ -40,7 +40,7 @@ KEYS = {
 
 
 class StoredSessions(AgentSource, Protocol):
-    """Makes agents, and knows what is on disk."""
+    """Makes agents, and finds and deletes sessions on disk."""
 
     def stored(self, cwd: str | None) -> list[SessionInfo]:
         """Return the stored sessions of a directory, or all, the latest first. Blocks."""
@@ -75,9 +75,9 @@ class Editor:
         self._initialized = False
         self._seats: dict[str, EditorSeat] = {}
         self._kept: dict[str, Wishes] = {}
-        """Of sessions that left memory."""
+        """Wishes for sessions that are no longer in memory, by id."""
         self._prompts: set[tuple[str, Any]] = set()
-        """Session and id of requests that are not answered."""
+        """Session and request id of prompts that are not answered yet."""
         self._exit = Exit()
         self._methods: dict[str, Callable[[_Params, Any], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
@@ -94,7 +94,7 @@ class Editor:
         }
 
     async def run(self) -> int:
-        """Serve until stdin ends or a signal comes; returns the exit code."""
+        """Serve until stdin ends or a signal comes. Return the exit code."""
         with trace.span("connection", wire="acp"):
             return await self._serve()
 
@@ -187,7 +187,7 @@ class Editor:
         return seat
 
     async def _seat(self, id: str, cwd: str | None = None) -> EditorSeat:
-        """Return the seat in a session: a live one, or one that is looked up on disk. Raises `RpcError`."""
+        """Return the seat in a session, which is loaded from disk if it is not live. Raises `RpcError`."""
         if (seat := self._seats.get(id)) is not None:
             return seat
         if not id:
@@ -202,7 +202,7 @@ class Editor:
         return await self._sit(id, live)
 
     async def _sit(self, id: str, live: LiveSession, wishes: Wishes | None = None) -> EditorSeat:
-        """Take a seat; with `wishes` in a new session, of which nothing is told before the editor knows its id."""
+        """Take a seat. `wishes` are for a new session: they are applied before the seat sends its first update."""
         if (seat := self._seats.get(id)) is not None:  # another request was quicker
             return seat
         seat = self._seats[id] = EditorSeat(id, live, self._connection, self._can, self._left)
@@ -215,7 +215,7 @@ class Editor:
         return seat
 
     def _left(self, seat: EditorSeat) -> None:
-        """A session leaves memory; its id still works."""
+        """Forget the seat of a session that leaves memory, but not its wishes: the editor may still use the id."""
         if self._seats.get(seat.id) is seat:
             del self._seats[seat.id]
             self._kept[seat.id] = seat.wishes()
@@ -267,7 +267,7 @@ class Editor:
             return await seat.prompt(params.prompt, "steer" if behavior == "steer" else "followUp")
         except asyncio.CancelledError:
             if (found := self._seats.get(params.session_id)) is not None:
-                # Once for all that are cancelled: what is sent behind `session/cancel` is not meant by it.
+                # `session/cancel` stops the run itself, and only once: prompts that are sent after it must go on.
                 await (found.cancel() if this in self._prompts else found.agent.wait_idle())
             return {"stopReason": "cancelled"}
         finally:

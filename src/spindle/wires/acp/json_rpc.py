@@ -27,7 +27,7 @@ Handler = Callable[[str, dict[str, Any], Any], Awaitable[Any]]
 
 
 class RpcError(Exception):
-    """Goes to the other side as the answer to its request; or came from there."""
+    """An error answer to a request, ours or that of the other side."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -41,10 +41,10 @@ class Connection:
         self.outbox = Outbox(Renderer())
         self._tasks = Tasks()
         self._answering: dict[Any, asyncio.Task[None]] = {}
-        """Requests of the other side by their id."""
+        """Requests of the other side that are being answered, by their id."""
         self._numbers = itertools.count(1)
         self._asked: dict[Any, asyncio.Future[Any]] = {}
-        """Our requests that are not answered."""
+        """Our requests that are not answered yet."""
 
     # -- out -------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ class Connection:
         self.outbox.put_line(encode({"jsonrpc": "2.0", **frame}) + b"\n")
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the other side and return its result. Raises `RpcError`. Cancelling this tells it not to bother."""
+        """Ask the other side and return its result. Raises `RpcError`. Cancelling this cancels the request there."""
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         self._send({"id": number, "method": method, "params": params})
@@ -70,18 +70,18 @@ class Connection:
     # -- in --------------------------------------------------------------------------------------
 
     async def read(self) -> None:
-        """Take what comes, up to the end of file."""
+        """Receive frames until the end of file."""
         async for line in self._wire.lines():
             self._receive(line)
 
     async def close(self) -> None:
-        """End what is being answered."""
+        """Cancel our requests, and the answers that are not finished."""
         for answer in self._asked.values():
             answer.cancel()
         await self._tasks.end(COMMANDS_END)
 
     def cancel(self, id: Any) -> None:
-        """Cancel the answer to a request, once: it may take a while to end."""
+        """Cancel the answer to a request; only the first call counts, as the answer may take a while to end."""
         if isinstance(id, str | int | float) and (task := self._answering.pop(id, None)) is not None:
             task.cancel()
 
@@ -117,7 +117,7 @@ class Connection:
             self._refuse(id, INVALID_REQUEST, "method is required")
 
     def _forget(self, id: Any, task: asyncio.Task[None]) -> None:
-        if self._answering.get(id) is task:  # and not of another request with the same id
+        if self._answering.get(id) is task:  # not that of a later request with the same id
             del self._answering[id]
 
     async def _answer(self, method: str, params: dict[str, Any], id: Any, *, is_request: bool) -> None:
@@ -133,7 +133,7 @@ class Connection:
             if is_request:
                 self._refuse(id, CANCELLED, "The request was cancelled")
             raise
-        except Exception as error:  # a bug: the editor gets its answer, and we get to see it
+        except Exception as error:  # a bug: the editor gets an answer, and the bug is printed
             trace.bug(error)
             code, text = INTERNAL_ERROR, f"{type(error).__name__}: {error}"
         else:

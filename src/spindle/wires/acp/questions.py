@@ -1,4 +1,4 @@
-"""Questions of an agent to the user of an editor: permissions at their calls, dialogs of extensions as forms."""
+"""Questions of an agent to the user of an editor: about permissions beside the tool call, other dialogs as forms."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ NEVER = "Never allow"
 
 class Questions:
     def __init__(self, connection: Connection, agent: AgentSession, session_id: str, *, forms: bool) -> None:
-        """`forms`: the editor can show them."""
+        """`forms`: whether the editor can show forms."""
         self._connection = connection
         self._agent = agent
         self._session_id = session_id
@@ -24,7 +24,7 @@ class Questions:
         self._tasks = Tasks()
 
     def ask(self, request: ExtensionUIRequest, call: Update | None) -> None:
-        """Put a question to the user; `call` is the tool call it is about, if it is about one."""
+        """Ask the user; `call` is the tool call that the question is about, if any."""
         task = self._open[request.id] = self._tasks.spawn(self._ask(request, call), "acp question")
         task.add_done_callback(lambda _: self._open.pop(request.id, None))
 
@@ -44,7 +44,7 @@ class Questions:
             elif self._forms:
                 fields = await self._form(request)
         except RpcError:
-            pass  # the editor cannot ask: that is a no
+            pass  # the editor cannot ask, so the reply is no
         finally:
             self._agent.receive_reply({"type": "extension_ui_response", "id": request.id, **fields})
 
@@ -53,7 +53,7 @@ class Questions:
         if request.method == "confirm":
             options = [("Yes", "allow_once"), ("No", "reject_once")]
         else:
-            # Editors know an option of a permission by its kind: one that is wider than another of its kind stays out.
+            # Editors tell options apart by their kind: of two options of one kind, the wider one is left out.
             offered = [text for text in request.options or () if not (rules and text.endswith(SAVED))]
             options = [(text, _kind(text, rules)) for text in offered]
             if rules and DENY in (request.options or ()):
@@ -115,7 +115,7 @@ def _kind(option: str, rules: list[str]) -> str:
 
 
 def client_rules(agent: AgentSession) -> dict[str, list[str]]:
-    """Return the rules that the client of an agent has set, by what they do."""
+    """Return the rules that the client of an agent has set, by behavior."""
     found: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
     for rule in agent.permissions().rules:
         if rule.source == "client":

@@ -1,4 +1,4 @@
-"""One session of an editor: its prompts, what it is told, and what can be chosen."""
+"""One session of an editor: its prompts, the updates that the editor gets, and the options that it can choose."""
 
 import asyncio
 import os
@@ -40,23 +40,23 @@ _REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITA
 
 
 class EditorAbilities(msgspec.Struct, frozen=True):
-    """What the editor said it can do."""
+    """Abilities that the editor declared."""
 
     forms: bool = False
     notices: bool = False
     compactions: bool = False
     files: bool = False
-    """It gives files as they are open in it."""
+    """It can send files with changes that are not saved."""
     events: bool = False
-    """It wants our own events, too."""
+    """It wants our own events too."""
 
 
 class Wishes(msgspec.Struct):
-    """What an editor has set in a session and its file does not hold: it holds again when the session comes back."""
+    """Choices of an editor that are not in the session's file: they are applied again when the session is loaded."""
 
     cwd: str
     servers: list[dict[str, Any]] = []
-    """For MCP."""
+    """MCP servers."""
     directories: list[str] = []
     mode: str | None = None
     rules: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ class EditorSeat(Seat):
         can: EditorAbilities,
         on_left: Callable[["EditorSeat"], None],
     ) -> None:
-        """`id`: what the editor calls the session. `on_left` is called when the session leaves memory."""
+        """`id`: the editor's name for the session. `on_left` is called when the session leaves memory."""
         self.id = id
         self.live = live
         self._wishes = Wishes(live.agent.cwd)
@@ -79,9 +79,9 @@ class EditorSeat(Seat):
         self._connection = connection
         self._can = can
         self._in_hand = 0
-        """Requests that are not answered."""
+        """How many requests are not answered yet."""
         self._own = 0
-        """Messages of the editor that start a run: it shows them already."""
+        """How many messages that start a run came from the editor, which shows them already."""
         self._calls: dict[str, updates.CallView] = {}
         self._writing: Any = None
         """The answer that is being written."""
@@ -93,7 +93,7 @@ class EditorSeat(Seat):
         self._questions = Questions(connection, self.agent, id, forms=can.forms)
         self._tasks = Tasks()
         self._accepted: set[asyncio.Future[None]] = set()
-        """Prompts that the editor sent as commands and that are not kept yet."""
+        """Prompts that the editor sent as commands and that are not in a file yet."""
 
     @property
     def agent(self) -> AgentSession:
@@ -106,7 +106,7 @@ class EditorSeat(Seat):
     # -- life ------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Tell of the session from now on."""
+        """Send updates about the session from now on."""
         self._options = self.options()
         self.agent.subscribe(self)
         self.agent.use_editor(self._read_text if self._can.files else None)
@@ -119,7 +119,7 @@ class EditorSeat(Seat):
         await self._show_usage()
 
     def tell_again(self) -> None:
-        """Tell the whole conversation, also the part of an answer that is being written."""
+        """Send the whole conversation, with the answer so far if one is being written."""
         agent = self.agent
         stored = [(entry.id, entry_message(entry)) for entry in agent.session.branch()]
         messages = [(id, message) for id, message in stored if message is not None]
@@ -132,7 +132,7 @@ class EditorSeat(Seat):
         self._tasks.spawn(self._introduce(), "acp again")
 
     async def use(self, wishes: Wishes) -> None:
-        """Take what the editor wants for this session. What cannot be had is told in the session."""
+        """Apply the editor's wishes for this session. A remark tells of servers that cannot be used."""
         agent, before = self.agent, self._wishes
         self._wishes = wishes
         if wishes.mode or wishes.rules or wishes.directories != before.directories:
@@ -148,13 +148,13 @@ class EditorSeat(Seat):
                 self._tasks.spawn(self._remark_soon(text), "acp")
 
     def tell_place(self, wanted: str) -> None:
-        """Say where the session works if that is not where it began, or not where the editor wants it to."""
+        """Say where the session works, if it began elsewhere or the editor wants another directory."""
         cwd, began = self.agent.cwd, self.agent.session.header.cwd
         if other := next((path for path in (wanted, began) if os.path.realpath(path) != os.path.realpath(cwd)), None):
             self.remark(f"This session works in {cwd}, not in {other}", "warning")
 
     async def _remark_soon(self, text: str) -> None:
-        """Say something once the editor knows the session."""
+        """Remark on something once the editor knows the session."""
         self.remark(text, "warning")
 
     def wishes(self) -> Wishes:
@@ -164,7 +164,7 @@ class EditorSeat(Seat):
         )
 
     async def end(self) -> None:
-        """Tell no more, and answer what still waits."""
+        """Send no more updates, and cancel open questions."""
         self.agent.unsubscribe(self)
         self.agent.use_editor(None)
         self._questions.close()
@@ -177,7 +177,7 @@ class EditorSeat(Seat):
     # -- prompts ---------------------------------------------------------------------------------
 
     async def prompt(self, content: list[dict[str, Any]], behavior: str) -> dict[str, Any]:
-        """Send a message and return how the run ended that it began or joined. Raises `RpcError`."""
+        """Send a message and return how its run ended, new or joined. Raises `RpcError`."""
         text, images = _read_content(content)
         self._in_hand += 1
         try:
@@ -190,12 +190,12 @@ class EditorSeat(Seat):
             self._in_hand -= 1
 
     async def cancel(self) -> None:
-        """Stop the run and wait for its end; what waits in the queues is dropped, and said to be."""
+        """Stop the run and wait for its end. Messages in the queues are dropped, and the editor is told so."""
         steering, follow_up = self.agent.queues.clear()
         for text in (*steering, *follow_up):
             self.tell(updates.line(f"Not delivered: {text}"))
         self.agent.stop()
-        self.agent.dialogs.withdraw()  # of a command, which is no run
+        self.agent.dialogs.withdraw()  # those of slash commands, which are no runs
         await self.agent.wait_idle()
 
     def _stop_reason(self, result: RunResult) -> str:
@@ -212,7 +212,7 @@ class EditorSeat(Seat):
         cut = result.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
         return "max_tokens" if cut else "end_turn"
 
-    # -- what can be chosen ----------------------------------------------------------------------
+    # -- options ---------------------------------------------------------------------------------
 
     def modes(self) -> dict[str, Any]:
         known = [{"id": id, **told} for id, told in _MODES.items()]
@@ -248,7 +248,7 @@ class EditorSeat(Seat):
             await self.agent.set_thinking_level(value)
         return self.options()
 
-    # -- commands of ours ------------------------------------------------------------------------
+    # -- our own commands ------------------------------------------------------------------------
 
     def accepted(self, run: Run) -> None:
         self._accepted.add(run.kept)
@@ -264,7 +264,7 @@ class EditorSeat(Seat):
         try:
             data = await carry_out(Call(self.agent, self, str(uuid.uuid4())), frame, COMMANDS.get(name))
             if self._accepted:
-                await asyncio.wait(self._accepted)  # a prompt is kept before the editor is told of it
+                await asyncio.wait(self._accepted)  # a prompt is in a file before the editor is told of it
         finally:
             self._in_hand -= 1
         return {} if data is msgspec.UNSET else data
@@ -338,7 +338,7 @@ class EditorSeat(Seat):
                 self.remark(f"{event.extension_path or 'Spindle'}: {event.error}", "error")
 
     def remark(self, text: str, level: str = "info") -> None:
-        """Say something that is not part of the answer."""
+        """Send a text that is not part of the answer."""
         notice = {"sessionUpdate": "notice", "severity": level, "title": text}
         self.tell(notice if self._can.notices else updates.line(text))
 
@@ -377,7 +377,7 @@ class EditorSeat(Seat):
                 self.tell({"sessionUpdate": "session_info_update", "title": request.title})
 
     def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
-        """Return the call that a question is about: the one it names, else the one that asks, or whose hook does."""
+        """Return the tool call of a question: the call it names, else the call whose tool or hook asks."""
         id = request.tool_call_id or CALL.get()
         if id is None:
             return None
@@ -420,11 +420,11 @@ class EditorSeat(Seat):
             async with asyncio.timeout(EDITOR_FILE):
                 answer = await self._connection.request("fs/read_text_file", {"sessionId": self.id, "path": path})
         except (RpcError, TimeoutError):
-            return None  # it is not open there, or no text
+            return None  # the file is not open there, or is no text
         text = answer.get("content") if isinstance(answer, dict) else None
         return text if isinstance(text, str) else None
 
-    # -- what changes by itself ------------------------------------------------------------------
+    # -- state that changes by itself ------------------------------------------------------------
 
     def _show_options(self) -> None:
         options = self.options()
@@ -495,13 +495,13 @@ def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, An
 def _mention(uri: str) -> str:
     try:
         parts = urlsplit(uri)
-    except ValueError:  # it is none
+    except ValueError:  # no URI
         return uri
     return f"@{unquote(parts.path)}" if parts.scheme == "file" else uri
 
 
 def _usable(servers: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the MCP servers that can be used, by names that we can use, and what is wrong with the others."""
+    """Return the MCP servers that can be used, with names that we allow, and the problems of the others."""
     if not servers:
         return [], []
     from spindle.plugins.mcp.server_config import Servers

@@ -1,4 +1,4 @@
-"""What an agent tells, in the words of the Agent Client Protocol: events and stored messages become session updates."""
+"""Session updates of the Agent Client Protocol, made from events and stored messages."""
 
 import os
 import time
@@ -13,11 +13,11 @@ from spindle.tools.todo import TodoPhase
 Update = dict[str, Any]
 
 OUTPUT_CHARS = 8192
-"""So much of the end of a running command's output is shown."""
+"""How much of a running command's output is shown: the last characters."""
 UPDATE_SECONDS = 0.1
 """Between two updates of one call."""
 DIFF_BYTES = 1 << 20
-"""Larger files are shown by the pieces that change."""
+"""For larger files, only the parts that change are shown."""
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -25,13 +25,13 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def chunk(kind: str, content: dict[str, Any], message_id: str | None = None) -> Update:
-    """`kind`: `user_message`, `agent_message` or `agent_thought`."""
+    """Return a part of a message; `kind` is `user_message`, `agent_message` or `agent_thought`."""
     update: Update = {"sessionUpdate": f"{kind}_chunk", "content": content}
     return update | ({"messageId": message_id} if message_id else {})
 
 
 def line(text: str) -> Update:
-    """A remark that is not part of the answer."""
+    """Return a remark that is not part of the answer."""
     return chunk("agent_thought", text_block(f"{text}\n"))
 
 
@@ -54,7 +54,7 @@ def _image(block: messages.Image) -> dict[str, Any]:
 
 
 def describe(name: str, arguments: Any, cwd: str) -> Update:
-    """Return what is known of a call from its arguments: title, kind, where it works."""
+    """Return the fields of a call that its arguments tell: title, kind, file and line."""
     given = arguments if isinstance(arguments, dict) else {}
     path, subject = given.get("path"), given.get("command") or given.get("pattern") or given.get("path")
     title = " ".join(str(subject).split()) if isinstance(subject, str) else ""
@@ -69,7 +69,7 @@ def describe(name: str, arguments: Any, cwd: str) -> Update:
 
 
 def planned_diff(name: str, arguments: Any, cwd: str, *, done: bool = False) -> list[dict[str, Any]]:
-    """Return what a call of edit or write is going to change, by its arguments; `done`: it has been changed."""
+    """Return the changes that a call of edit or write will make, by its arguments; `done`: it has made them."""
     given = arguments if isinstance(arguments, dict) else {}
     path = given.get("path")
     if not isinstance(path, str):
@@ -95,10 +95,10 @@ def _absolute(path: str, cwd: str) -> str:
 
 
 def _file_text(path: str) -> str | None:
-    """Return a text file that is not too long; None: there is none."""
+    """Return the content of a text file; None if there is none, or it is too long."""
     try:
         if not os.path.isfile(path):
-            return None  # to open a pipe may take for ever
+            return None  # opening a pipe may take for ever
         with open(path, "rb") as file:
             data = file.read(DIFF_BYTES + 1)
         return data.decode() if len(data) <= DIFF_BYTES else None
@@ -116,12 +116,12 @@ class CallView:
         self.arguments: Any = None
         self._shown = False
         self._before: tuple[str, str | None] | None = None
-        """Path and text of the file that is going to change."""
+        """Path of the file that the call changes, and its text before that."""
         self._next = 0.0
         """When the next update of a running call may go out."""
 
     def begin(self, arguments: Any = None, *, running: bool = False) -> Update:
-        """Return the call as it is known now; `running`: it is being carried out."""
+        """Return the call as known so far; `running`: the tool runs."""
         self.arguments = arguments
         update: Update = {"toolCallId": self._id, **describe(self.name, arguments, self._cwd)}
         update |= {"status": "in_progress" if running else "pending"}
@@ -134,7 +134,7 @@ class CallView:
         return self._told(update)
 
     def progress(self, content: Iterable[Any]) -> Update | None:
-        """Return the end of the output so far, unless the editor was told a moment ago."""
+        """Return the end of the output so far; None if the editor got an update a moment ago."""
         now, tail = time.monotonic(), messages.text_of(list(content))[-OUTPUT_CHARS:]
         if now < self._next or not tail:
             return None
@@ -177,7 +177,7 @@ def plan(phases: list[TodoPhase]) -> Update:
 
 
 def user_chunks(message: messages.UserMessage, id: str | None) -> Iterator[Update]:
-    """`id`: of the entry, here as below; it names the message while it is written and when it is read from the file."""
+    """Return a message of the user as updates. `id`, here and below, is that of its entry: the same live and stored."""
     for block in messages.blocks_of(message.content):
         shown = _image(block) if isinstance(block, messages.Image) else text_block(block.text)
         yield chunk("user_message", shown, id)
@@ -186,7 +186,7 @@ def user_chunks(message: messages.UserMessage, id: str | None) -> Iterator[Updat
 def answer_chunks(
     message: messages.AssistantMessage, id: str, calls: dict[str, CallView], cwd: str
 ) -> Iterator[Update]:
-    """Return an answer as the updates that would have told it. `calls` gets those that it asks for."""
+    """Return an answer as updates, as if it came now. Its tool calls are added to `calls`."""
     for block in message.content:
         if isinstance(block, messages.Text) and block.text:
             yield chunk("agent_message", text_block(block.text), id)
@@ -202,7 +202,7 @@ def custom_chunk(message: messages.CustomMessage, id: str | None) -> Update:
 
 
 def replay(stored: Iterable[tuple[str, messages.AgentMessage]], cwd: str, *, running: bool = False) -> Iterator[Update]:
-    """Return a conversation as the updates that would have told it; `running`: calls may still end."""
+    """Return a conversation as updates, as if it happened now; `running`: calls may still end."""
     calls: dict[str, CallView] = {}
     for id, message in stored:
         match message:

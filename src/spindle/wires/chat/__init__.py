@@ -1,1 +1,1 @@
-"""The chat protocol over a WebSocket."""
+"""The remote protocol: chat requests over a WebSocket."""

@@ -22,11 +22,11 @@ MAX_COUNT = (1 << 32) - 1
 PARSE_ERROR_ID = "parse_error"
 CONTROLS = ("GetCommands", "Interrupt", "Regenerate", "ClearContext")
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""Those that models take."""
+"""The types that models take."""
 
 
 class ProtocolError(Exception):
-    """A frame that is no valid request; `request_id` is the one it came with, if it could be read."""
+    """A frame that is no valid request; `request_id` is the frame's, if it could be read."""
 
     def __init__(self, reason: str, request_id: str = PARSE_ERROR_ID) -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class ProtocolError(Exception):
 
 
 class Parts(Struct, frozen=True):
-    """Something to say to the model: texts and images, in order."""
+    """Content for the model: texts and images, in order."""
 
     content: list[Text | Image]
 
@@ -76,7 +76,7 @@ Input: TypeAlias = Parts | Control | Instruction | ToolAnswer | TurnAnswer
 
 
 class Config(Struct, frozen=True):
-    """What a request may change; None leaves it as it is."""
+    """Changes that a request may make; None: no change."""
 
     max_turns: int | None = None
     """`max_context_num`: requests before the user is asked whether to go on."""
@@ -140,7 +140,7 @@ def _flag(value: Any, name: str, default: bool) -> bool:
 
 
 def parse_config(value: Any) -> Config:
-    """Read what a request may change. Raises `ProtocolError`."""
+    """Read the changes that a request makes. Raises `ProtocolError`."""
     if value is None:
         return Config()
     if not isinstance(value, dict):
@@ -216,7 +216,7 @@ def _file(payload: Any) -> Input:
 
 
 def _as_text(data: bytes) -> str | None:
-    """Return the text that a file holds; None if it is something else. A PDF may look like text."""
+    """Return the text of a file; None if it is no text. A PDF may look like text."""
     if data.startswith(b"%PDF-") or b"\0" in data:
         return None
     try:
@@ -323,6 +323,6 @@ def usage_value(prompt: int, completion: int) -> dict[str, int]:
 
 
 def structured_error(kind: str, message: str, details: Any = None) -> str:
-    """Return an error that programs can read: JSON, in the place of a text."""
+    """Return an error that programs can read: JSON instead of plain text."""
     value = {"type": kind, "message": message}
     return encode(value if details is None else {**value, "details": details}).decode()

@@ -1,4 +1,4 @@
-"""What the client gets to see of one chat request: events become frames, and one frame ends it all."""
+"""The frames of one chat request: events become frames, and one frame ends the request."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from spindle.shapes.messages import AssistantMessage, text_of
 from spindle.wires.chat.protocol import ChatRequest, response, structured_error, usage_value
 
 HIGH_FRAMES, HIGH_CHARS = 1000, 4 << 20
-# Many WebSocket clients take no message above a megabyte unless they are told to.
+# By default, many WebSocket clients take no message above a megabyte.
 MAX_CHUNK_CHARS = 64 << 10
 UNREACHABLE = "Connection error."
-"""So begins the error of an answer that never came because there was no way to the model."""
+"""The start of an error text that means: the model could not be reached."""
 
 
 class _Chunk:
-    """Streamed text that has not left yet."""
+    """Streamed text that has not been sent yet."""
 
     __slots__ = ("id", "pieces", "size")
 
@@ -37,7 +37,7 @@ class FrameQueue(Mailbox[str | _Chunk]):
         self.put(frame, len(frame))
 
     def stream(self, id: str, text: str) -> None:
-        """Add a piece of streamed text; joined to the one before it if that still waits."""
+        """Add a piece of streamed text; it is joined to the piece before it if that still waits."""
         last = self.waiting[-1] if self.waiting else None
         if isinstance(last, _Chunk) and last.id == id and last.size < MAX_CHUNK_CHARS:
             last.pieces.append(text)
@@ -47,7 +47,7 @@ class FrameQueue(Mailbox[str | _Chunk]):
             self.put(_Chunk(id, text), len(text))
 
     async def take(self) -> str | None:
-        """Return the next frame, waiting for one; None when there will be no more."""
+        """Wait for the next frame and return it; None after the last."""
         if not await self.wait():
             return None
         entry = self.waiting[0]
@@ -62,11 +62,11 @@ class ChatReply:
     """The frames of a request: `Text` alone, or `Stream`, `ToolCall` and `ToolResult` with `Complete` at the end."""
 
     def __init__(self, request: ChatRequest, frames: FrameQueue, *, completion: str, reasoning: bool) -> None:
-        """`completion` is what the end of a stream is called; `reasoning`: what the model thinks is shown too."""
+        """`completion` is the name of the frame that ends a stream; `reasoning`: send the model's thinking too."""
         self.error: str | None = None
         """Why the request failed."""
         self.refusal: str | None = None
-        """What the user did not agree to."""
+        """The text for the client if the user refused a tool or more turns."""
         self.interrupted = False
         self._id = request.id
         self._stream = request.stream
@@ -78,9 +78,9 @@ class ChatReply:
         self._prompt_tokens = 0
         self._completion_tokens = 0
         self._tool_error: str | None = None
-        """The first tool that failed; the model goes on all the same."""
+        """Error of the first tool that failed; the model goes on all the same."""
         self._last_call = ""
-        """Id of the call that started last: calls are checked one by one, so it is the one being checked."""
+        """Id of the call that started last. Calls are checked one by one, so this call is being checked."""
         self._arguments: dict[str, Any] = {}
         """Arguments of calls that have not ended, by id."""
         self._announced: set[str] = set()
@@ -89,7 +89,7 @@ class ChatReply:
         self._frames.send(self._id, content)
 
     def fail(self, error: str) -> None:
-        """Let the request end with an error, unless it has one."""
+        """Let the request end with an error; the first error counts."""
         self.error = self.error or error
 
     def update(self, event: MessageUpdate) -> None:
@@ -112,7 +112,7 @@ class ChatReply:
             kind = "connection_error" if text.startswith(UNREACHABLE) else "processing_error"
             self.error = structured_error(kind, text)
         elif message.stop_reason != "aborted":
-            self.error = None  # an attempt before this one may have failed
+            self.error = None  # an earlier attempt may have failed
 
     # -- tools -----------------------------------------------------------------------------------
 
@@ -125,11 +125,11 @@ class ChatReply:
         self._arguments[event.tool_call_id] = event.args
 
     def tool_allowed(self, name: str, arguments: Any) -> None:
-        """Show the call that started last."""
+        """Send the call that started last."""
         self._announce(self._last_call, name, arguments)
 
     def tool_ended(self, event: ToolExecutionEnd, *, silent: bool) -> None:
-        """Show a result; a silent one is of a call that was stopped or refused, which is told otherwise."""
+        """Send a result, unless it is `silent`: another frame tells that the run was stopped."""
         id, name = event.tool_call_id, event.tool_name
         arguments = self._arguments.pop(id, None)
         if silent or self.refusal is not None:
@@ -138,7 +138,7 @@ class ChatReply:
         if event.is_error and self._tool_error is None:
             details = {"tool": name, "error": text, "arguments": arguments}
             self._tool_error = structured_error("tool_execution_error", f"Tool '{name}' execution failed", details)
-        if id not in self._announced:  # it never came so far as to be allowed
+        if id not in self._announced:  # the call failed before it was allowed
             self._announce(id, name, arguments)
         if self._stream:
             result = {"name": name, "result": {"content": text, "is_error": event.is_error}}

@@ -1,7 +1,7 @@
-"""One chat request on its way through the agent, from being taken on to the frame that ends it.
+"""One chat request on its way through the agent, from its start to the frame that ends it.
 
-What the request wishes for goes with it to the agent (`RunOptions`), and so do the hooks and the way to ask its
-client. What the client gets to see of it is the business of its `ChatReply`.
+The agent gets the options of the request, its hooks and the way to ask its client as `RunOptions`. `ChatReply` makes
+the frames that the client gets.
 """
 
 import asyncio
@@ -31,20 +31,20 @@ log = logging.getLogger("spindle.remote")
 
 
 class ChatState(Struct):
-    """What holds on a connection from one request to the next."""
+    """The configuration of a connection, which stays from one request to the next."""
 
     max_turns: int | None = None
-    """So many requests, then the client is asked; None: never."""
+    """Requests before the client is asked whether to go on; None: never."""
     turns: int = 0
     """Requests since the client last agreed to go on."""
     ask_before_tools: bool = False
     prompt: str | None = None
     """Takes the place of the built-in system prompt."""
     max_tokens: int | None = None
-    """Limit of an answer, unless the request has its own."""
+    """The most tokens of an answer, unless the request has its own number."""
 
     def apply(self, config: Config) -> None:
-        """Take over what a request changes for good; the limit of answers is not among it."""
+        """Make the lasting changes of a request; `max_tokens` is for the request only."""
         if config.max_turns is not None:
             self.max_turns = config.max_turns
         if config.ask_before_tools is not None:
@@ -59,10 +59,10 @@ class Decision(Struct, frozen=True):
 
 
 class Confirmation(Struct, frozen=True):
-    """A confirmation the client owes us."""
+    """A question to the client that is not answered yet."""
 
     tool: str | None
-    """None: it is about the turn limit."""
+    """None: the question is about more turns."""
     arguments: Any
     answered: asyncio.Future[Decision]
 
@@ -75,9 +75,9 @@ class ChatRun(Hooks):
     ) -> None:
         self.request = request
         self.question: Confirmation | None = None
-        """What the client was asked and has not answered."""
+        """The question that the client has not answered yet."""
         self.ended = asyncio.Event()
-        """The last frame of the request is out."""
+        """Set when the last frame of the request is in the queue."""
         self._agent = agent
         self._state = state
         self._frames = frames
@@ -89,7 +89,7 @@ class ChatRun(Hooks):
         self._waiting = AbortSignal()
         """Ends the request while it waits for the agent."""
         self._run: Run | None = None
-        """What the agent makes of it, once it has taken it on."""
+        """Set once the agent has taken the request."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class ChatRun(Hooks):
         except AgentError as error:
             text = str(error)
             self._reply.fail(text if text == NOTHING_TO_REGENERATE else structured_error("processing_error", text))
-        except Exception as error:  # a bug, or foreign code: the client must be told, and the connection go on
+        except Exception as error:  # a bug, or foreign code: the client must be told, and the connection goes on
             log.exception("request %s failed", self.request.id)
             self._reply.fail(structured_error("processing_error", f"{type(error).__name__}: {error}"))
         finally:
@@ -118,7 +118,7 @@ class ChatRun(Hooks):
             self.ended.set()
 
     def stop(self) -> None:
-        """Interrupt the request; `ended` tells when that is done. One that is just ending ends as it would have."""
+        """Interrupt the request; `ended` is set when that is done. If its run is over already, do nothing."""
         if self._run is not None and self._run.over:
             return
         self._reply.interrupted = True
@@ -126,13 +126,13 @@ class ChatRun(Hooks):
         self._stop()
 
     def answer(self, answer: Decision) -> None:
-        """Answer the open question; there is none any more then."""
+        """Answer the open question, if there is one."""
         question, self.question = self.question, None
         if question is not None and not question.answered.done():
             question.answered.set_result(answer)
 
     async def _may_take_turn(self) -> bool:
-        """Ask the client when it has used up its turns. Once begun, a request is not stopped by their number."""
+        """Say whether the request may begin; ask the client if its turns are used up."""
         state = self._state
         if state.max_turns is None or state.turns < state.max_turns:
             return True
@@ -142,7 +142,7 @@ class ChatRun(Hooks):
         return False
 
     async def _submit(self) -> Run:
-        """Give the request to the agent when that is free. Raises `AgentError`."""
+        """Give the request to the agent when the agent is free. Raises `AgentError`."""
         options = RunOptions(
             max_tokens=self.request.config.max_tokens or self._state.max_tokens,
             system_prompt=self._state.prompt,
@@ -196,10 +196,10 @@ class ChatRun(Hooks):
             self._settle(event)
 
     def _settle(self, event: AgentSettled) -> None:
-        self._agent.unsubscribe(self)  # what comes next belongs to another request
+        self._agent.unsubscribe(self)  # later events belong to another request
         reply = self._reply
         if event.aborted and reply.refusal is None and reply.error is None:
-            reply.interrupted = True  # perhaps by another client, or a change of session
+            reply.interrupted = True  # by this client, another client, or a change of session
         elif event.stop_reason == "error":
             reply.fail(structured_error("processing_error", event.error_message or "The request failed"))
 
@@ -207,7 +207,7 @@ class ChatRun(Hooks):
 
     async def before_turn(self) -> bool:
         self._tool_time.reset()
-        return self._reply.refusal is None  # calls that had been approved before have run; this is the end
+        return self._reply.refusal is None  # after a refusal the run ends; calls that were approved before have run
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
         if self._reply.refusal is not None:
@@ -217,12 +217,12 @@ class ChatRun(Hooks):
         return args
 
     async def _ask_user(self, wanted: ApprovalRequest) -> bool:
-        """Ask what approval wants to know. Raises `Blocked` for a tool that the user refused."""
+        """Ask the client for an approval. Raises `Blocked` for a tool that the user refused."""
         tool = wanted.tool
         if tool is None:
             return self._reply.refusal is None and await self._ask_for_turns(wanted.turns, wanted.turns)
         answer = Decision(False)
-        if self._reply.refusal is None:  # after one refusal nothing more is asked
+        if self._reply.refusal is None:  # after one refusal there are no more questions
             asked = {"name": tool.name, "arguments": wanted.arguments, "description": tool.description or None}
             answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, wanted.arguments)
         if not answer.agreed:
@@ -258,7 +258,7 @@ class _Countdown:
     """A time limit that can be paused. It calls back once when its seconds are used up."""
 
     def __init__(self, seconds: float, callback: Callable[[str], None], why: str) -> None:
-        """`why` is given to the callback. No seconds: it never calls."""
+        """`why` is given to the callback. With 0 seconds it is never called."""
         self._seconds = self._left = seconds
         self._callback = callback
         self._why = f"{why} (limit: {seconds:g} s)"
@@ -275,7 +275,7 @@ class _Countdown:
             self._timer = None
 
     def reset(self) -> None:
-        """Pause, with all the seconds given back."""
+        """Pause, and start again from all seconds."""
         self.pause()
         self._left = self._seconds
 

@@ -1,8 +1,8 @@
-"""One client of the remote protocol: which request runs, which wait, and what is answered at once.
+"""One client of the remote protocol: which request runs, which wait, and which are answered at once.
 
-Where it stands follows from two things. No run: idle. A run: running, or waiting for the confirmation of a tool or of
-the turn limit while the run has an open question. Control inputs are served in every state; chat inputs wait for
-their turn while the connection is running and are refused while it waits for the user.
+A connection without a run is idle. With a run it is running, or, while the run has an open question, waiting for the
+confirmation of a tool or of more turns. Control inputs are served in every state; chat inputs wait for their turn while
+the connection is running and are refused while it waits for the user.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ INSTRUCTIONS = {
     "tools": "显示可用工具列表",
     "config": "显示或修改配置",
 }
-"""What an `Instruction` may name, as `GetCommands` lists it."""
+"""The names that an `Instruction` may have, as `GetCommands` lists them."""
 
 log = logging.getLogger("spindle.remote")
 
@@ -66,7 +66,7 @@ class OneAtATime:
 
     @asynccontextmanager
     async def take(self, peer: Peer) -> AsyncIterator[None]:
-        """Let the client in; the one before has stopped its work then."""
+        """Let the client in, after the work of the client before it has stopped."""
         older, self._taken_by = self._taken_by, peer
         if older is not None:
             older.leave(REPLACED, "this session was opened elsewhere")
@@ -99,7 +99,7 @@ class ChatSeat(Seat):
     def session_ended(self, live: LiveSession, reason: str) -> None:
         self._peer.session_ended(reason)
 
-    # -- what the peer needs ---------------------------------------------------------------------
+    # -- for the peer ----------------------------------------------------------------------------
 
     def receive(self, message: str | bytes) -> None:
         try:
@@ -127,7 +127,7 @@ class ChatSeat(Seat):
         return None if frame is None else frame.encode()
 
     async def end(self) -> None:
-        """Stop what the client started; an open confirmation counts as denied."""
+        """Stop the client's requests; an open confirmation counts as denied."""
         self._queue.clear()
         if (run := self._run) is not None:
             run.stop()
@@ -211,7 +211,7 @@ class ChatSeat(Seat):
         elif name == "Interrupt" and run is None:
             self._refuse(request.id, NOTHING_TO_INTERRUPT)
         elif name == "Interrupt" and run is not None:
-            run.stop()  # at once: an answer right behind it must not be taken for a yes
+            run.stop()  # at once: a confirmation sent right after it must not count
             self._reply(request, self._interrupted(run))
         elif run is not None or self._agent.busy:
             self._refuse(request.id, CANNOT_REGENERATE)
@@ -223,14 +223,14 @@ class ChatSeat(Seat):
         return INTERRUPTED
 
     async def _clear(self) -> str:
-        """Empty the context and the count of turns; a run that only waits for the user ends. Raises `AgentError`."""
+        """Clear the context and the count of turns, and end a run that waits for the user. Raises `AgentError`."""
         run = self._run
         if run is not None and run.question is None:
             raise AgentError(CANNOT_CLEAR)
         if run is not None:
             run.stop()
-            await run.ended.wait()  # and before the next one begins
-        if self._agent.busy:  # for another client of the session
+            await run.ended.wait()  # the next run has not begun then
+        if self._agent.busy:  # with a prompt of another client
             raise AgentError(CANNOT_CLEAR)
         self._agent.clear_context()
         self._state.turns = 0
@@ -239,7 +239,7 @@ class ChatSeat(Seat):
     # -- instructions ----------------------------------------------------------------------------
 
     async def _instruct(self, command: Instruction) -> str:
-        """Carry an instruction out and return the text to answer with. Raises `AgentError`."""
+        """Carry out an instruction and return the text of the answer. Raises `AgentError`."""
         try:
             match command.name:
                 case "help":
@@ -264,7 +264,7 @@ class ChatSeat(Seat):
         return "\n".join(f"[{message.role}] {text}" for message in said if (text := text_of(message.content)))
 
     def _config(self, parameters: Any) -> str:
-        """Change what holds on this connection, and return all of it."""
+        """Change the configuration of this connection, and return all of it."""
         state, model = self._state, self._agent.model
         if parameters:
             config = parse_config(parameters)
@@ -281,20 +281,20 @@ class ChatSeat(Seat):
             }
         ).decode()
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _refuse(self, id: str, error: str) -> None:
         self._frames.send(id, {"Text": ""}, error=error)
 
     def _reply(self, request: ChatRequest, work: Coroutine[Any, Any, str]) -> None:
-        """Answer a request with the text that `work` comes to, or with why it failed."""
+        """Answer a request with the text that `work` returns, or with its error."""
 
         async def reply() -> None:
             try:
                 text = await work
             except AgentError as error:
                 self._refuse(request.id, str(error))
-            except Exception as error:  # a bug, or a full disk: the client must be told, and the connection go on
+            except Exception as error:  # a bug, or a full disk: the client must be told, and the connection goes on
                 log.exception("request %s failed", request.id)
                 self._refuse(request.id, structured_error("processing_error", f"{type(error).__name__}: {error}"))
             else:

@@ -1,4 +1,4 @@
-"""Plain HTTP: sessions as resources, every command as a POST, events as a stream that can be taken up again.
+"""Plain HTTP: sessions as resources, every command as a POST, events as a stream that can be resumed.
 
 The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl.
 """
@@ -43,11 +43,11 @@ log = logging.getLogger("spindle.remote")
 
 
 class BadRequest(Exception):
-    """The request makes no sense; the text says why."""
+    """The request is not valid; the text says why."""
 
 
 class NotFound(Exception):
-    """There is no such thing."""
+    """There is no such session, question or path."""
 
 
 class HttpApi:
@@ -56,7 +56,7 @@ class HttpApi:
         self._options = options
         self._tasks = Tasks()
         self.viewers = 0
-        """Streams of events that are open."""
+        """How many streams of events are open."""
 
     async def answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
         try:
@@ -77,7 +77,7 @@ class HttpApi:
             return answer
         except ConnectionError:
             raise
-        except Exception as error:  # a bug, or of an extension or the disk: the client must be told
+        except Exception as error:  # a bug, perhaps of an extension, or a disk error: the client must be told
             log.exception("a request failed")
             return _failed(500, f"{type(error).__name__}: {error}")
 
@@ -121,7 +121,7 @@ class HttpApi:
         raise NotFound("No such path")
 
     async def _session(self, id: str) -> LiveSession:
-        """Return a session: the live one, or the stored one with that id."""
+        """Return the session with this id, which is loaded from disk if it is not live."""
         live = self._pool.find(id)
         if live is None:
             live = await self._pool.get(id)
@@ -150,7 +150,7 @@ class HttpApi:
             (await self._session(id)).agent.receive_reply({**body, "type": name})
             return bytes_answer(204, b"", "application/json")
         frame = {**body, "type": name}
-        spec = find_command(frame)  # before a session is opened for it
+        spec = find_command(frame)  # an unknown command must not open a session
         waits = query.get("wait", "false")
         if waits not in ("true", "false"):
             raise BadRequest("wait must be true or false")
@@ -199,12 +199,12 @@ class HttpApi:
             sent = number if known and number is not None else live.log.count
             hello = {"type": "ready", "version": __version__, "sessionId": live.session_id, "cwd": live.agent.cwd}
             await stream.send(b"event: ready\nid: %d\ndata: %b\n\n" % (sent, encode({**hello, "replay": known})))
-            if not known:  # no other client may be there to answer
+            if not known:  # there may be no other client to answer them
                 for question in live.agent.dialogs.open_requests():
                     await stream.send(b"data: %b\n\n" % encode(question))
             while not connection.gone.is_set():
                 lines = live.log.after(sent)
-                if lines is None:  # it reads too slowly, and what it has not read is gone
+                if lines is None:  # the client reads too slowly, and the log has dropped its next events
                     break
                 sent = await stream.send_numbered(sent, lines)
                 if sent < live.log.count:
@@ -216,7 +216,7 @@ class HttpApi:
                 if not await viewer.news(self._options.ping_seconds):
                     await stream.send(b": still here\n\n")
         except (TimeoutError, ConnectionError):
-            pass  # it does not read, or is gone; it may come back with the number of the last event it has
+            pass  # the client does not read, or is gone; it may come back with the number of its last event
         finally:
             self.viewers -= 1
             live.agent.unsubscribe(viewer)
@@ -225,7 +225,7 @@ class HttpApi:
 
 
 class _Stream:
-    """Events on their way to one client that must read."""
+    """A stream of events to one client, which has to read within a time limit."""
 
     def __init__(self, stall_timeout: float) -> None:
         self._stall_timeout = stall_timeout
@@ -258,13 +258,13 @@ class _Stream:
 
 
 class _Viewer(Seat, NeverFull):
-    """A client that reads a session's events. It keeps nothing of them, so the agent never waits for it."""
+    """A client that reads a session's events. It reads them from the log, so the agent never waits for it."""
 
     holds = True
 
     def __init__(self, bell: asyncio.Event) -> None:
         self.ended: str | None = None
-        """Why the session has left memory."""
+        """Why the session has left memory; None while it has not."""
         self._bell = bell
 
     def put(self, event: Event) -> None:
@@ -275,7 +275,7 @@ class _Viewer(Seat, NeverFull):
         self._bell.set()
 
     async def news(self, timeout: float) -> bool:
-        """Wait until something has happened; false if it takes too long."""
+        """Wait for an event; return false if none comes in time."""
         try:
             async with asyncio.timeout(timeout):
                 await self._bell.wait()
@@ -290,7 +290,7 @@ class HttpSeat(Seat):
 
     def __init__(self, api: HttpApi, pool: SessionPool, live: LiveSession) -> None:
         self.run: Run | None = None
-        """Of the prompt that was taken."""
+        """The run of the prompt that was taken."""
         self._api = api
         self._pool = pool
         self._live = live
@@ -312,7 +312,7 @@ class HttpSeat(Seat):
 
 
 async def _result_of(run: Run, gone: asyncio.Event) -> RunResult:
-    """Wait for what comes of a prompt. If the client hangs up the run goes on. Raises `AgentError`."""
+    """Wait for the result of a run. If the client hangs up, the run goes on. Raises `AgentError`."""
     ends = asyncio.create_task(run.result()), asyncio.create_task(gone.wait())
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -325,13 +325,13 @@ async def _result_of(run: Run, gone: asyncio.Event) -> RunResult:
 
 
 def event_number(text: str) -> int | None:
-    """Read the number of the last event that a client has seen."""
+    """Read the number of the last event that a client has seen; None if the text is no such number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 async def _body(request: web.BaseRequest) -> dict[str, Any]:
-    """Return the JSON object of a request; an empty body is an empty one. Raises `BadRequest`."""
-    if (request.content_length or 0) > request.client_max_size:  # not even worth the wait
+    """Return the JSON object of a request; an empty body counts as an empty object. Raises `BadRequest`."""
+    if (request.content_length or 0) > request.client_max_size:  # refused before it is read
         raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length or 0)
     try:
         async with asyncio.timeout(limits.REQUEST_BODY):

@@ -28,7 +28,7 @@ _FAILURES = {status: {"$ref": f"#/components/responses/{status}"} for status in 
 
 
 class ReplyToQuestion(Wire):
-    """The answer to a question: one of these."""
+    """The reply to a question: one of these fields."""
 
     value: str | None = None
     confirmed: bool | None = None
@@ -36,7 +36,7 @@ class ReplyToQuestion(Wire):
 
 
 class SessionPut(Wire):
-    """How a session is begun if there is none."""
+    """Options for a session that is begun because there is none with this id."""
 
     cwd: str | None = None
     model: str | None = None
@@ -44,7 +44,7 @@ class SessionPut(Wire):
 
 
 class HostToolReply(Wire):
-    """What the client's tool came to, or how far it is."""
+    """The result of the client's tool, complete or so far."""
 
     id: str
     result: dict[str, Any] | None = None
@@ -140,7 +140,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _allow_null(shape: dict[str, Any]) -> None:
-    """Say what holds for every command: null is the same as leaving a field out."""
+    """Allow null for every optional field: for all commands it means the same as leaving the field out."""
     for name, schema in shape.get("properties", {}).items():
         if name not in shape.get("required", ()):
             shape["properties"][name] = {"anyOf": [schema, {"type": "null"}]}
@@ -175,7 +175,7 @@ def _nothing() -> dict[str, Any]:
 
 def _events() -> dict[str, Any]:
     numbered = {"schema": {"type": "integer", "minimum": 0}, "description": "Number of the last event that was seen."}
-    # No schema: some readers take it for that of the whole stream, others for that of each event.
+    # No schema: some programs would apply it to the whole stream, others to each event.
     stream = {"description": "Server-sent events", "content": {"text/event-stream": {}}}
     operation = _operation("get_events", "Stream the session's events, each with its number.", {"200": stream})
     operation["parameters"] = [

@@ -1,1 +1,1 @@
-"""What the wires on a network port share: who gets in, connections, plain answers."""
+"""Shared by the wires on a network port: access control, connections, plain answers."""

@@ -1,8 +1,8 @@
-"""Who may connect. Decided from the request's head, before anything is upgraded.
+"""Access control: who may connect. A request is checked by its headers, before any upgrade.
 
-The program behind this door runs shell commands, so the door is narrow: without a token only loopback addresses are
-served, and there only processes of the same user; pages of other sites are turned away by their `Origin`, and names
-that merely point at this machine (DNS rebinding) by their `Host`.
+The server runs shell commands, so the rules are strict: without a token only loopback addresses are served, and there
+only processes of the same user; pages of other sites are refused by their `Origin`, and names that merely point at this
+machine (DNS rebinding) by their `Host`.
 """
 
 import base64
@@ -28,7 +28,7 @@ LONGEST_DELAY_S: Final = 5.0
 REMEMBERED_ADDRESSES: Final = 1024
 TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 ESTABLISHED: Final = b"01"
-# The table may change while it is read, and a row be passed over.
+# The table may change while it is read, so that a row is missed.
 TRIES: Final = 2
 
 Endpoint = tuple[str, int]
@@ -38,7 +38,7 @@ class Refusal(Struct, frozen=True):
     status: int
     reason: str
     guessed: bool = False
-    """A token was given, and it was wrong."""
+    """Whether a token was given, but a wrong one."""
 
 
 class Access(Struct, frozen=True):
@@ -50,11 +50,11 @@ class Access(Struct, frozen=True):
 
     @property
     def only_owner(self) -> bool:
-        """Whether the user at the other end of a connection has to be the one who started the server."""
+        """Whether only the user who started the server may connect."""
         return self.token is None and is_loopback(self.host)
 
     def check(self, headers: Mapping[str, str], *, needs_token: bool = True) -> Refusal | None:
-        """Return why a request is refused, or None. A header that came several times has its values joined."""
+        """Return why a request is refused, or None. `headers` has the values of a repeated header joined."""
         host = headers.get("Host", "").lower()
         if not self._is_own_host(host):
             site = f"{_shown(host)}; --remote-origin https://{_shown(host)} allows it" if host else "(none)"
@@ -64,7 +64,7 @@ class Access(Struct, frozen=True):
             return Refusal(403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it")
         if needs_token and self.token is not None:
             given = _given_tokens(headers)
-            # Every candidate is compared, in constant time: how long it takes must tell nothing.
+            # Every candidate is compared, in constant time: the duration must reveal nothing.
             matches = [hmac.compare_digest(_bytes(one), _bytes(self.token)) for one in given]
             if True not in matches:
                 which = "; the one that came is wrong" if given else ""
@@ -74,11 +74,11 @@ class Access(Struct, frozen=True):
         return None
 
     def _is_own_host(self, host: str) -> bool:
-        """Say whether a request that names this host can have been meant for us."""
+        """Say whether a request for this host may be meant for us."""
         if any(host == urlsplit(origin).netloc.lower() for origin in self.origins):
-            return True  # we stand behind a proxy of that name
+            return True  # we are behind a proxy of that name
         if not is_loopback(self.host) and self.token is not None:
-            return True  # a page that got here under a false name still has no token
+            return True  # a page that comes under a false name still has no token
         try:
             address = urlsplit(f"//{host}")
             name, port = address.hostname or "", address.port
@@ -88,16 +88,16 @@ class Access(Struct, frozen=True):
             return False
         if is_loopback(self.host):
             return is_loopback(name) or name == self.host
-        # Rebinding needs a name; a numeric address is what it says.
+        # DNS rebinding needs a name; a numeric address cannot be rebound.
         return is_loopback(name) or _is_address(name)
 
 
 class Slowdown:
-    """Makes those wait who try tokens: longer each time, counted for each address. A right token never waits."""
+    """Delays the answer to a wrong token: longer each time, counted per address. A right token never waits."""
 
     def __init__(self) -> None:
         self._wrong: OrderedDict[str, int] = OrderedDict()
-        """How often each address was wrong, the latest last."""
+        """How many wrong tokens each address has sent; the latest address is last."""
 
     def delay(self, address: str) -> float:
         """Count a wrong token; return how many seconds its refusal should wait."""
@@ -110,7 +110,7 @@ class Slowdown:
 
 
 def _network(address: str) -> str:
-    """Return what one machine cannot change at will: an IPv4 address, the first half of an IPv6 address."""
+    """Return the part of an address that a machine cannot change at will: all of IPv4, the first half of IPv6."""
     if ":" not in address:
         return address
     return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
@@ -126,12 +126,12 @@ def _given_tokens(headers: Mapping[str, str]) -> list[str]:
 
 
 def _shown(text: str) -> str:
-    """Return what a stranger sent as it may stand in a log: not too long, nothing but printable ASCII."""
+    """Return a stranger's text in a form that is safe in a log: not too long, only printable ASCII."""
     return "".join(sign if " " < sign <= "~" else "?" for sign in text[:200])
 
 
 def _bytes(text: str) -> bytes:
-    """Return anything a header can hold as bytes."""
+    """Return the text of a header as bytes, whatever it holds."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -162,14 +162,14 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-# -- whose process holds the other end of a connection on this machine -----------------------------
+# -- the user at the other end of a connection on this machine -------------------------------------
 
 # Linux lists every TCP socket with its owner in `/proc/net/tcp` and `/proc/net/tcp6`. A row counts only while the
 # connection is open and a process holds it: a socket that its process has closed is listed with the owner 0.
 
 
 def can_tell() -> bool:
-    """Say whether owners can be found here, by a look at a connection of our own. Takes a few milliseconds."""
+    """Say whether owners can be found on this machine, by a trial connection. Takes a few milliseconds."""
     if not hasattr(os, "geteuid") or _stands_for_many(os.geteuid()):
         return False
     try:
@@ -180,9 +180,9 @@ def can_tell() -> bool:
 
 
 def owner(theirs: Endpoint, ours: Endpoint) -> int | None:
-    """Return the user of the socket at `theirs` that is connected to `ours`; None if there is none to be found.
+    """Return the user of the socket at `theirs` that is connected to `ours`; None if it is not found.
 
-    Reads a table as long as there are sockets: not for the event loop.
+    Blocks: it reads a table of all sockets of the machine.
     """
     for _ in range(TRIES):
         for table in TABLES:
@@ -193,7 +193,7 @@ def owner(theirs: Endpoint, ours: Endpoint) -> int | None:
 
 
 def find_owner(table: bytes, theirs: Endpoint, ours: Endpoint) -> int | None:
-    """Look up the owner of an open connection in the text of a table."""
+    """Return the owner of an open connection, from the text of a table."""
     for local, remote in zip(_written(theirs), _written(ours), strict=False):
         place = table.find(b" %b %b %b " % (local, remote, ESTABLISHED))
         if place < 0:
@@ -206,7 +206,7 @@ def find_owner(table: bytes, theirs: Endpoint, ours: Endpoint) -> int | None:
 
 
 def _written(endpoint: Endpoint) -> list[bytes]:
-    """Return an endpoint as tables write it: words in the machine's byte order. IPv4 has a form in either table."""
+    """Return an endpoint as tables write it: words in the machine's byte order. IPv4 has one form for each table."""
     address, port = ipaddress.ip_address(endpoint[0].partition("%")[0]), endpoint[1]
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

@@ -1,4 +1,4 @@
-"""Answers over plain HTTP: the page and its files, the health check, and how each is marked for a browser."""
+"""Answers over plain HTTP: the page and its files, the health check, errors, and the headers for browsers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,13 +38,13 @@ def plain(status: int, text: str) -> web.Response:
 
 
 def failed(status: int, text: str) -> web.Response:
-    """Say in JSON what was wrong, as everything under `/v1` does, and end the connection."""
+    """Return an error as JSON, like all errors under `/v1`, and end the connection."""
     return _marked(json_answer({"error": text}, status), text)
 
 
 def _marked(answer: web.Response, text: str) -> web.Response:
     if answer.status >= 400:
-        answer.headers["X-Reason"] = text.encode("ascii", "replace").decode()  # all that clients of a WebSocket see
+        answer.headers["X-Reason"] = text.encode("ascii", "replace").decode()  # WebSocket clients see no body
         answer.force_close()
     return answer
 

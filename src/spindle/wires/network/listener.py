@@ -1,6 +1,6 @@
-"""The port: connections come in here, each with a time for its first request and a limit on what it may send.
+"""The port: accepts connections, each with a time limit for its first request and a bound on the size of a request.
 
-One that takes nothing of its answer is ended as well.
+A connection whose client does not read its answer is ended as well.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection. It has to bring a request soon: those who only hold it open are sent away."""
+    """One connection. Its first request has to come soon: a client that only holds it open is disconnected."""
 
     __slots__ = ("_full", "_patience", "_reading", "_stall_timeout", "bell", "gone", "own")
 
@@ -29,13 +29,13 @@ class HttpConnection(web.RequestHandler):
         self.own: bool | None = None
         """Whether a process of our own user is at the other end, once that is known."""
         self.gone = asyncio.Event()
-        """The connection is lost."""
+        """Set when the connection is lost."""
         self.bell = asyncio.Event()
-        """Rung when something may have happened that the request in hand waits for, and when the connection is lost."""
+        """Set when an event may have come that the present request waits for, and when the connection is lost."""
         self._patience: asyncio.TimerHandle | None = None
         self._stall_timeout = manager.stall_timeout
         self._reading: asyncio.TimerHandle | None = None
-        """The next look at whether the client reads, while much waits for it."""
+        """The next check whether the client reads, while much output waits for it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -45,7 +45,7 @@ class HttpConnection(web.RequestHandler):
         self._patience = asyncio.get_running_loop().call_later(limits.FIRST_REQUEST, self.force_close)
 
     def is_served(self) -> None:
-        """A request is there."""
+        """Stop the time limit: a request has come."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -62,7 +62,7 @@ class HttpConnection(web.RequestHandler):
         self._reading = asyncio.get_running_loop().call_later(self._stall_timeout, self._look, unread)
 
     def _look(self, unread: int) -> None:
-        """End the connection if of `unread` bytes none was taken since: its answer must not stay in memory."""
+        """End the connection if the client has read none of the `unread` bytes: they must not stay in memory."""
         if (now := self._unread()) < unread:
             self._look_later(now)
         elif self.transport is not None:
@@ -89,9 +89,9 @@ class Listener(web.Server):
         self._handler = handler
         self._options = options
         self.max_connections = CONNECTIONS_PER_CLIENT * options.max_connections
-        """Of every kind. Whoever opens connections and leaves them must not take the files of sessions away."""
+        """Connections of every kind. Idle ones must not use up the descriptors that sessions need for their files."""
         self.stall_timeout = 2 * max(options.stall_timeout, options.viewer_stall_timeout)
-        """For any connection, in seconds; streams have shorter ones, and say goodbye."""
+        """Seconds, for any connection; streams and WebSockets have shorter time limits of their own."""
         self._listening: asyncio.Server | None = None
 
     async def listen(self, context: ssl.SSLContext | None) -> int:
@@ -125,7 +125,7 @@ class Listener(web.Server):
 
 
 def _silent_logger() -> logging.Logger:
-    """Return a logger for the library: it would write headers, and with them tokens, and a page for every port scan."""
+    """Return a silent logger for the library: it would log headers with tokens, and a page for every port scan."""
     for name in ("spindle.remote.http", "aiohttp.websocket"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return logging.getLogger("spindle.remote.http")

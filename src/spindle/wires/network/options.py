@@ -1,4 +1,4 @@
-"""Where the server listens, who may come in, and the limits that keep one client from harming the others."""
+"""Options of the server: its address, who may connect, and the bounds that keep one client from harming the others."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -19,33 +19,33 @@ class RemoteOptions:
     max_connections: int = 256
     max_message_bytes: int = 16 << 20
     max_queued: int = 8
-    """Chat requests of one connection that may wait behind the one that runs."""
+    """Chat requests of one connection that may wait behind the running one."""
     max_turns: int = 0
-    """Chat requests before the user is asked whether to go on, unless the client says otherwise; 0: no limit."""
+    """Chat requests before the user is asked whether to go on, unless the client says otherwise; 0: never ask."""
     frames_per_second: int = 200
-    """What a connection may send in the long run; it is read no faster. Five seconds' worth may come at once."""
+    """Frames that a connection may send in the long run; it is read no faster. Five seconds' worth may come at once."""
     max_sessions: int = 2000
-    """How many sessions may be alive; 0: no limit."""
+    """How many live sessions there may be; 0: no bound."""
     keep_seconds: float = 600
-    """How long a session without clients stays alive."""
+    """How long a session without clients stays in memory."""
     max_kept: int = 256
-    """How many sessions without clients stay alive; the ones left longest go first."""
+    """How many sessions without clients stay in memory; those without clients for longest go first."""
     request_timeout: float = 0
-    """Seconds a chat request may take, time spent waiting for the user not counted; 0: no limit."""
+    """Seconds a chat request may take, without the time it waits for the user; 0: no time limit."""
     tool_timeout: float = 600
-    """Seconds the tools of one answer may take; 0: no limit."""
+    """Seconds the tools of one answer may take; 0: no time limit."""
     confirm_timeout: float = 300
-    """Seconds the user has for a confirmation; 0: no limit."""
+    """Seconds the user has for a confirmation; 0: no time limit."""
     stall_timeout: float = 30
-    """Seconds a client may take no frames although some wait."""
+    """Seconds a client may leave waiting frames unread."""
     viewer_stall_timeout: float = 10
-    """The same for clients of the RPC protocol, who may hold up others that watch the session."""
+    """The same for clients of the RPC protocol, which may hold up other clients of the session."""
     ping_seconds: float = 20
-    """How often a silent client is asked whether it is there, and how long it may take to answer."""
+    """How often a silent client gets a ping, and how long it may take to answer."""
     stream_complete: bool = False
     """Call the end of a stream `StreamComplete`, as one old client expects."""
     reasoning: bool = False
-    """Send what the model thinks too, as `[Reasoning: …]` in the stream."""
+    """Send the model's thinking too, as `[Reasoning: …]` in the stream."""
 
 
 CHANGEABLE: dict[str, type] = {
@@ -53,7 +53,7 @@ CHANGEABLE: dict[str, type] = {
     for name, value in ((f.name, f.default) for f in RemoteOptions.__dataclass_fields__.values())
     if isinstance(value, int) and name not in ("port", "insecure")
 }
-"""Limits that can be set by name, and whether they are numbers or switches."""
+"""Options that can be set by name, each with its type: a number or a switch."""
 _MAY_BE_ZERO = (
     "max_queued",
     "max_turns",
@@ -67,7 +67,7 @@ _MAY_BE_ZERO = (
 
 
 def changed(options: RemoteOptions, assignments: Iterable[str]) -> RemoteOptions:
-    """Return `options` with limits changed as in `confirm_timeout=60`. Raises `ValueError` with a text to show."""
+    """Return `options` with changes such as `confirm_timeout=60`. Raises `ValueError` with a text for people."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, _, text = assignment.partition("=")

@@ -1,6 +1,6 @@
 """One WebSocket as the server sees it: read no faster than allowed, written to while the client reads, closed politely.
 
-What the frames mean is the business of the `Client` behind it: the remote protocol or the RPC protocol.
+The `Client` behind it knows what the frames mean: it speaks the remote protocol or the RPC protocol.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ BYE, GOING_AWAY, TOO_BIG, FAILED, TRY_AGAIN_LATER = 1000, 1001, 1009, 1011, 1013
 REPLACED, NO_SUCH_SESSION = 4001, 4004
 
 MAX_REASON_BYTES = 123
-"""A close frame holds no more."""
+"""The most that a close frame holds."""
 BURST_SECONDS = 5
-"""A client may send so many seconds' worth of frames at once."""
+"""A client may send the frames of so many seconds at once."""
 
 MAX_UNREAD_ANSWERS = 256 << 10
-"""Bytes of answers to pings that may wait for a client; those who read what they ask for never come near."""
+"""Bytes of answers to pings that may wait for a client; a client that reads never comes near."""
 
 log = logging.getLogger("spindle.remote")
 
@@ -36,16 +36,16 @@ class Client(Protocol):
         """Take a frame; never waits."""
 
     async def room(self) -> None:
-        """Return when another frame may be read."""
+        """Wait until another frame may be read."""
 
     async def next_frame(self) -> bytes | None:
-        """Return the next frame to send, waiting for one; None when there will be no more."""
+        """Wait for the next frame to send and return it; None after the last."""
 
     async def end(self) -> None:
-        """The client is gone or has to go: stop what it started. Last frames may still be taken."""
+        """Stop the client's work: it is gone, or is being disconnected. Last frames may still be taken."""
 
     def drop(self) -> None:
-        """Frames are not taken any more: nothing should wait for that."""
+        """Drop all frames: none is taken any more, and nothing should wait for it."""
 
 
 class Peer:
@@ -71,18 +71,18 @@ class Peer:
         self.frames_out = 0
 
     def leave(self, code: int, reason: str) -> None:
-        """Make the client go. What it started is stopped first, and it gets its last frames."""
+        """Disconnect the client. Its work is stopped first, and it gets its last frames."""
         if self._farewell is None:
             self._farewell = code, reason
         if self._reading is not None:
             self._reading.cancel()
 
     def session_ended(self, reason: str) -> None:
-        """The session of the client leaves memory."""
+        """Disconnect the client because its session leaves memory."""
         self.leave(GOING_AWAY if reason == SHUTDOWN else BYE, reason)
 
     async def run(self, client: Client) -> None:
-        """Serve a client until it is gone or has to go; the socket may still be open then."""
+        """Serve a client until it leaves or is disconnected; the socket may still be open afterwards."""
         if self._farewell is not None:
             await client.end()
             return
@@ -123,7 +123,7 @@ class Peer:
                 await asyncio.sleep(delay)
 
     async def _next_message(self) -> str | bytes | None:
-        """Return what the client sends next; None if it is gone. One that is silent is asked whether it is there."""
+        """Return the client's next message; None if it is gone. A silent client gets a ping."""
         asked = False
         while True:
             try:
@@ -133,7 +133,7 @@ class Peer:
                     self._farewell = self._farewell or (FAILED, "no answer to a ping")
                     return None
                 asked = True
-                if not self._wire.writing_paused:  # else it is the writer that waits for it
+                if not self._wire.writing_paused:  # otherwise the writer notices that the client does not read
                     await self._socket.ping()
                 continue
             asked = False
@@ -152,13 +152,13 @@ class Peer:
                     return None
 
     def _answer_ping(self, data: bytes) -> None:
-        """Answer at once, however many answers wait; a client that asks and does not read them is ended."""
+        """Answer at once, even if earlier answers wait; a client that does not read them is disconnected."""
         transport = self._wire.transport
         if transport is None:
             return
         if not self._wire.writing_paused:
             self._unread_answers = 0
-        # The library would wait until the client reads, and with it our reader.
+        # The library would wait until the client reads, and our reader would have to wait too.
         transport.write(bytes((0x8A, len(data))) + data)
         self._unread_answers += len(data) + 2
         if self._unread_answers > MAX_UNREAD_ANSWERS:
@@ -171,7 +171,7 @@ class Peer:
                     await self._socket.send_frame(frame, WSMsgType.TEXT)
                 self.frames_out += 1
         except TimeoutError:
-            # A client that does not read must not hold up the agent for ever, nor others that listen to it.
+            # A client that does not read must not hold up the agent, and with it other clients, for ever.
             self._farewell = TRY_AGAIN_LATER, "reading too slowly"
         except ConnectionError:
             pass
@@ -183,7 +183,7 @@ class Peer:
 
 
 class Throttle:
-    """A limit on how fast a client is read: a bucket of credit that fills with time."""
+    """Bounds how fast a client is read: a bucket of credit that fills with time."""
 
     def __init__(self, per_second: float) -> None:
         self._rate = per_second

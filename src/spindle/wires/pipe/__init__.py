@@ -1,1 +1,1 @@
-"""Lines over the process's own stdin and stdout, for the wires that are started as a child."""
+"""Lines over the process's own stdin and stdout, for wires whose client starts us as its child."""

@@ -1,8 +1,8 @@
 """Reading and writing a descriptor that another process made, without blocking and without changing it.
 
-Setting O_NONBLOCK on an inherited descriptor would change it for all who share it: the parent's terminal, a stderr that
-leads to the same place. So sockets are asked per call, pipes and terminals are opened a second time where the system
-can do that, and for the rest a thread does the waiting.
+Setting O_NONBLOCK on an inherited descriptor would change it for all processes that share it, and for a stderr that
+leads to the same terminal. So sockets get the flag per call, pipes and terminals are opened a second time where the
+system can do that, and for the rest a thread does the waiting.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ NO_BUFFERS_S: Final = 0.01
 
 
 def open_source(descriptor: int) -> "Source":
-    """Return a reader of `descriptor`, which stays the caller's. `read` gives the next bytes; none at the end."""
+    """Return a reader of `descriptor`, which the caller still owns. `read` returns the next bytes; none at the end."""
     end = _open_end(descriptor, os.O_RDONLY)
     return _ThreadSource(descriptor) if end is None else _ReadySource(end)
 
 
 def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> "Target":
-    """Return a writer of `descriptor`, which stays the caller's.
+    """Return a writer of `descriptor`, which the caller still owns.
 
-    `write` begins to write all of the bytes. True: done. False: it is `busy`, and `on_ready` is called when all is
-    written, or `on_broken`. Where the system can tell, `on_broken` is also called when the reader goes away while
-    nothing is written.
+    `write` begins to write all of the bytes. True: done. False: the writer is `busy`, and calls `on_ready` when all
+    bytes are written, or `on_broken`. Where the system can tell, it also calls `on_broken` when the reader goes away
+    between two writes.
     """
     end = _open_end(descriptor, os.O_WRONLY)
     if end is None:
@@ -45,7 +45,7 @@ def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callab
 
 
 class _End(NamedTuple):
-    """Something to read or write that raises `BlockingIOError` instead of waiting."""
+    """A descriptor whose `read` and `write` raise `BlockingIOError` instead of waiting."""
 
     number: int
     read: Callable[[int], bytes]
@@ -66,12 +66,12 @@ def _file_end(number: int, *, waits: bool) -> _End:
 
 
 def _open_end(descriptor: int, flags: int) -> _End | None:
-    """Return an end of our own that leads where `descriptor` leads; None if only blocking calls are left."""
+    """Return our own end for the file of `descriptor`; None if only blocking calls are possible."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISSOCK(mode):
         return _socket_end(descriptor)
     if not stat.S_ISFIFO(mode) and not os.isatty(descriptor):
-        # Files and devices like /dev/null are never waited for.
+        # Files and devices like /dev/null never make us wait.
         return _file_end(os.dup(descriptor), waits=False)
     try:
         number = os.open(f"/proc/self/fd/{descriptor}", flags | os.O_NONBLOCK | os.O_NOCTTY)
@@ -91,7 +91,7 @@ class _ReadySource:
 
     async def read(self) -> bytes:
         if self._more:
-            # Others have a turn between two reads, even if the client never pauses.
+            # Other tasks get a turn between two reads, even if the client never pauses.
             await asyncio.sleep(0)
             with contextlib.suppress(BlockingIOError):
                 return self._take()
@@ -109,7 +109,7 @@ class _ReadySource:
         self._end.close()
 
     def _come(self) -> None:
-        if self._wanted is None:  # its turn has not come; the bytes stay where they are
+        if self._wanted is None:  # no `read` waits; the bytes stay where they are
             self._more = True
             self._unwatch()
         elif not self._wanted.done():
@@ -123,7 +123,7 @@ class _ReadySource:
             self._more = False
             raise
         except OSError:
-            # A peer that reset the connection, a terminal that hung up: the end, only less polite.
+            # The client reset the connection, or the terminal hung up: that is the end as well.
             data = b""
         # A file has no readiness to wait for: it is read up to its end.
         self._more = len(data) == CHUNK_BYTES or not self._end.waits
@@ -163,7 +163,7 @@ class _ReadyTarget:
             self._watch = None
 
     def _break(self, error: OSError) -> None:
-        # Nothing more is written until `_resume`, which never comes.
+        # Busy for good: `_resume` is never called.
         self.busy = True
         self._rest = b""
         self._stop_watching()
@@ -196,22 +196,22 @@ class _ReadyTarget:
 
 
 def _watch_for_end(number: int) -> "select.epoll | None":
-    """Return something that becomes readable when the other side of `number` is gone; None if that cannot be seen.
+    """Return a poll object that becomes readable when the other side of `number` is gone; None if that is not possible.
 
-    What waits to be read does not count: a socket may be stdin, too.
+    Bytes that wait to be read do not count: a socket may be stdin, too.
     """
     if not hasattr(select, "epoll"):
         return None
     with contextlib.suppress(OSError):  # a file, or no descriptors are left
         watch = select.epoll()
-        watch.register(number, 0)  # hang-ups and errors are told in any case
+        watch.register(number, 0)  # hang-ups and errors are reported in any case
         return watch
     return None
 
 
 # -- threads that wait ---------------------------------------------------------------------------
 #
-# They are daemons: one that waits for a client that never moves must not keep the process alive. `select` is for
+# They are daemons: a thread that waits for a silent client must not keep the process alive. `select` is for
 # descriptors that another process made non-blocking.
 
 

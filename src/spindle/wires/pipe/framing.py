@@ -1,7 +1,7 @@
-"""Bytes in, lines out: how commands are cut out of a stream of JSON lines.
+"""Bytes in, lines out: how a stream of JSON lines is cut into commands.
 
-Only `\\n` ends a line (U+2028 and friends are data), one `\\r` before it is removed. No input and no event loop
-here; what a line means is not known here either.
+Only `\\n` ends a line (U+2028 and friends are data), one `\\r` before it is removed. No input, no event loop and no
+meaning of lines here.
 """
 
 from msgspec import Struct
@@ -10,7 +10,7 @@ MAX_LINE = 64 * 1024 * 1024
 
 
 class LineTooLong(Struct, frozen=True):
-    """Stands in the place of a line that was longer than `limit` bytes and was skipped."""
+    """Takes the place of a line that was longer than `limit` bytes and was skipped."""
 
     limit: int
 
@@ -19,7 +19,7 @@ class LineTooLong(Struct, frozen=True):
 
 
 class LineReader:
-    """Cut a stream into lines, whatever pieces it comes in, looking at every byte once."""
+    """Cuts a stream into lines, whatever pieces it comes in. Looks at every byte once."""
 
     __slots__ = ("_held", "_limit", "_pieces", "_skipping")
 
@@ -30,12 +30,12 @@ class LineReader:
         self._held = 0
         """Bytes in `_pieces`."""
         self._skipping = False
-        """The line being read was too long and has been reported; its rest is thrown away."""
+        """Whether the present line was too long and was reported; its rest is dropped."""
 
     def receive(self, data: bytes) -> list[bytes | LineTooLong]:
         """Return the lines that `data` completes, without their ends.
 
-        A line beyond the limit is reported as soon as that is clear, once, and skipped up to its end.
+        A line that is too long is reported once, as soon as that is known, and skipped up to its end.
         """
         *endings, rest = data.split(b"\n")
         lines: list[bytes | LineTooLong] = []
@@ -48,7 +48,7 @@ class LineReader:
         return lines
 
     def close(self) -> bytes | None:
-        """Return the last line if it was not ended by a newline; None if there is nothing left."""
+        """Return the last line if it has no newline; None if there is none."""
         return self._line() if self._held else None
 
     def _hold(self, piece: bytes, lines: list[bytes | LineTooLong]) -> None:

@@ -1,7 +1,7 @@
-"""The real stdin and stdout: who owns them, and how bytes pass without ever stopping the event loop.
+"""The real stdin and stdout: their owner, and how bytes pass without ever stopping the event loop.
 
-`StdioWire.claim` takes both descriptors away from the rest of the process: whatever a library, an extension or a
-child prints lands on stderr. What the lines mean is not known here.
+`StdioWire.claim` takes both descriptors away from the rest of the process: output of a library, an extension or a
+child goes to stderr. The meaning of lines is not known here.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from spindle.wires.pipe.framing import LineReader, LineTooLong
 
 # Small lines go out together up to this size; a bigger line goes alone and is not copied again.
 BATCH_BYTES: Final = 128 << 10
-# After so many bytes other tasks have a turn, however fast the reader is.
+# After so many bytes other tasks get a turn, however fast the reader is.
 TURN_BYTES: Final = 8 << 20
-# Lines that came together begin in one turn for so long: none waits for answers to those before it.
+# Lines that came together begin in one turn of the loop, up to this time: none waits for answers to earlier lines.
 TURN_S: Final = 0.02
 
 
 class Exit:
-    """How a process ends that serves a client on stdio: with the first code that anything gives it."""
+    """The end of a process that serves a client on stdio. The first exit code counts."""
 
     def __init__(self) -> None:
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -41,13 +41,13 @@ class Exit:
             self.code.set_result(code)
 
     def lost(self, error: OSError) -> None:
-        """The client cannot be written to: it went away, which is its right, or something is wrong here."""
+        """End with code 1: the client cannot be written to. Print why, unless it has just left."""
         if error.errno not in (errno.EPIPE, errno.ECONNRESET) and not self.code.done():
             print(f"Error: Cannot write to stdout: {error.strerror}", file=sys.stderr)
         self.end(1)
 
     def _by_signal(self, code: int) -> None:
-        if self.code.done():  # the second signal: it is ending already, but too slowly
+        if self.code.done():  # the second signal: the process is ending already, but too slowly
             kill_all()
             os._exit(code)
         self.end(code)
@@ -67,9 +67,9 @@ class StdioWire:
         self._scheduled: asyncio.Handle | None = None
         """Calls `flush`."""
         self._behind = False
-        """The reader let the last bytes wait, so waiting deltas may be joined."""
+        """Whether the reader let the last bytes wait, so that waiting deltas may be joined."""
         self._idle = asyncio.Event()
-        """Set while nothing waits and nothing is on its way."""
+        """Set while no frame waits or is being written."""
         self._idle.set()
 
     @classmethod
@@ -77,7 +77,7 @@ class StdioWire:
         """Take the process's stdin and stdout. From here on `print` writes to stderr and `input` sees the end."""
         closed = [number for number in (0, 1, 2) if not _is_open(number)]
         for _ in closed:
-            # The lowest free numbers are handed out first: exactly those, so no duplicate can become one of them.
+            # The system gives the lowest free numbers, which are these: no duplicate below can get one of them.
             os.open(os.devnull, os.O_RDWR)
         stdin = None if 0 in closed else os.dup(0)
         stdout = None if 1 in closed else os.dup(1)
@@ -86,7 +86,7 @@ class StdioWire:
         os.close(nowhere)
         os.dup2(2, 1)
         if sys.stdout is not None:
-            # Only now: what was printed before and not flushed must not get out either.
+            # Only now: text that was printed before and not flushed must not get out either.
             sys.stdout.flush()
         sys.stdout = sys.stderr
         return cls(stdin, stdout)
@@ -94,7 +94,7 @@ class StdioWire:
     # -- in --------------------------------------------------------------------------------------
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Give what the client writes, as it comes, up to its end of file."""
+        """Yield the client's bytes as they come, up to its end of file."""
         if self._stdin is None:
             return
         self._source = open_source(self._stdin)
@@ -102,7 +102,7 @@ class StdioWire:
             yield chunk
 
     async def lines(self) -> AsyncIterator[bytes | LineTooLong]:
-        """Give the lines that the client writes, each when what was said to the one before is on its way."""
+        """Yield the client's lines, each when the output for the one before is on its way."""
         reader = LineReader()
         clock = asyncio.get_running_loop().time
         async for chunk in self.chunks():
@@ -113,7 +113,7 @@ class StdioWire:
                     begin = clock()
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
-                self.flush()  # what a prompt would hold up
+                self.flush()  # a prompt would hold up output that waits
                 yield line
                 self.flush()
         if (last := reader.close()) is not None:
@@ -122,7 +122,7 @@ class StdioWire:
     # -- out -------------------------------------------------------------------------------------
 
     def attach(self, outbox: Outbox, on_broken: Callable[[OSError], None] = lambda error: None) -> None:
-        """Send what is put into `outbox`. `on_broken` is called once, when the reader is gone."""
+        """Send the frames of `outbox`. `on_broken` is called once, when the reader is gone."""
         self._outbox = outbox
         self._on_broken = on_broken
         if self._stdout is None:
@@ -133,7 +133,7 @@ class StdioWire:
         self._wake()
 
     async def drain(self, timeout: float) -> bool:
-        """Wait until everything is written; False if the reader did not take it in time."""
+        """Wait until everything is written; return False if the reader does not take it in time."""
         try:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
@@ -142,7 +142,7 @@ class StdioWire:
         return True
 
     def close(self) -> None:
-        """Give both descriptors back to the system. What has not been written is lost."""
+        """Close both descriptors. Output that has not been written is lost."""
         if self._outbox is not None:
             self._outbox.close()
         if self._target is not None:
@@ -157,11 +157,11 @@ class StdioWire:
     def _wake(self) -> None:
         self._idle.clear()
         if self._scheduled is None and self._target is not None and not self._target.busy:
-            # Not at once: what is put in the same turn of the loop goes out together.
+            # Not at once: frames of the same turn of the loop go out together.
             self._scheduled = asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write until nothing waits, the reader is behind, or it is the turn of other tasks."""
+        """Write until no frame waits, the reader is behind, or it is the turn of other tasks."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
