@@ -113,9 +113,11 @@ class StdioWire:
                     begin = clock()
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
-                self.flush()  # what a prompt would hold up
+                if self._scheduled:
+                    self.flush()  # what a prompt would hold up
                 yield line
-                self.flush()
+                if self._scheduled:
+                    self.flush()
         if (last := reader.close()) is not None:
             yield last
 
