@@ -2,7 +2,7 @@
 # make test   set up (once) and run all tests
 # make check  tests, lint, types, import contract
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes docs/endurance.md
-# make bench  measure it beside pi from npm, or beside another state of itself (BASE=<git ref>); writes docs/benchmarks.md
+# make bench  measure it beside pi from npm and write docs/benchmarks.md; BASE=<git ref> beside that state of itself
 # make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin

@@ -1,4 +1,4 @@
-"""Measure Spindle beside pi from npm, or beside another state of itself: `python -m benchmarks`; see --help.
+"""Measure Spindle beside pi from npm, or beside another state of itself (`states.py`): `python -m benchmarks --help`.
 
 Peers take turns, so that a busy moment of the machine hits all of them: compare the ratios of one run, never figures
 of two runs. Every figure is a median of fresh processes, with the least and the greatest beside it.
@@ -15,8 +15,9 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.peers import Peer, base_peer, our_peer, pi_peer
+from benchmarks.peers import Peer, our_peer, pi_peer
 from benchmarks.scenarios import FIGURES, SCENARIOS
+from benchmarks.states import compare
 
 NEW, OLD = "0.87.1", "0.74.2"
 """pi with updates in delta form, and the last one with the full form."""
@@ -26,10 +27,11 @@ Samples = dict[str, dict[str, list[float]]]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--base", help="a git ref: measure beside that state of this repository, not beside pi")
+    parser.add_argument("--base", help="a git ref: print CPU beside that state of this repository")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the rounds")
     parser.add_argument("--only", default="", help="scenarios: " + ",".join(one.sample.__name__ for one in SCENARIOS))
     parser.add_argument("--report", type=Path, help="write the page there")
+    parser.add_argument("--bound", type=float, help="fail if CPU is above so many times that of --base")
     options = parser.parse_args()
     module = [sys.executable, "-m", "benchmarks.fast_model"]
     with (
@@ -39,7 +41,9 @@ def main() -> int:
         assert model.stdin is not None and model.stdout is not None
         url, place = model.stdout.readline().strip(), Path(name)
         try:
-            peers = {form: [our_peer(place, url, form), other(place, url, form, options.base)] for form in FORMS}
+            if options.base:
+                return compare(place, url, options.base, options.scale, options.bound)
+            peers = {form: [our_peer(place, url, form), pi_peer(place, url, FORMS[form])] for form in FORMS}
             begin = time.monotonic()
             samples = measure(peers, options.only.split(",") if options.only else [], options.scale)
         finally:
@@ -52,10 +56,6 @@ def main() -> int:
 
 
 FORMS = {"delta": NEW, "full": OLD}
-
-
-def other(place: Path, url: str, form: str, base: str | None) -> Peer:
-    return base_peer(place, url, form, base) if base else pi_peer(place, url, FORMS[form])
 
 
 def measure(peers: dict[str, list[Peer]], only: list[str], scale: float) -> Samples:
@@ -87,8 +87,7 @@ def page(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
         mine, theirs = values[ours], values[title]
         ratio = statistics.median(mine) / statistics.median(theirs)
         rows.append(
-            f"| {about.title} | {spread(mine, about.form)} | {spread(theirs, about.form)} ({title}) "
-            f"| {ratio:.2f} | {len(mine)} |"
+            f"| {about.title} | {about.spread(mine)} | {about.spread(theirs)} ({title}) | {ratio:.2f} | {len(mine)} |"
         )
         if about.more_is_better is not None and (ratio < 1 if about.more_is_better else ratio > 1):
             overlap = min(max(mine), max(theirs)) >= max(min(mine), min(theirs))
@@ -107,11 +106,6 @@ def page(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
         rows="\n".join(rows),
         worse="\n".join(worse) or "* In nothing that was measured.",
     )
-
-
-def spread(values: list[float], form: str) -> str:
-    middle, least, most = statistics.median(values), min(values), max(values)
-    return f"{middle:{form}} [{least:{form}}–{most:{form}}]"
 
 
 def processor() -> str:
@@ -143,9 +137,9 @@ hour to hour.
 
 {worse}
 
-`make bench BASE=<git ref>` measures this checkout beside another state of itself in the same way: every change that
-touches a path of a prompt is measured beside the state before it. `benchmarks/sessions.py` measures the session
-library alone.
+`make bench BASE=<git ref>` measures this checkout beside another state of itself, mostly in CPU, with agents of both
+alive at once: every change that touches a path of a prompt is measured beside the state before it.
+`benchmarks/sessions.py` measures the session library alone.
 """
 
 if __name__ == "__main__":

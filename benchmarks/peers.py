@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Peer", "base_peer", "our_peer", "pi_peer"]
+__all__ = ["Peer", "our_peer", "pi_peer", "state_peer"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".interop" / "bench"
@@ -26,6 +26,8 @@ class Peer:
     """Its home, agent directory, sessions and working directory."""
     model: str
     """URL of the model server."""
+    source: Path | None = None
+    """Where its packages are, if they are not those of its environment."""
 
     @property
     def argv(self) -> list[str]:
@@ -39,6 +41,8 @@ class Peer:
             "TMPDIR": str(self.folder("tmp")),
             "PI_CODING_AGENT_DIR": str(self.folder("agent")),
         }
+        if self.source is not None:
+            own["PYTHONPATH"] = str(self.source)
         quiet = {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0", "TERM": "dumb"}
         return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **own, **quiet}
 
@@ -61,14 +65,10 @@ def our_peer(place: Path, model: str, form: str, root: Path = ROOT, title: str =
     return Peer(title, program, b"agent_settled", place / f"{title}-{form}", model).configured()
 
 
-def base_peer(place: Path, model: str, form: str, ref: str) -> Peer:
-    """Another state of this repository, in a worktree with an environment of its own."""
-    name = _output("git", "rev-parse", "--short", f"{ref}^{{commit}}")
-    root = PLACE / f"spindle-{name}"
-    if not root.exists():
-        _run("git", "worktree", "add", "--quiet", "--detach", str(root), name)
-    _run(str(root / "scripts/setup"), "requirements-dev.lock", cwd=root)
-    return our_peer(place, model, form, root, f"Spindle at {name}")
+def state_peer(place: Path, model: str, source: Path, title: str) -> Peer:
+    """A state of this repository whose packages are in `source`, in the environment of this checkout."""
+    program = [sys.executable, "-m", "spindle", "--updates", "delta"]
+    return Peer(title, program, b"agent_settled", place / title, model, source).configured()
 
 
 def pi_peer(place: Path, model: str, version: str) -> Peer:
@@ -98,7 +98,3 @@ def codex_program() -> list[str]:
 
 def _run(*command: str, cwd: Path = ROOT) -> None:
     subprocess.run(command, cwd=cwd, check=True, stdout=sys.stderr)
-
-
-def _output(*command: str) -> str:
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.measured_agent import MeasuredAgent
 from benchmarks.peers import Peer
-from benchmarks.sessions import write_session
+from benchmarks.sessions import messages, short_messages, write_session
 
-__all__ = ["FIGURES", "SCENARIOS", "Figure", "Scenario"]
+__all__ = ["FIGURES", "SCENARIOS", "Figure", "Scenario", "model_latency", "stored"]
 
 Sample = dict[str, float]
 NOW = time.perf_counter
@@ -24,6 +25,13 @@ class Figure:
     """How it is printed."""
     more_is_better: bool | None = False
     """None: it is neither, it explains another figure."""
+
+    def spread(self, values: list[float]) -> str:
+        """Return the median of some samples, with the least and the greatest."""
+        middle, least, most = (
+            f"{value:{self.form}}" for value in (statistics.median(values), min(values), max(values))
+        )
+        return f"{middle} [{least}–{most}]"
 
 
 FIGURES = {
@@ -115,15 +123,17 @@ def sessions(peer: Peer) -> Sample:
         again = agent.timed("switch_session", sessionPath=big)
         agent.request("switch_session", sessionPath=middle)
         agent.request("get_messages")
-        messages = sorted(agent.timed("get_messages") for _ in range(5))[2]
-        return {"switch_first": first * 1e3, "switch_again": again * 1e3, "messages": messages * 1e3}
+        taken = sorted(agent.timed("get_messages") for _ in range(5))[2]
+        return {"switch_first": first * 1e3, "switch_again": again * 1e3, "messages": taken * 1e3}
 
 
-def stored(peer: Peer, count: int) -> str:
+def stored(peer: Peer, count: int, *, short: bool = False) -> str:
     """Return a session file of so many entries; made once for each peer, since an agent may lock or write to it."""
-    path: Path = peer.folder("sessions") / f"2026-01-01T00-00-00-000Z_{count}.jsonl"
+    number = f"{count:09d}{short:03d}"
+    path: Path = peer.folder("sessions") / f"2026-01-01T00-00-00-000Z_{number}.jsonl"
     if not path.exists():
-        write_session(path, count, f"019a0000-0000-7000-8000-{count:012d}", cwd=str(peer.folder("work")))
+        said = short_messages(count) if short else messages(count)
+        write_session(path, said, f"019a0000-0000-7000-8000-{number}", cwd=str(peer.folder("work")))
     return str(path)
 
 

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +114,20 @@ def messages(count: int) -> Iterator[dict[str, Any]]:
                 yield {"role": "assistant", "content": [text], **by_model, "stopReason": "stop", "timestamp": time}
 
 
-def write_session(path: Path, count: int, session_id: str = "benchmark", cwd: str = "/srv/demo") -> Path:
+def short_messages(count: int) -> Iterator[dict[str, Any]]:
+    """Return a conversation in which nothing takes long but what is done for each message."""
+    for number in range(count):
+        yield {"role": "user", "content": f"message {number}", "timestamp": 1735689600000 + number}
+
+
+def write_session(
+    path: Path, said: Iterable[dict[str, Any]], session_id: str = "benchmark", cwd: str = "/srv/demo"
+) -> Path:
     stamp = "2025-01-01T00:00:00.000Z"
     header = {"type": "session", "version": 3, "id": session_id, "timestamp": stamp, "cwd": cwd}
     with path.open("w") as file:
         file.write(json.dumps(header, separators=(",", ":")) + "\n")
-        for number, message in enumerate(messages(count)):
+        for number, message in enumerate(said):
             parent = f"{number - 1:08x}" if number else None
             entry = {
                 "type": "message",
@@ -177,7 +185,7 @@ def main() -> None:
         print("| who | entries | MB | open ms | context ms | tree ms | RSS MB | list ms | appends/s |")
         print("|---" * 9 + "|")
         for size in map(int, options.sizes.split(",")):
-            path = write_session(place / "s.jsonl", size)
+            path = write_session(place / "s.jsonl", messages(size))
             megabytes = path.stat().st_size / 1e6
             opened = measure(peers, options.rounds, "open", path)
             listed = measure(peers, options.rounds, "list", place)
@@ -189,7 +197,7 @@ def main() -> None:
         many = place / "many"
         many.mkdir()
         for number in range(500):
-            write_session(many / f"{number}.jsonl", 60, f"session-{number}")
+            write_session(many / f"{number}.jsonl", messages(60), f"session-{number}")
         print("\n| who | list of 500 sessions, CPU ms |\n|---|---|")
         for peer, got in zip(peers, measure(peers, options.rounds, "list", many), strict=True):
             assert got["count"] == 500

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import page
 from benchmarks.codex import measured, spindle
-from benchmarks.peers import our_peer
+from benchmarks.peers import ROOT, our_peer, state_peer
 from benchmarks.scenarios import FIGURES, full_form, start, tools
+from benchmarks.states import FIGURES as CPU_FIGURES
+from benchmarks.states import check_source
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 
@@ -43,3 +45,21 @@ def test_what_sessions_take_beside_another_program(tmp_path):
     figures = measured(spindle(tmp_path), {"type": "open_session"}, 3)
     assert figures["with 3 sessions (MiB)"] > figures["started (MiB)"] > 10
     assert figures["opening one, median (ms)"] > 0
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the history")
+@pytest.mark.parametrize(("bound", "code"), [("0.001", 1), ("1000", 0)])
+def test_a_table_beside_an_earlier_state(bound, code):
+    module = [sys.executable, "-m", "benchmarks", "--base", "HEAD", "--scale", "0", "--bound", bound]
+    done = subprocess.run(module, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [one.title for one in CPU_FIGURES.values()]
+    too_much = [line for line in done.stderr.splitlines() if "more than" in line]
+    assert [line.startswith("CPU of ") for line in too_much] == [True] * (6 if code else 0)
+
+
+def test_a_state_is_measured_by_its_own_code(tmp_path):
+    check_source(state_peer(tmp_path, "http://127.0.0.1:9", ROOT / "src", "ours"))
+    with pytest.raises(RuntimeError, match="would run"):
+        check_source(state_peer(tmp_path, "http://127.0.0.1:9", tmp_path / "src", "base"))

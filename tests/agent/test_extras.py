@@ -40,9 +40,29 @@ def test_unknown_keys_survive(tmp_path):
             await rig.run("go on")
             sent = text_of(rig.script.requests[-1].messages[0].content, "\n")
             assert "look" in sent and "plan.txt" in sent and "the plan" in sent
+            first, *fresh = (await rig.data("get_messages"))["messages"]
+            assert first == user and [message["role"] for message in fresh] == ["user", "assistant"]
             entry = (await rig.data("get_fork_messages"))["messages"][1]["entryId"]
             await rig.call("fork", entryId=entry)
             assert (await rig.data("get_messages"))["messages"] == [user]
+
+    run(main())
+
+
+def test_unknown_keys_survive_where_results_are_put_in_order(tmp_path):
+    calls = [{"type": "toolCall", "id": id, "name": "read", "arguments": {"path": id}} for id in "ab"]
+    made = {"api": "scripted", "provider": "p", "model": "m", "stopReason": "toolUse", "timestamp": 1, "usage": {}}
+    results = [
+        {"role": "toolResult", "toolCallId": id, "toolName": "read", "content": [], "isError": False, "mood": id}
+        for id in "ba"
+    ]
+    said = [{"role": "user", "content": "look", "timestamp": 1}, {"role": "assistant", "content": calls, **made}]
+    file = write_session(tmp_path, *({"type": "message", "message": message} for message in (*said, *results)))
+
+    async def main():
+        async with Rig(tmp_path, ["one"], session=True) as rig:
+            await rig.call("switch_session", sessionPath=str(file))
+            assert (await rig.data("get_messages"))["messages"][2:] == [*reversed(results)]
 
     run(main())
 

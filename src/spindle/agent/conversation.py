@@ -70,6 +70,8 @@ class Conversation:
         """The current context, oldest first."""
         self._loaded: dict[int, str] = {}
         """The entries of the messages, by their identity."""
+        self._stored: list[Any] = []
+        """Those of `messages` that were read from the session file, as they stand there."""
         self._dropped: set[str] = set()
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
@@ -108,10 +110,10 @@ class Conversation:
     def reload(self, context: SessionContext | None = None) -> SessionContext:
         """Build the context from the tree: after a switch, a jump or a compaction."""
         context = context or self.session.context()
-        ids, self.messages = context.entry_ids, context.messages
         if self._dropped:
-            kept = [index for index, entry_id in enumerate(ids) if entry_id not in self._dropped]
-            ids, self.messages = [ids[index] for index in kept], [self.messages[index] for index in kept]
+            ids = context.entry_ids
+            context.pick([index for index, entry_id in enumerate(ids) if entry_id not in self._dropped])
+        ids, self.messages, self._stored = context.entry_ids, context.messages, context.stored
         self._loaded = dict(zip(map(id, self.messages), ids, strict=True))
         branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
@@ -153,6 +155,7 @@ class Conversation:
         """Take a failed answer out of the context; the file keeps it."""
         if self.messages and self.messages[-1] is message:
             self.messages.pop()
+            del self._stored[len(self.messages) :]
             self._measured = 0
             if self._last_id is not None:
                 self._dropped.add(self._last_id)
@@ -230,11 +233,7 @@ class Conversation:
 
     def as_stored(self) -> list[Any]:
         """Return the messages as the session file has them: with keys of other programs that we do not know."""
-        entry, entry_id = self.session.tree.get, self._loaded.get
-        return [
-            message if (stored := entry(entry_id(id(message)))) is None else stored.as_stored(message)
-            for message in self.messages
-        ]
+        return [*self._stored, *self.messages[len(self._stored) :]]
 
     # -- questions -------------------------------------------------------------------------------
 

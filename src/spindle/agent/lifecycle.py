@@ -105,6 +105,8 @@ MOVES: Final[dict[Phase, frozenset[Phase]]] = {
     _P.SUMMARIZING: frozenset({_P.IDLE}),
     _P.SWITCHING: frozenset({_P.IDLE}),
 }
+_NO_RUN = (_P.IDLE, _P.SUMMARIZING, _P.SWITCHING)
+_SUMMARIES = (_P.MAKING_ROOM, _P.COMPACTING, _P.SUMMARIZING)
 
 
 class Request(Enum):
@@ -183,16 +185,16 @@ class Lifecycle:
     @property
     def running(self) -> bool:
         """Whether a prompt is being worked on, its pauses included."""
-        return self.phase not in (Phase.IDLE, Phase.SUMMARIZING, Phase.SWITCHING)
+        return self.phase not in _NO_RUN
 
     @property
     def aborting(self) -> bool:
         """Whether a run or a summary was aborted and is coming to its end."""
-        return self.phase not in (Phase.IDLE, Phase.SWITCHING) and self.signal.aborted
+        return self.signal.aborted and self.phase not in (Phase.IDLE, Phase.SWITCHING)
 
     @property
     def compacting(self) -> bool:
-        return self.phase in (Phase.MAKING_ROOM, Phase.COMPACTING, Phase.SUMMARIZING)
+        return self.phase in _SUMMARIES
 
     def admit(self, request: Request) -> Verdict:
         """Say what becomes of a request now. Raises `AgentError` if it is refused.

@@ -48,12 +48,12 @@ IMAGE_CHARACTERS = 4800
 def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
     """Return the messages of a history that a model gets; messages not meant for it are left out."""
     # Most messages need no conversion, and long histories are converted for every model call.
-    converted = (
+    converted = [
         (message if isinstance(message, _MODEL_ROLES) else _convert(message))
         if type(message) is not UserMessage or not message.attachments
         else _with_attachments(message, message.attachments)
         for message in messages
-    )
+    ]
     return [message for message in converted if message is not None]
 
 
@@ -306,7 +306,15 @@ def estimate_tokens(message: AgentMessage) -> int:
     """Estimate one message by its length."""
     if isinstance(message, _MODEL_ROLES):  # a long history is measured for every model call
         content = message.content
-        return -(-(_length(content) if isinstance(content, str) else sum(map(_block_length, content))) // 4)
+        if isinstance(content, str):
+            return -(-_length(content) // 4)
+        characters = 0
+        for block in content:
+            if type(block) is Text and block.text.isascii():
+                characters += len(block.text)
+            else:
+                characters += _block_length(block)
+        return -(-characters // 4)
     match message:
         case CustomMessage(content=str(text)):
             characters = _length(text)
@@ -323,7 +331,7 @@ def estimate_tokens(message: AgentMessage) -> int:
 
 def _block_length(block: object) -> int:
     if isinstance(block, Text):
-        return len(block.text) if block.text.isascii() else _length(block.text)
+        return _length(block.text)
     if isinstance(block, Thinking):
         return _length(block.thinking)
     if isinstance(block, ToolCall):

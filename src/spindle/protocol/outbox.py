@@ -47,7 +47,8 @@ class Outbox:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting) + sum(len(entries) for _, entries in self._held.values())
+        held = sum(len(entries) for _, entries in self._held.values()) if self._held else 0
+        return len(self._waiting) + held
 
     # -- the producers' side ---------------------------------------------------------------------
 

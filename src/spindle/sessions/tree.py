@@ -326,6 +326,14 @@ class SessionContext(msgspec.Struct):
     """Provider and model id."""
     entry_ids: list[str] = []
     """The entry that each message comes from."""
+    stored: list[Any] = []
+    """The messages as the file has them: some as JSON, with keys of other programs that we do not know."""
+
+    def pick(self, places: Sequence[int]) -> None:
+        """Keep the messages at these places, in this order."""
+        self.messages = [self.messages[at] for at in places]
+        self.entry_ids = [self.entry_ids[at] for at in places]
+        self.stored = [self.stored[at] for at in places]
 
 
 def build_context(path: Sequence[Entry]) -> SessionContext:
@@ -339,7 +347,7 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
     with collector_paused():
         chosen = _choose(path, marks)
         edits = _edits(chosen) if any(entry.type == "context_edit" for entry in marks) else {}
-        messages, ids = context.messages, context.entry_ids
+        messages, ids, stored = context.messages, context.entry_ids, context.stored
         for entry in chosen:
             message: AgentMessage | None
             if entry.type == "message":
@@ -355,13 +363,15 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 if isinstance(system, dict) and entry.id not in edits:
                     messages.append(message_from_value(system))
                     ids.append(entry.id)
+                    stored.append(messages[-1])
             if edits and entry.id in edits and (message := _edited(message, edits[entry.id])) is None:
                 continue
             messages.append(message)
             ids.append(entry.id)
+            stored.append(entry.as_stored(message))
     order = results_in_call_order(messages)
     if order is not None:
-        context.messages, context.entry_ids = [messages[at] for at in order], [ids[at] for at in order]
+        context.pick(order)
     return context
 
 

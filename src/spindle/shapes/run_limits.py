@@ -7,7 +7,7 @@ from this declaration.
 from typing import Annotated, Any, TypedDict, get_args
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 
 class Words(Struct, frozen=True):
@@ -38,9 +38,8 @@ class RunLimits(Struct, frozen=True):
 
     def over(self, others: "RunLimits") -> "RunLimits":
         """Return these limits; those that are None come from `others`."""
-        mine = {name: getattr(self, name) for name in RunLimits.__struct_fields__}
-        theirs = {name: getattr(others, name) for name in RunLimits.__struct_fields__}
-        return RunLimits(**{name: theirs[name] if value is None else value for name, value in mine.items()})
+        mine = {name: value for name in RunLimits.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return replace(others, **mine) if mine else others
 
 
 class LimitArguments(TypedDict, total=False):

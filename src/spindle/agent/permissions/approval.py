@@ -314,9 +314,15 @@ class Approval(Hooks):
                 self._engine.publish(ExtensionError("", "permissions", str(error)))
 
 
+_NO_PERMISSIONS = Permissions()
+
+
 def _settings(raw: dict[str, Any], source: str) -> Permissions:
+    given = raw.get("permissions")
+    if not given:
+        return _NO_PERMISSIONS
     try:
-        return msgspec.convert(raw.get("permissions") or {}, Permissions)
+        return msgspec.convert(given, Permissions)
     except msgspec.ValidationError as error:
         raise AgentError(f"permissions in the {source}: {error}") from None
 

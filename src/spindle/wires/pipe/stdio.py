@@ -113,9 +113,11 @@ class StdioWire:
                     begin = clock()
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
-                self.flush()  # a prompt would hold up output that waits
+                if self._scheduled:
+                    self.flush()  # a prompt would hold up output that waits
                 yield line
-                self.flush()
+                if self._scheduled:
+                    self.flush()
         if (last := reader.close()) is not None:
             yield last
 
