@@ -111,7 +111,7 @@ async def create_session(
         permissions=options.permissions,
         limits=options.limits,
     )
-    plugins.bind(agent)
+    plugins.bind(agent.port)
     agent.offer_again()
     auth = resources.registry.auth
     for found in (resources.registry.error, auth.problem, *auth.flaws()):

@@ -18,6 +18,7 @@ from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
 from spindle.base import limits, trace
 from spindle.base.flow import Tasks
+from spindle.base.weakly import weakly
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
@@ -37,12 +38,10 @@ After = Callable[[], Awaitable[None]]
 
 
 class SessionChanges:
-    def __init__(self, agent: "AgentSession", engine: Engine, shell: Shell, learn: Callable[[], None]) -> None:
-        """`learn` learns what a session knows that was just put in place."""
+    def __init__(self, agent: "AgentSession", engine: Engine, shell: Shell) -> None:
         self._agent = agent
         self._engine = engine
         self._shell = shell
-        self._learn = learn
         self._one_at_a_time = asyncio.Lock()
         self.tasks = Tasks()
 
@@ -206,11 +205,11 @@ class SessionChanges:
         choice.registry = resources.registry
         context = engine.conversation.use(other, known)
         if reason == "resume":
-            other.on_write_error(agent.tell_write_error)
+            other.on_write_error(weakly(agent.tell_write_error))
             if context.messages:  # the session's own model and level, as far as they are still there
                 choice.restore(context.model, other.thinking_level())
         self._use(resources, reason, str(left.path) if left.path else None)
-        self._learn()
+        agent.learn()
         if other.write_error is not None:
             agent.tell_write_error(other.write_error)
         agent.publish(SessionChanged(other.id, reason))

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any
+from weakref import proxy
 
 from msgspec import UNSET
 
@@ -28,6 +29,7 @@ from spindle.agent.run.result import RunResult
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits, trace
 from spindle.base.settings import Settings
+from spindle.base.weakly import weakly
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
@@ -77,10 +79,13 @@ class Engine:
         self.resources = resources
         self.lifecycle = Lifecycle()
         settings = resources.settings
-        self.queues = Queues(self._tell_queues, settings.steering_mode, settings.follow_up_mode, self._save_queues)
+        self.port: Engine = proxy(self)
+        """How its parts reach it: they do not keep it alive, so that an agent that is closed is freed at once."""
+        port, tell, save = self.port, weakly(self._tell_queues), weakly(self._save_queues)
+        self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
         self.interrupt_mode: str = settings.interrupt_mode
-        self.retry = Retry(lambda: self.settings.retry, self.emit)
-        self.compactor = Compactor(self, automatic=settings.compaction.enabled)
+        self.retry = Retry(lambda: port.settings.retry, lambda event: port.emit(event))
+        self.compactor = Compactor(port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()
         """Of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
@@ -88,6 +93,8 @@ class Engine:
         self.read_text: ReadText | None = None
         """Where files are that an editor has open."""
         self.may_read: Callable[[str], bool] = lambda path: True
+        self.owner = object()
+        """Whom the processes of this agent belong to; one that is kept running outlives it."""
         self.failure: llm.Failure | None = None
         self.run: Chain | None = None
         """The chain of work that is going on."""
@@ -571,5 +578,5 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        settings = self.resources.tool_settings(self)
+        settings = self.resources.tool_settings(self.owner)
         return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, self.may_read)

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -44,12 +44,17 @@ class _Pending(msgspec.Struct):
     update: Callable[[ToolResult], None]
 
 
+class HostToolPort(Protocol):
+    """What host tools need of the engine."""
+
+    toolbox: Toolbox
+
+    def publish(self, event: Event) -> None: ...
+
+
 class HostTools:
-    def __init__(
-        self, toolbox: Toolbox, replies: Replies, publish: Callable[[Event], None], timeout_ms: int | None
-    ) -> None:
-        self._toolbox = toolbox
-        self._publish = publish
+    def __init__(self, port: HostToolPort, replies: Replies, timeout_ms: int | None) -> None:
+        self._port = port
         self._timeout_ms = timeout_ms
         self.names: list[str] = []
         self._pending: dict[str, _Pending] = {}
@@ -62,9 +67,9 @@ class HostTools:
         names = [name for name, *_ in declared]
         if len(set(names)) != len(names):
             raise AgentError("RPC host tool names must be unique")
-        known, active = set(self.names), set(self._toolbox.active)
+        known, active = set(self.names), set(self._port.toolbox.active)
         for name in names:
-            if name in BUILTIN_TOOLS or (name in self._toolbox and name not in known):
+            if name in BUILTIN_TOOLS or (name in self._port.toolbox and name not in known):
                 raise AgentError(f'RPC host tool "{name}" conflicts with an existing tool')
         # A tool that is declared again stays as active or inactive as it was.
         tools: list[tuple[Tool, bool]] = []
@@ -72,7 +77,7 @@ class HostTools:
             snippet = description.splitlines()[0]
             tool = Tool(name, description, parameters, partial(self._call, name), label=label, snippet=snippet)
             tools.append((tool, name in active if name in known else not hidden))
-        self._toolbox.exchange(self.names, tools)
+        self._port.toolbox.exchange(self.names, tools)
         self.names = names
         return names
 
@@ -88,7 +93,7 @@ class HostTools:
         id = os.urandom(8).hex()
         done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         self._pending[id] = _Pending(done, ctx.update)
-        self._publish(HostToolCall(id, call_id, name, arguments))
+        self._port.publish(HostToolCall(id, call_id, name, arguments))
         try:
             async with asyncio.timeout(self._timeout_ms / 1000 if self._timeout_ms else None):
                 return await done
@@ -102,7 +107,7 @@ class HostTools:
             self._pending.pop(id, None)
 
     def _cancel(self, id: str) -> None:
-        self._publish(HostToolCancel(os.urandom(8).hex(), id))
+        self._port.publish(HostToolCancel(os.urandom(8).hex(), id))
 
     # -- frames of the client --------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 import msgspec
 
@@ -34,6 +35,7 @@ from spindle.agent.toolbox import Toolbox
 from spindle.base import limits as times
 from spindle.base.children import kill_all
 from spindle.base.settings import Todo
+from spindle.base.weakly import weakly
 from spindle.resources.loader import Resources
 from spindle.sessions.session import Session
 from spindle.shapes import events
@@ -82,24 +84,26 @@ class AgentSession:
         engine.provider_session_id = provider_session_id
         engine.limits = limits
         self.queues, self.lifecycle = engine.queues, engine.lifecycle
-        self._shell = Shell(engine)
+        self._shell = Shell(engine.port)
         replies = Replies()
         self.receive_reply = replies.receive
         """Takes a client's frame if it answers a dialog or a host tool. Returns whether it does."""
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
-        self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
-        self._rules = StreamRules(engine, resources.settings.ttsr)
-        self.dialogs = dialogs or dialogs_of(mode, self.publish, replies)
-        self._approval = Approval(engine, self.dialogs, permissions)
+        self._todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
+        self._rules = StreamRules(engine.port, resources.settings.ttsr)
+        self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
+        self._approval = Approval(engine.port, self.dialogs, permissions)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
-        self._host_tools = HostTools(toolbox, replies, engine.publish, resources.settings.host_tools.timeout_ms)
-        self._changes = SessionChanges(self, engine, self._shell, self._learn)
-        self._prompting = Prompting(engine, self.plugins)
-        session.on_write_error(self.tell_write_error)
-        self._learn()
+        self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
+        self.port: AgentSession = proxy(self)
+        """How plugins and changes of session reach it: they do not keep it alive."""
+        self._changes = SessionChanges(self.port, engine.port, self._shell)
+        self._prompting = Prompting(engine.port, self.plugins)
+        session.on_write_error(weakly(self.tell_write_error))
+        self.learn()
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         """Learn from the session what it knows: model, thinking level, todos, rules that were told, permissions."""
         self._engine.choice.record(self.session)
         self._todos.rebuild()
@@ -599,7 +603,7 @@ class AgentSession:
         self._engine.queues.refuse(SESSION_ENDED)
         self._engine.refuse_joined(SESSION_ENDED)
         await self._shell.abort_all()
-        kill_all(self._engine)
+        kill_all(self._engine.owner)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)
         try:

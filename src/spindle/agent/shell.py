@@ -2,22 +2,38 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from spindle.agent import AgentError
-from spindle.agent.engine import Engine
+from spindle.agent.conversation import Conversation
+from spindle.agent.hooks import HookChain, Hub
+from spindle.agent.lifecycle import Lifecycle
 from spindle.base import limits
-from spindle.shapes.events import BashExecutionUpdate, SessionChanged
+from spindle.resources.loader import Resources
+from spindle.shapes.events import BashExecutionUpdate, Event, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashOutput, run_user_bash
 
 
+class ShellPort(Protocol):
+    """What the user's commands need of the engine."""
+
+    conversation: Conversation
+    hooks: HookChain
+    hub: Hub
+    lifecycle: Lifecycle
+    resources: Resources
+    owner: object
+
+    def publish(self, event: Event) -> None: ...
+
+
 class Shell:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, port: ShellPort) -> None:
+        self._port = port
         self._running: set[asyncio.Task[BashOutput]] = set()
 
     async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashOutput:
@@ -42,17 +58,17 @@ class Shell:
 
     async def _supplied(self, command: str, exclude_from_context: bool) -> BashOutput | None:
         """Ask hooks whether they have the result already."""
-        cwd = self._engine.conversation.session.cwd
-        value = await self._engine.hooks.user_bash(command, exclude_from_context, cwd)
+        cwd = self._port.conversation.session.cwd
+        value = await self._port.hooks.user_bash(command, exclude_from_context, cwd)
         return msgspec.convert(value, BashOutput) if value is not None else None
 
     async def _execute(self, command: str, id: Any) -> BashOutput:
         def tell(delta: str) -> None:
-            self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
+            self._port.publish(BashExecutionUpdate(id=id, delta=delta))
 
-        cwd = self._engine.conversation.session.cwd
-        settings = self._engine.resources.tool_settings(self._engine, for_user=True)
-        return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._engine.hub)
+        cwd = self._port.conversation.session.cwd
+        settings = self._port.resources.tool_settings(self._port.owner, for_user=True)
+        return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._port.hub)
 
     def _remember(self, command: str, result: BashOutput, exclude_from_context: bool) -> None:
         message = BashExecutionMessage(
@@ -65,11 +81,11 @@ class Shell:
             timestamp=int(time.time() * 1000),
             exclude_from_context=exclude_from_context,
         )
-        if self._engine.lifecycle.running:
-            self._engine.conversation.hold(message)
+        if self._port.lifecycle.running:
+            self._port.conversation.hold(message)
         else:
-            self._engine.conversation.append(message)
-            self._engine.publish(SessionChanged(self._engine.conversation.session.id, "bash"))
+            self._port.conversation.append(message)
+            self._port.publish(SessionChanged(self._port.conversation.session.id, "bash"))
 
     def stop_all(self) -> None:
         """Kill every running command; each then answers with what it had written."""

@@ -2,18 +2,21 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from spindle.agent import AgentError
+from spindle.agent.conversation import Conversation
+from spindle.agent.hooks import HookChain
 from spindle.agent.lifecycle import Aborted, AbortSignal
+from spindle.agent.retry import Retry
 from spindle.base import trace
-from spindle.base.settings import Compaction
-from spindle.llm.stream import Failure, Request
+from spindle.base.settings import Compaction, Settings
+from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes import events
 from spindle.shapes.messages import AssistantMessage, Cost, Usage, joint_source
@@ -22,7 +25,6 @@ from spindle.shapes.model import Model
 if TYPE_CHECKING:  # loaded with the first compaction
     from spindle.agent.compaction.plan import CompactionPreparation
     from spindle.agent.compaction.summary import Summary
-    from spindle.agent.engine import Engine
 
 CANCELLED = "Compaction cancelled"
 TOO_SMALL = "Nothing to compact (session too small)"
@@ -61,16 +63,50 @@ def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
     return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
 
 
+class CompactionPort(Protocol):
+    """What a compaction needs of the engine."""
+
+    conversation: Conversation
+    hooks: HookChain
+    retry: Retry
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def model(self) -> Model | None: ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How long an answer of the run may get, if it says so."""
+
+    @property
+    def counts_spending(self) -> bool:
+        """Whether money or tokens of the run are limited."""
+
+    def limit_reached(self) -> str | None:
+        """Return the limit of the run that forbids another model call, if one does."""
+
+    def spent(self, usage: Usage) -> None:
+        """Count a summary."""
+
+    async def open_stream(self, request: Request, max_tokens: int | None = None) -> AsyncGenerator[Chunk, None]: ...
+
+    async def emit(self, event: events.Event) -> None: ...
+
+    def publish(self, event: events.Event) -> None: ...
+
+
 class Compactor:
-    def __init__(self, engine: "Engine", *, automatic: bool) -> None:
-        self._engine = engine
+    def __init__(self, port: CompactionPort, *, automatic: bool) -> None:
+        self._port = port
         self.automatic = automatic
         """Whether it happens by itself."""
 
     @property
     def limits(self) -> CompactionLimits:
         """How full the context of the current model may get."""
-        return limits_for(self._engine.settings.compaction, self._engine.model)
+        return limits_for(self._port.settings.compaction, self._port.model)
 
     def possible(self) -> bool:
         return self.refusal() is None
@@ -78,14 +114,14 @@ class Compactor:
     def refusal(self) -> str | None:
         from spindle.agent.compaction.plan import prepare_compaction
 
-        branch = self._engine.conversation.session.branch()
+        branch = self._port.conversation.session.branch()
         if branch and branch[-1].type == "compaction":
             return ALREADY
         return TOO_SMALL if prepare_compaction(branch, self.limits.keep_recent_tokens) is None else None
 
     def reason(self, answer: AssistantMessage) -> str | None:
         """Say why the context should be compacted by itself after this answer, if it should."""
-        model, limits, conversation = self._engine.model, self.limits, self._engine.conversation
+        model, limits, conversation = self._port.model, self.limits, self._port.conversation
         if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
             return None
         from spindle.llm.errors import is_overflow
@@ -97,7 +133,7 @@ class Compactor:
         if (used or conversation.tokens()) <= limits.threshold:
             return None
         # An answer that was cut although the model could have said more had no room left.
-        most = self._engine.max_tokens or model.max_tokens
+        most = self._port.max_tokens or model.max_tokens
         cut = own and answer.stop_reason == "length" and answer.usage.output < most
         return "overflow" if cut else "threshold"
 
@@ -106,8 +142,8 @@ class Compactor:
     ) -> events.CompactionResult:
         """Compact. Raises `AgentError` if it fails, `Aborted` if it was aborted; events tell the same."""
         if reason != "manual":
-            await self._engine.emit(events.AutoCompactionStart(reason))
-        await self._engine.emit(events.CompactionStart(reason))
+            await self._port.emit(events.AutoCompactionStart(reason))
+        await self._port.emit(events.CompactionStart(reason))
         made: _Made | None = None
         error: str | None = None
         aborted = False
@@ -119,12 +155,12 @@ class Compactor:
             aborted = True
         except asyncio.CancelledError:  # the one who asked for it has left; the others still want to know
             for event in _endings(reason, aborted=True):
-                self._engine.publish(event)
+                self._port.publish(event)
             raise
         except Exception as failure:  # the model failed, a hook or an adapter broke; the run must be able to go on
             error = str(failure) or type(failure).__name__
         if made is not None:
-            await self._engine.hooks.notify(
+            await self._port.hooks.notify(
                 "session_compact",
                 compaction_entry=made.entry,
                 from_extension=made.from_extension,
@@ -132,12 +168,12 @@ class Compactor:
                 will_retry=will_retry,
             )
             for event in _endings(reason, made.result, will_retry=will_retry):
-                await self._engine.emit(event)
+                await self._port.emit(event)
             return made.result
         told = f"{_FAILURE[reason]}: {error}" if error is not None else None
         for event in _endings(reason, aborted=aborted, error=told):
-            await self._engine.emit(event)
-        await self._engine.hooks.notify(
+            await self._port.emit(event)
+        await self._port.hooks.notify(
             "session_compact_failed",
             reason=reason,
             error_message=told,
@@ -150,16 +186,16 @@ class Compactor:
     def refuse(self, text: str, reason: str = "overflow") -> None:
         """Tell that there will be no compaction: a manual one has a start, too; an overflow was told before."""
         if reason == "manual":
-            self._engine.publish(events.CompactionStart(reason))
+            self._port.publish(events.CompactionStart(reason))
             text = f"{_FAILURE[reason]}: {text}"
         for event in _endings(reason, error=text):
-            self._engine.publish(event)
+            self._port.publish(event)
 
     async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
         from spindle.agent.compaction.plan import prepare_compaction
         from spindle.llm.history import estimate_tokens
 
-        conversation = self._engine.conversation
+        conversation = self._port.conversation
         branch = conversation.session.branch()
         if branch and branch[-1].type == "compaction":
             raise AgentError(ALREADY)
@@ -180,11 +216,11 @@ class Compactor:
             result.usage,
         )
         if replacement and replacement.usage is not None:
-            self._engine.spent(replacement.usage)
+            self._port.spent(replacement.usage)
         conversation.reload()
         # The kept answers still report the usage of the long context, so only lengths count here.
         result.estimated_tokens_after = sum(estimate_tokens(message) for message in conversation.messages)
-        self._engine.hooks.compacted()
+        self._port.hooks.compacted()
         entry = conversation.session.entry(entry_id)
         return _Made(result, entry.value if entry else {}, bool(replacement))
 
@@ -192,8 +228,8 @@ class Compactor:
         self, plan: "CompactionPreparation", branch: Sequence[Entry], **facts: Any
     ) -> events.CompactionResult | None:
         """Let hooks cancel the compaction or do it themselves. Raises `AgentError` if they cancel it."""
-        settings = msgspec.to_builtins(self._engine.settings.compaction)
-        answer = await self._engine.hooks.ask(
+        settings = msgspec.to_builtins(self._port.settings.compaction)
+        answer = await self._port.hooks.ask(
             "session_before_compact",
             lambda: {
                 "preparation": msgspec.structs.replace(plan, settings=settings),
@@ -222,7 +258,7 @@ class Compactor:
             jobs = [self.ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", "compaction", reason)]
             if whole_turns:
                 jobs.insert(0, self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason))
-            summaries = await (_one_by_one(jobs) if self._engine.counts_spending else _both(jobs))
+            summaries = await (_one_by_one(jobs) if self._port.counts_spending else _both(jobs))
             first = summaries[0].text if whole_turns else NO_HISTORY
             text = f"{first}\n\n---\n\n**Turn Context (split turn):**\n\n{summaries[-1].text}"
         else:
@@ -240,33 +276,33 @@ class Compactor:
         """Ask the model for one summary, again if that may help. Raises `AgentError` that begins with `failure`."""
         from spindle.agent.compaction.summary import SummaryFailed, summarize
 
-        if (reached := self._engine.limit_reached()) is not None:
+        if (reached := self._port.limit_reached()) is not None:
             raise AgentError(f"{failure}: {reached} is reached")
-        model = self._engine.model
+        model = self._port.model
         limit = min(max_tokens, model.max_tokens) if model else max_tokens
         announced = False
 
         async def retry(answer: AssistantMessage, failure: Failure | None, attempt: int) -> bool:
             nonlocal announced
-            if not self._engine.retry.worthwhile(answer, failure, model, attempt - 1):
+            if not self._port.retry.worthwhile(answer, failure, model, attempt - 1):
                 return False
             announced = True
-            delay = self._engine.retry.delay_ms(attempt, failure)
-            most, error = self._engine.retry.max_retries, answer.error_message or ""
-            await self._engine.emit(events.SummarizationRetryScheduled(attempt, most, delay, error))
+            delay = self._port.retry.delay_ms(attempt, failure)
+            most, error = self._port.retry.max_retries, answer.error_message or ""
+            await self._port.emit(events.SummarizationRetryScheduled(attempt, most, delay, error))
             await asyncio.sleep(delay / 1000)
-            await self._engine.emit(events.SummarizationRetryAttemptStart(source, reason))
+            await self._port.emit(events.SummarizationRetryAttemptStart(source, reason))
             return True
 
         try:
-            summary = await summarize(request, lambda r: self._engine.open_stream(r, limit), retry)
-            self._engine.spent(summary.answer.usage)
+            summary = await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
+            self._port.spent(summary.answer.usage)
             return summary
         except SummaryFailed as error:
             raise AgentError(f"{failure}: {error}") from None
         finally:
             if announced:
-                await self._engine.emit(events.SummarizationRetryFinished())
+                await self._port.emit(events.SummarizationRetryFinished())
 
 
 class _Cancelled(Exception):

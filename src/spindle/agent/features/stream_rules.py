@@ -9,14 +9,18 @@ import os
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
+from typing import Protocol
 
-from spindle.agent.engine import Engine
+from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import AnswerStopped, Hooks
+from spindle.agent.queues import Queues
 from spindle.base.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
+from spindle.resources.loader import Resources
 from spindle.resources.rule_files import Rule, RuleScope
 from spindle.shapes.events import (
     AnswerEdge,
+    Event,
     MessageUpdate,
     RuleTriggered,
     TextDelta,
@@ -98,9 +102,19 @@ class _Watch:
         return any(pattern.search(text, start) for pattern in self.patterns)
 
 
+class RulePort(Protocol):
+    """What stream rules need of the engine."""
+
+    conversation: Conversation
+    queues: Queues
+    resources: Resources
+
+    def publish(self, event: Event) -> None: ...
+
+
 class StreamRules(Hooks):
-    def __init__(self, engine: Engine, settings: Ttsr) -> None:
-        self._engine = engine
+    def __init__(self, port: RulePort, settings: Ttsr) -> None:
+        self._port = port
         self._settings = settings
         self._rules: list[Rule] = []
         self._watches: list[_Watch] = []
@@ -114,12 +128,12 @@ class StreamRules(Hooks):
 
     def rebuild(self) -> None:
         """Take the rules of the working directory, and learn from the session which of them the model was told."""
-        rules = self._engine.resources.rules if self._settings.enabled else []
+        rules = self._port.resources.rules if self._settings.enabled else []
         if rules is not self._rules:
             self._rules, self._watches = rules, [_Watch(rule) for rule in rules]
         self.sees_pieces = bool(rules)
         told = set()
-        for entry in self._engine.conversation.session.branch() if rules else ():
+        for entry in self._port.conversation.session.branch() if rules else ():
             if entry.type == "custom" and entry.value.get("customType") == STORED:
                 told |= set(entry.value.get("data", {}).get("rules", ()))
         for watch in self._watches:
@@ -147,7 +161,7 @@ class StreamRules(Hooks):
         self._noted += [watch for watch in broken if watch not in stopping]
         if stopping:
             self._stopped = stopping
-            self._engine.publish(RuleTriggered([watch.rule for watch in stopping]))
+            self._port.publish(RuleTriggered([watch.rule for watch in stopping]))
             raise AnswerStopped(f"TTSR matched rule: {', '.join(watch.rule.name for watch in stopping)}")
 
     def _may_tell(self, watch: _Watch) -> bool:
@@ -181,7 +195,7 @@ class StreamRules(Hooks):
         """Return the path arguments of a call: as given, without `./`, absolute, and relative to the cwd."""
         if block.paths is not None:
             return block.paths
-        cwd = self._engine.conversation.session.cwd
+        cwd = self._port.conversation.session.cwd
         arguments = call.arguments.value()
         named = [(key.lower(), value) for key, value in arguments.items()] if isinstance(arguments, dict) else []
         paths: list[str] = []
@@ -206,7 +220,7 @@ class StreamRules(Hooks):
         self._texts.clear()
         noted, self._noted = self._noted, []
         if noted and message.stop_reason not in ("error", "aborted"):
-            self._engine.queues.put(self._injection(noted), "followUp")
+            self._port.queues.put(self._injection(noted), "followUp")
 
     async def go_on(self, answer: AssistantMessage) -> bool:
         """After an answer was stopped: tell the rule, and let the model try again."""
@@ -215,15 +229,15 @@ class StreamRules(Hooks):
             return False
         so_far = text_of(answer.content) if self._settings.context_mode == "keep" else ""
         if self._settings.context_mode == "discard":
-            self._engine.conversation.drop_failed(answer)
-        self._engine.conversation.append(self._injection(stopped, so_far))
+            self._port.conversation.drop_failed(answer)
+        self._port.conversation.append(self._injection(stopped, so_far))
         return True
 
     def _injection(self, watches: list[_Watch], so_far: str = "") -> CustomMessage:
         names = [watch.rule.name for watch in watches]
         for watch in watches:
             watch.told_at = self._turn
-        self._engine.conversation.session.append_custom(STORED, {"rules": names})
+        self._port.conversation.session.append_custom(STORED, {"rules": names})
         blocks = [_told(watch.rule) for watch in watches]
         if so_far:
             blocks.insert(0, f"<stopped-answer>\n{so_far}\n</stopped-answer>")

@@ -1,19 +1,21 @@
 """Todos of a session: set by the client or the model's tool, and brought up when the model stops early."""
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from spindle.agent import AgentError
-from spindle.agent.engine import Engine
+from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks, Start
+from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Todo
 from spindle.shapes.builtin_tools import TODO_TOOL
-from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
+from spindle.shapes.events import Event, TodoAutoClear, TodoReminder, ToolResult
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
+    CustomMessage,
     ToolCall,
     ToolResultMessage,
     UserMessage,
@@ -23,9 +25,24 @@ from spindle.tools import todo
 from spindle.tools.base import Tool, ToolContext, text_result
 
 
+class TodoPort(Protocol):
+    """What todos need of the engine."""
+
+    conversation: Conversation
+    toolbox: Toolbox
+
+    def tools_changed(self) -> None: ...
+
+    def add_to_next_prompt(self, message: CustomMessage) -> None: ...
+
+    async def emit(self, event: Event) -> None: ...
+
+    def publish(self, event: Event) -> None: ...
+
+
 class Todos(Hooks):
-    def __init__(self, engine: Engine, settings: Todo, clear_delay: float) -> None:
-        self._engine = engine
+    def __init__(self, port: TodoPort, settings: Todo, clear_delay: float) -> None:
+        self._port = port
         self._settings = settings
         self._clear_delay = clear_delay
         """Seconds after which finished tasks vanish; negative: never."""
@@ -39,7 +56,7 @@ class Todos(Hooks):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """Finished tasks that will vanish, by task id."""
         if settings.enabled:
-            engine.toolbox.add(self._tool(), active=False)
+            port.toolbox.add(self._tool(), active=False)
 
     # -- the client's side -----------------------------------------------------------------------
 
@@ -56,10 +73,10 @@ class Todos(Hooks):
 
     def _offer_tool(self) -> None:
         """Let the model use the tool as soon as there is a list."""
-        toolbox = self._engine.toolbox
+        toolbox = self._port.toolbox
         if self.phases and TODO_TOOL in toolbox and TODO_TOOL not in toolbox.active:
             toolbox.activate([*toolbox.active, TODO_TOOL])
-            self._engine.tools_changed()
+            self._port.tools_changed()
 
     def rebuild(self) -> None:
         """Begin with the list of the current branch."""
@@ -72,7 +89,7 @@ class Todos(Hooks):
         self._offer_tool()
 
     def _last_written(self) -> list[todo.TodoPhase] | None:
-        conversation = self._engine.conversation
+        conversation = self._port.conversation
         results = (message for message in reversed(conversation.messages) if type(message) is ToolResultMessage)
         for message in results:
             if (phases := _phases_of(message)) is not None:
@@ -112,7 +129,7 @@ class Todos(Hooks):
             phases, errors = todo.apply_ops(self.phases, args["ops"])
         except ValueError as error:
             phases, errors = self.phases, [str(error)]
-        storage = "session" if self._engine.conversation.session.path else "memory"
+        storage = "session" if self._port.conversation.session.path else "memory"
         return text_result(todo.render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
 
     def committed(self, message: AgentMessage) -> None:
@@ -126,7 +143,7 @@ class Todos(Hooks):
                 self._adopt([_without_details(phase) for phase in phases])
             elif message.tool_name == TODO_TOOL and message.is_error:
                 text = "The last todo update failed. Correct its arguments and try again."
-                self._engine.add_to_next_prompt(custom_message("todo-write-error-reminder", text))
+                self._port.add_to_next_prompt(custom_message("todo-write-error-reminder", text))
 
     async def before_agent_start(self, start: Start) -> None:
         if self._untold and self.phases:
@@ -150,9 +167,9 @@ class Todos(Hooks):
             return False
         self._reminders, self._progress = self._reminders + 1, False
         shown = [{"id": task.id, "content": task.content, "status": task.status} for task in waiting]
-        await self._engine.emit(TodoReminder(shown, self._reminders, limit))
+        await self._port.emit(TodoReminder(shown, self._reminders, limit))
         text = _reminder_text(self.phases, len(waiting), self._reminders, limit)
-        self._engine.conversation.append(custom_message("todo-reminder", text))
+        self._port.conversation.append(custom_message("todo-reminder", text))
         return True
 
     # -- finished tasks go away ------------------------------------------------------------------
@@ -172,7 +189,7 @@ class Todos(Hooks):
         for phase in self.phases:
             phase.tasks = [task for task in phase.tasks if task.id != id]
         self.phases = [phase for phase in self.phases if phase.tasks]
-        self._engine.publish(TodoAutoClear())
+        self._port.publish(TodoAutoClear())
 
 
 def _phases_of(message: AgentMessage) -> list[todo.TodoPhase] | None:

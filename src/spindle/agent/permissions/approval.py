@@ -7,25 +7,27 @@ that holds the agent (`can_use_tool`), else to a dialog. Who cannot be asked has
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.engine import Engine
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.run.meter import Meter
-from spindle.agent.run.options import ApprovalRequest, RunOptions
-from spindle.base.settings import Permissions
+from spindle.agent.run.options import ApprovalRequest, Chain, RunOptions
+from spindle.base.settings import Permissions, Settings
 from spindle.base.user_files import BadFile
+from spindle.resources.loader import Resources
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     Behavior,
     Decision,
     Denial,
     EntryAppended,
+    Event,
     ExtensionError,
     ExtensionUIRequest,
     PermissionDenied,
@@ -80,9 +82,25 @@ class PermissionState(Wire, kw_only=True):
     """About the call that was asked for."""
 
 
+class ApprovalPort(Protocol):
+    """What approval needs of the engine."""
+
+    conversation: Conversation
+    resources: Resources
+    run: Chain | None
+    may_read: Callable[[str], bool]
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def find_tool(self, name: str) -> Tool | None: ...
+
+    def publish(self, event: Event) -> None: ...
+
+
 class Approval(Hooks):
-    def __init__(self, engine: Engine, dialogs: Dialogs, given: PermissionOptions) -> None:
-        self._engine = engine
+    def __init__(self, port: ApprovalPort, dialogs: Dialogs, given: PermissionOptions) -> None:
+        self._port = port
         self._dialogs = dialogs
         self._given = given
         self._client = PermissionOptions()
@@ -97,7 +115,7 @@ class Approval(Hooks):
         """Ask after so many model calls in a row."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
-        engine.may_read = self.may_read
+        port.may_read = self.may_read
         self.rebuild()
         self.policy()
 
@@ -105,7 +123,7 @@ class Approval(Hooks):
 
     def rebuild(self) -> None:
         self._kept = []
-        for entry in self._engine.conversation.session.entries:
+        for entry in self._port.conversation.session.entries:
             if entry.type == "custom" and ENTRY.encode() in entry.raw:
                 data = entry.value.get("data")
                 if entry.value.get("customType") == ENTRY and isinstance(data, dict):
@@ -124,7 +142,7 @@ class Approval(Hooks):
 
     def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
         """Return what holds now; None: everything is allowed. Raises `AgentError` for rules that make no sense."""
-        store, given, client = self._engine.resources.store, self._given, self._client
+        store, given, client = self._port.resources.store, self._given, self._client
         user, project = _settings(store.user, "user settings"), _settings(store.project, "project settings")
         sources: list[tuple[str, Permissions | PermissionOptions]] = [
             ("user settings", user),
@@ -148,11 +166,11 @@ class Approval(Hooks):
             ]
             rules += rules_of("allow", self._kept, "this session")
             return Policy(
-                self._engine.conversation.session.cwd,
+                self._port.conversation.session.cwd,
                 mode_named(mode),
                 rules,
                 [*user.additional_directories, *project.additional_directories, *client.directories],
-                [str(skill.path.parent) for skill in self._engine.resources.skills],
+                [str(skill.path.parent) for skill in self._port.resources.skills],
             )
         except ValueError as error:
             raise AgentError(str(error)) from None
@@ -190,7 +208,7 @@ class Approval(Hooks):
         return messages, f"{system_prompt}\n\n{PLAN}" if planning else system_prompt
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        run = self._engine.run
+        run = self._port.run
         assert run is not None
         if run.structured is not None and tool is run.structured.tool:
             return args  # the answer itself
@@ -222,13 +240,13 @@ class Approval(Hooks):
             return Decision("allow")
         from spindle.agent.permissions.rules import decide
 
-        found = self._engine.find_tool(tool)
+        found = self._port.find_tool(tool)
         effect = None if found is None else found.effect
         return decide(policy, tool, arguments, ask=asked, effect=effect, agreed=self._kept)
 
     def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
         meter.denials.append(denial)
-        self._engine.publish(PermissionDenied(call_id, denial.tool_name, denial.arguments, denial.rule, denial.reason))
+        self._port.publish(PermissionDenied(call_id, denial.tool_name, denial.arguments, denial.rule, denial.reason))
         if meter.denials[-SAME_DENIALS:] == [denial] * SAME_DENIALS:
             meter.stopped = meter.stopped or "denied"
 
@@ -237,7 +255,7 @@ class Approval(Hooks):
     @property
     def _options(self) -> RunOptions:
         """Those of the run that is going on: it may have a user of its own."""
-        return RunOptions() if self._engine.run is None else self._engine.run.options
+        return RunOptions() if self._port.run is None else self._port.run.options
 
     async def _refusal(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> str | None:
         """Return why the call must not run, as the model should read it; None: the user agreed. Raises `Blocked`."""
@@ -285,7 +303,7 @@ class Approval(Hooks):
         return answer is not None and answer.get("confirmed") is True
 
     async def _dialog(self, **fields: Any) -> dict[str, Any] | None:
-        timeout = self._engine.settings.permissions.ask_timeout_ms
+        timeout = self._port.settings.permissions.ask_timeout_ms
         request = ExtensionUIRequest(id=str(uuid.uuid4()), timeout=timeout or None, **fields)
         limit = asyncio.timeout(None)
         self._asking.add(limit)
@@ -304,14 +322,14 @@ class Approval(Hooks):
 
     async def _keep(self, rules: list[str], *, everywhere: bool) -> None:
         self._kept += rules
-        session = self._engine.conversation.session
+        session = self._port.conversation.session
         if entry := session.entry(session.append_custom(ENTRY, {"allow": rules})):
-            self._engine.publish(EntryAppended(entry.value))
+            self._port.publish(EntryAppended(entry.value))
         if everywhere:
             try:
-                await asyncio.to_thread(self._engine.resources.store.add, "permissions.allow", rules)
+                await asyncio.to_thread(self._port.resources.store.add, "permissions.allow", rules)
             except (BadFile, OSError) as error:
-                self._engine.publish(ExtensionError("", "permissions", str(error)))
+                self._port.publish(ExtensionError("", "permissions", str(error)))
 
 
 _NO_PERMISSIONS = Permissions()

@@ -96,6 +96,13 @@ class Extension(Struct, eq=False):
     home: Home = HERE
     """Where its coroutines run."""
 
+    def let_go(self) -> None:
+        """Forget what it registered: its functions know the facade, which knows this extension."""
+        self.agent = None
+        self.handlers, self.tools, self.commands, self.providers = [], {}, {}, {}
+        self.shortcuts, self.message_renderers, self.entry_renderers, self.tool_renderers = {}, {}, {}, {}
+        self.listeners.clear()
+
 
 # -- the tie to the agent --------------------------------------------------------------------------
 
@@ -295,7 +302,8 @@ class Generation:
         """End this generation: objects that its extensions still hold are stale from here on."""
         self.binding.stale = True
         for extension in self.extensions:
-            extension.listeners.clear()
+            extension.let_go()
+        self.refresh()
         await self.binding.tasks.end(limits.TASKS_END)
         self.home.close()
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias
+from weakref import proxy
 
 import msgspec
 
@@ -142,7 +143,8 @@ class ExtensionHooks(Hooks):
         self.turn = -1
         """Number of the current turn in its run, if a handler wants to know."""
         self._binding = generation.binding
-        self._backlog = Backlog(self.observe)
+        me: ExtensionHooks = proxy(self)
+        self._backlog = Backlog(lambda event: me.observe(event))
         self._clocks: set[asyncio.Timeout] = set()
         """Clocks of the handlers at work."""
         self._traced: set[tuple[str, str]] = set()

@@ -62,7 +62,7 @@ class SessionTools(Hooks):
         """Names of prompts that clients were told."""
         self._told: dict[str, str] = {}
         """Failures that clients were told, by server."""
-        self._search_tool = self._make_search()
+        self._search_tool = [self._make_search()]
         self._resource_tools = self._make_resources()
         for entry in agent.session.entries:
             if entry.type == "custom" and ENTRY.encode() in entry.raw and entry.value.get("customType") == ENTRY:
@@ -85,9 +85,14 @@ class SessionTools(Hooks):
                 self._loaded[tool_name(item.server, item.tool.name)] = item
 
     def detach(self) -> None:
-        """Listen to the servers no more. The tools stay until others replace them."""
+        """Listen to the servers no more, and let go of the tools, which hold this object.
+
+        The toolbox has them until others replace them.
+        """
         for server in self._servers.values():
             server.listeners.discard(self.refresh)
+        for made in (self._tools, self._shown, self._search_tool, self._resource_tools):
+            made.clear()
 
     # -- what the model sees ---------------------------------------------------------------------
 
@@ -125,7 +130,7 @@ class SessionTools(Hooks):
         tools += [self._tool(self._servers[i.server], i.tool) for n, i in self._loaded.items() if n not in names]
         if readable:
             tools = [*self._resource_tools, *tools]
-        return [self._search_tool, *tools] if searchable else tools
+        return [*self._search_tool, *tools] if searchable else tools
 
     def _choose(self) -> list[str]:
         """Return the servers whose tools are direct by default: all known ones, if their tools are few."""

@@ -127,7 +127,7 @@ class McpHost:
     def _server(self, agent: AgentSession, config: "ServerConfig", *, restart: bool) -> "Server":
         from spindle.plugins.mcp.shared_server import server_for
 
-        server = server_for(self, config, agent.cwd, lambda: agent.resources.secret_variables())
+        server = server_for(self, config, agent.cwd, agent.resources.secret_variables)
         if restart:
             server.forgive()
         return server
@@ -152,6 +152,7 @@ class McpHost:
         self._stop_learning()
         if self._tools is not None:
             self._tools.detach()
+            self._tools = None
         if self._servers:
             from spindle.plugins.mcp.shared_server import leave
 
