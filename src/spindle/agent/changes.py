@@ -83,6 +83,7 @@ class SessionChanges:
                 lifecycle.tell_change()
             else:  # the caller is gone
                 task.add_done_callback(lambda _: lifecycle.tell_change())
+            del task  # it holds its failure, which holds this frame
 
     # -- the four changes: what came of one, and what tells extensions of it ----------------------
 
@@ -280,7 +281,10 @@ async def _carried_out(task: asyncio.Task[T]) -> T:
     await asyncio.wait([task])
     if task.cancelled():
         raise AgentError(SESSION_ENDED)
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        del task  # it holds its failure, which holds this frame
 
 
 def _exists(file: str) -> bool:

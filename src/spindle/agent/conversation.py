@@ -171,6 +171,9 @@ class Conversation:
 
     def sync_soon(self) -> None:
         """Get what was said onto the disk itself, in a thread: nothing waits for a slow disk."""
+        if self._sync_due is not None:
+            self._sync_due.cancel()
+            self._sync_due = None
         session = self.session
         wait = session.begin_sync()
         if wait is None:
@@ -193,7 +196,7 @@ class Conversation:
             try:
                 wait()
             except OSError as caught:
-                error = caught
+                error = caught.with_traceback(None)  # which holds this frame
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended, error)
 
@@ -202,11 +205,7 @@ class Conversation:
     def sync_later(self) -> None:
         """The same in a moment, or with the next message: each wait for the disk covers all before it."""
         if self._sync_due is None:
-            self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self._sync_now)
-
-    def _sync_now(self) -> None:
-        self._sync_due = None
-        self.sync_soon()
+            self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self.sync_soon)
 
     async def on_disk(self) -> None:
         """Wait for the last `sync_soon`, once: a disk that hangs does not hold up every request."""

@@ -81,11 +81,11 @@ class Engine:
         settings = resources.settings
         self.port: Engine = proxy(self)
         """How its parts reach it: they do not keep it alive, so that an agent that is closed is freed at once."""
-        port, tell, save = self.port, weakly(self._tell_queues), weakly(self._save_queues)
+        tell, save = weakly(self._tell_queues), weakly(self._save_queues)
         self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
         self.interrupt_mode: str = settings.interrupt_mode
-        self.retry = Retry(lambda: port.settings.retry, lambda event: port.emit(event))
-        self.compactor = Compactor(port, automatic=settings.compaction.enabled)
+        self.retry = Retry(self.port)
+        self.compactor = Compactor(self.port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()
         """Of every run, unless its request sets others."""
         self.provider_session_id: str | None = None

@@ -445,6 +445,10 @@ class Hub:
     def remove(self, listener: Listener) -> None:
         self._listeners = tuple(other for other in self._listeners if other is not listener)
 
+    def close(self) -> None:
+        """Let go of the listeners: nothing more will happen."""
+        self._listeners = ()
+
     def publish(self, event: Event) -> None:
         for listener in self._listeners:
             try:

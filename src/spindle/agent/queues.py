@@ -291,7 +291,7 @@ class Queues:
         """An abort: what is kept will wait in its queue, and start nothing by itself. Returns whether it would have."""
         starting = self.starting
         self.refuse(NOT_BEGUN)
-        self._arriving = [replace(item, is_prompt=False, run=None) for item in self._arriving]
+        self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
         return starting
 
     def withdraw(self, run: Run) -> None:
@@ -305,6 +305,7 @@ class Queues:
         for item in self._arriving:
             if item.run is not None:
                 item.run.refuse(why)
+        self._arriving = [replace(item, run=None) for item in self._arriving]
 
     def arrived(self) -> list[Submission]:
         """Return what was kept, to be looked at now; then `save`."""

@@ -1,10 +1,10 @@
 """When a failed answer is tried again, and how long to wait."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.base.settings import Retry as RetrySettings
+from spindle.base.settings import Settings
 from spindle.llm.stream import Failure
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage
@@ -13,12 +13,20 @@ from spindle.shapes.model import Model
 _CANCELLED = "Retry cancelled"
 
 
+class RetryPort(Protocol):
+    """What retries need of the engine."""
+
+    @property
+    def settings(self) -> Settings:
+        """They change with the working directory."""
+
+    async def emit(self, event: Event) -> None: ...
+
+
 class Retry:
-    def __init__(self, settings: Callable[[], RetrySettings], emit: Callable[[Event], Awaitable[None]]) -> None:
-        """Begin as `settings` say; they are asked each time, because they change with the working directory."""
-        self.enabled = settings().enabled
-        self._settings = settings
-        self._emit = emit
+    def __init__(self, port: RetryPort) -> None:
+        self.enabled = port.settings.retry.enabled
+        self._port = port
         self.attempt = 0
         """Retries made for the current answer; each answer has its own budget."""
         self._cancel: asyncio.Event | None = None
@@ -26,7 +34,7 @@ class Retry:
 
     def delay_ms(self, attempt: int, failure: Failure | None = None) -> int:
         """Return how long to wait: longer each time, and as long as the server asks for."""
-        settings = self._settings()
+        settings = self._port.settings.retry
         asked = int((failure.retry_after or 0) * 1000) if failure is not None else 0
         return max(asked, min(settings.base_delay_ms << (attempt - 1), settings.max_agent_delay_ms))
 
@@ -39,14 +47,14 @@ class Retry:
         facts = failure or Failure()
         return (
             not (facts.is_final or facts.stop_reason)
-            and (facts.retry_after or 0) * 1000 <= self._settings().max_agent_delay_ms
+            and (facts.retry_after or 0) * 1000 <= self._port.settings.retry.max_agent_delay_ms
             and not is_overflow(answer, model.context_window if model else 0)
             and is_retryable(answer.error_message or "", facts.status)
         )
 
     @property
     def max_retries(self) -> int:
-        return self._settings().max_retries
+        return self._port.settings.retry.max_retries
 
     async def wait(self, answer: AssistantMessage, failure: Failure | None, signal: AbortSignal) -> bool:
         """Announce the next attempt and wait. Returns whether to make it."""
@@ -54,7 +62,7 @@ class Retry:
         delay = self.delay_ms(self.attempt, failure)
         self._cancel = asyncio.Event()  # first: a client that is told of the wait may end it at once
         try:
-            await self._emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
+            await self._port.emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
             with signal:
                 await asyncio.wait_for(self._cancel.wait(), delay / 1000)
         except TimeoutError:
@@ -76,7 +84,7 @@ class Retry:
     async def succeeded(self) -> None:
         if self.attempt:
             attempt, self.attempt = self.attempt, 0
-            await self._emit(AutoRetryEnd(True, attempt))
+            await self._port.emit(AutoRetryEnd(True, attempt))
 
     async def gave_up(self) -> None:
         """Tell that nobody wants another attempt."""
@@ -85,4 +93,4 @@ class Retry:
     async def failed(self, error: str) -> None:
         if self.attempt:
             attempt, self.attempt = self.attempt, 0
-            await self._emit(AutoRetryEnd(False, attempt, error))
+            await self._port.emit(AutoRetryEnd(False, attempt, error))

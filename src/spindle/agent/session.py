@@ -613,3 +613,4 @@ class AgentSession:
             self._conversation.sync_soon()
             await self._conversation.synced()
             self.session.close()
+            self._engine.hub.close()

@@ -209,6 +209,8 @@ class ToolBatch:
             if clock.expired():
                 text = f"{text}\n\nThe tool was stopped: it took longer than {self._port.tool_seconds:g} s"
             outcome, failed = _error(text), True
+        finally:
+            del clock  # it holds this task, whose cancellation would hold this frame
         # Kept before hooks see it: an abort now does not undo what was done.
         item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
         item.outcome, item.failed = await self._hooks.tool_result(item.call.id, item.tool, item.args, outcome, failed)

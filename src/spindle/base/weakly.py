@@ -1,18 +1,20 @@
 """Callbacks that do not keep alive whom they call."""
 
 from collections.abc import Callable
-from typing import ParamSpec
-from weakref import WeakMethod
+from functools import partial
+from types import MethodType
+from typing import Any, ParamSpec, cast
+from weakref import ref
 
 P = ParamSpec("P")
 
 
 def weakly(method: Callable[P, None]) -> Callable[P, None]:
     """Return a function that calls a method as long as its object is there. Afterwards it does nothing."""
-    found = WeakMethod(method)
+    bound = cast(MethodType, method)
+    return partial(_call, ref(bound.__self__), bound.__func__)
 
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        if (bound := found()) is not None:
-            bound(*args, **kwargs)
 
-    return call
+def _call(found: "ref[Any]", function: Callable[..., Any], *args: Any) -> None:
+    if (owner := found()) is not None:
+        function(owner, *args)

@@ -188,6 +188,7 @@ async def request(
             raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
         finally:
             _way.reset(before)
+            way.before_send = None  # timers of the connection keep `way` for minutes, and this would keep the session
 
 
 async def ask(

@@ -6,6 +6,7 @@ Commands begin in input order. One that has to wait is a task of its own, so the
 import re
 from collections.abc import Callable
 from typing import Any, Protocol, get_args
+from weakref import proxy
 
 import msgspec
 
@@ -45,10 +46,13 @@ class Dispatcher:
         output: Output,
         route: Callable[[dict[str, Any]], bool] = lambda frame: False,
     ) -> None:
-        """`route` is shown frames with a `sessionId`; it returns whether it has taken them to that session."""
+        """Belongs to `seat`, which it does not keep alive.
+
+        `route` is shown frames with a `sessionId`; it returns whether it has taken them to that session.
+        """
         self._agent = agent
         self._route = route
-        self._seat = seat
+        self._seat: Seat = proxy(seat)
         self._output = output
         self._tasks = Tasks()
         self._unbegun = 0

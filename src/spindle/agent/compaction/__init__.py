@@ -148,7 +148,7 @@ class Compactor:
         error: str | None = None
         aborted = False
         try:
-            session = self._engine.conversation.session.id
+            session = self._port.conversation.session.id
             with signal, trace.span("compaction", session=session, reason=reason):
                 made = await self._compact(reason, instructions, will_retry)
         except (Aborted, _Cancelled):
@@ -349,6 +349,7 @@ async def _both(jobs: "Sequence[Awaitable[Summary]]") -> "list[Summary]":
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        del task, tasks  # they hold their failures, which hold this frame
 
 
 def _supplied_result(value: dict[str, Any], plan: "CompactionPreparation") -> events.CompactionResult:

@@ -100,7 +100,6 @@ class Extension(Struct, eq=False):
         """Forget what it registered: its functions know the facade, which knows this extension."""
         self.agent = None
         self.handlers, self.tools, self.commands, self.providers = [], {}, {}, {}
-        self.shortcuts, self.message_renderers, self.entry_renderers, self.tool_renderers = {}, {}, {}, {}
         self.listeners.clear()
 
 
@@ -150,6 +149,11 @@ class Binding:
         self.surroundings = surroundings
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+
+    def let_go(self) -> None:
+        """The agent has ended: no one is left to be told, and no other generation comes."""
+        self.surroundings = None
+        self.successor = lambda path: None
 
     @property
     def bound(self) -> bool:

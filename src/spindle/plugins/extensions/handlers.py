@@ -62,8 +62,8 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 }
 """Keys of the answers that handlers may give; other events take no answer, or (a request body) any."""
 Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]
-_own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default=None)
-"""The clock of the handler whose code is running."""
+_own_call: ContextVar[object] = ContextVar("own_call", default=None)
+"""Names the call of a handler whose code is running. It is only a name, because timers keep it for longer."""
 _part_of: ContextVar[asyncio.Task[None] | None] = ContextVar("part_of", default=None)
 """The delivery whose handlers the running code belongs to."""
 
@@ -145,8 +145,8 @@ class ExtensionHooks(Hooks):
         self._binding = generation.binding
         me: ExtensionHooks = proxy(self)
         self._backlog = Backlog(lambda event: me.observe(event))
-        self._clocks: set[asyncio.Timeout] = set()
-        """Clocks of the handlers at work."""
+        self._clocks: dict[object, asyncio.Timeout] = {}
+        """Clocks of the handlers at work, by their calls."""
         self._traced: set[tuple[str, str]] = set()
         """Extensions and events with a traceback on stderr: one each, so that a broken handler does not flood it."""
 
@@ -198,9 +198,9 @@ class ExtensionHooks(Hooks):
             limit = min(limit or limits.HANDLER_AFTER_ABORT, limits.HANDLER_AFTER_ABORT)
         end = None if limit is None else time.monotonic() + limit
         ctx = self.context_for(handler.extension)
-        clock = asyncio.timeout(limit)
-        before = _own_clock.set(clock)
-        self._clocks.add(clock)
+        call, clock = object(), asyncio.timeout(limit)
+        before = _own_call.set(call)
+        self._clocks[call] = clock
         try:
             async with clock:
                 return await handler.extension.home.call(handler.function, event, ctx)
@@ -215,15 +215,16 @@ class ExtensionHooks(Hooks):
                 raise TimeoutError(f"The {event.type} handler was stopped by an abort") from None
             raise TimeoutError(f"The {event.type} handler took longer than {limit:g} s") from None
         finally:
-            self._clocks.discard(clock)
-            _own_clock.reset(before)
+            del self._clocks[call]
+            _own_call.reset(before)
+            del clock  # it holds this task, whose cancellation would hold this frame
 
     def interrupt(self) -> None:
         """End the handlers at work and close their dialogs."""
         now = asyncio.get_running_loop().time()
-        own = _own_clock.get()  # a handler that itself aborts the run may finish
-        for clock in self._clocks:
-            if clock is not own and not clock.expired():
+        own = _own_call.get()  # a handler that itself aborts the run may finish
+        for call, clock in self._clocks.items():
+            if call is not own and not clock.expired():
                 clock.reschedule(now)
         if self._binding.surroundings is not None:
             self._binding.surroundings.dialogs.withdraw()
@@ -345,7 +346,7 @@ class ExtensionHooks(Hooks):
 
     def begin_run(self) -> None:
         _part_of.set(None)  # a run waits for events like any other code,
-        _own_clock.set(None)  # and its abort ends every handler
+        _own_call.set(None)  # and its abort ends every handler
 
     async def observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):

@@ -164,9 +164,8 @@ class ExtensionHost:
         await self._agent.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
         await self.leave("quit")
         self._agent.use_extensions(Hooks(), ())
-        hooks, self.hooks = self.hooks, None
-        await hooks.retire()
-        hooks.generation.binding.surroundings = None  # no one is left to be told
+        await self.hooks.retire()
+        self.hooks.generation.binding.let_go()
 
     def flags(self) -> list["Flag"]:
         hooks = self._loaded or self.hooks

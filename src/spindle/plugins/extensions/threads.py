@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -227,31 +228,37 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
     """Run `work` in a thread and return its result. When cancelled, abandon it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(result: Any, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def job() -> None:
-        result: Any = None
-        failure: Exception | None = None
-        try:
-            result = context.run(work)
-        except BaseException as error:
-            failure = _plain(error)
-        _tell(loop, settle, result, failure)
-
     try:
         worker = _idle.pop()
     except IndexError:
         worker = _Worker()
-    worker.jobs.put(job)
-    return await done
+    worker.jobs.put(partial(_job, loop, done, contextvars.copy_context(), work))
+    try:
+        return await done
+    finally:
+        del done  # it holds its failure, which holds this frame
+
+
+def _job(
+    loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Any]", context: contextvars.Context, work: Callable[[], Any]
+) -> None:
+    result: Any = None
+    failure: Exception | None = None
+    try:
+        result = context.run(work)
+    except BaseException as error:
+        failure = _plain(error)
+    _tell(loop, _finish, done, result, failure)
+    del done, failure  # the failure holds this frame
+
+
+def _finish(done: "asyncio.Future[Any]", result: Any, failure: Exception | None) -> None:
+    if done.done():
+        return
+    if failure is None:
+        done.set_result(result)
+    else:
+        done.set_exception(failure)
 
 
 class _Worker:

@@ -312,6 +312,7 @@ class Connection:
                 question.cancel()
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # looked at
+            del answer, sending, clock, pending  # a failure that they hold would hold this frame
 
     async def _cancel(self, id: int, method: str) -> None:
         """Tell the server that an answer is not wanted any more. A modern server on HTTP sees its stream close."""

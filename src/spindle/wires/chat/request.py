@@ -17,6 +17,7 @@ from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.run.handle import Run
 from spindle.agent.run.options import ApprovalRequest, RunOptions
 from spindle.agent.session import AgentSession
+from spindle.base.weakly import weakly
 from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
@@ -84,8 +85,8 @@ class ChatRun(Hooks):
         completion = "StreamComplete" if options.stream_complete else "Complete"
         self._reply = ChatReply(request, frames, completion=completion, reasoning=options.reasoning)
         self._confirm_timeout = options.confirm_timeout or None
-        self._request_time = _Countdown(options.request_timeout, self._time_out, "The request took too long")
-        self._tool_time = _Countdown(options.tool_timeout, self._time_out, "The tools took too long")
+        self._request_time = _Countdown(options.request_timeout, weakly(self._time_out), "The request took too long")
+        self._tool_time = _Countdown(options.tool_timeout, weakly(self._time_out), "The tools took too long")
         self._waiting = AbortSignal()
         """Ends the request while it waits for the agent."""
         self._run: Run | None = None
