@@ -135,8 +135,6 @@ GOODBYE: Final = 5.0
 """Clients may leave when the server closes."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close when the server closes."""
-SESSION_FORGET: Final = 0.2
-"""Until an ended session is taken apart; commands that were under way have failed by then."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
 EDITOR_FILE: Final = 10.0

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from weakref import proxy
 
 from msgspec import UNSET
 
@@ -17,9 +18,10 @@ from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
-from spindle.protocol.live import LiveSession, SessionPool, Wanted
+from spindle.protocol.live_session import LiveSession
 from spindle.protocol.outbox import Outbox
-from spindle.protocol.registry import REPLIES, LiveInfo
+from spindle.protocol.pool import SessionPool
+from spindle.protocol.registry import REPLIES, LiveInfo, Wanted
 from spindle.protocol.render import Response
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
@@ -30,9 +32,9 @@ class Router:
     """The sessions of one client beside its first."""
 
     def __init__(self, pool: SessionPool, first: LiveSession, seat: Seat, outbox: Outbox) -> None:
+        """Belongs to `seat`, the client's at its first session, which it does not keep alive."""
         self.pool = pool
-        self.seat = seat
-        """The client's at its first session."""
+        self.seat: Seat = proxy(seat)
         self.outbox = outbox
         self.tasks = Tasks()
         self._first = first

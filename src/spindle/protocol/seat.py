@@ -7,7 +7,7 @@ from spindle.agent.run.handle import Run
 from spindle.protocol.dialect import UpdateMode
 
 if TYPE_CHECKING:
-    from spindle.protocol.live import LiveSession
+    from spindle.protocol.live_session import LiveSession
     from spindle.protocol.registry import LiveInfo, Wanted
 
 

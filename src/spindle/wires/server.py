@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from spindle.base import limits, trace
 from spindle.protocol.dialect import SPINDLE
-from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
+from spindle.protocol.live_session import LiveSession
 from spindle.protocol.neighbours import DIALECTS
+from spindle.protocol.pool import AgentSource, LiveLimits, SessionPool, UnknownSession
+from spindle.protocol.registry import Wanted
 from spindle.wires.chat.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner

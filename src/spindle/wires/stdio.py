@@ -20,7 +20,7 @@ from spindle.wires.pipe.framing import LineTooLong
 from spindle.wires.pipe.stdio import Exit, StdioWire
 
 if TYPE_CHECKING:  # loaded only if there are several sessions
-    from spindle.protocol.live import SessionPool
+    from spindle.protocol.pool import SessionPool
     from spindle.protocol.router import Router
 
 

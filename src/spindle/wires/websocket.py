@@ -8,10 +8,13 @@ from spindle.agent.run.handle import Run
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
 from spindle.base.version import __version__
+from spindle.base.weakly import weakly
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
-from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, Wanted
+from spindle.protocol.live_session import LiveSession
 from spindle.protocol.outbox import Outbox
+from spindle.protocol.pool import SessionPool
+from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.protocol.router import Router
 from spindle.protocol.seat import Seat
@@ -40,7 +43,7 @@ class RpcSeat(Seat):
         self._live = live
         self._router = Router(self._pool, live, self, self._outbox)
         self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
-        self._router.to_first = self._dispatcher.receive_value
+        self._router.to_first = weakly(self._dispatcher.receive_value)
         # A dialect leaves events out, so its clients cannot count them.
         replay = live.log.after(since) if since is not None and self._dialect is SPINDLE else None
         # Without a replay, open questions are asked again: there may be no other client to answer them.

@@ -193,7 +193,7 @@ def test_a_path_is_no_id(tmp_path) -> None:
 
 QUICK = """
 import spindle.base.limits
-import spindle.protocol.live as live
+import spindle.protocol.pool as live
 spindle.base.limits.EDITOR_FILE = 0.2
 begin = live.SessionPool.__init__
 live.SessionPool.__init__ = lambda pool, source, _: begin(pool, source, live.LiveLimits(keep_seconds=0.3))

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.session import AgentSession
-from spindle.protocol.live import Wanted
+from spindle.protocol.registry import Wanted
 from spindle.recipe import AgentOptions, make_agent
 from spindle.sessions import open as sessions
 from spindle.sessions.index import find_by_id

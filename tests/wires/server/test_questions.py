@@ -3,7 +3,7 @@
 import asyncio
 
 from spindle.base import limits
-from spindle.protocol.live import LiveSession
+from spindle.protocol.live_session import LiveSession
 from tests.agent.rig import Rig, run
 
 CALL = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}

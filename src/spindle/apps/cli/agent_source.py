@@ -13,7 +13,7 @@ from spindle.apps.cli.args import Options, UsageError, unknown_options
 from spindle.apps.cli.assemble import agent_options, from_here, resource_options
 from spindle.apps.cli.process_bounds import allowed_in
 from spindle.base.user_files import report
-from spindle.protocol.live import Wanted
+from spindle.protocol.registry import Wanted
 from spindle.recipe import make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions

@@ -21,7 +21,7 @@ from spindle.resources.loader import load_resources
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
     from spindle.base.settings import Bounds
-    from spindle.protocol.live import LiveLimits, SessionPool
+    from spindle.protocol.pool import LiveLimits, SessionPool
     from spindle.wires.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -55,7 +55,7 @@ async def _serve(options: Options, dialect: Dialect) -> int:
 
     def make_pool() -> "SessionPool":
         from spindle.apps.cli.agent_source import CommandLineAgents
-        from spindle.protocol.live import SessionPool
+        from spindle.protocol.pool import SessionPool
 
         source = CommandLineAgents(options, "rpc", agent.resources.options, roots=bounds.roots)
         return SessionPool(source, _pool_bounds(bounds))
@@ -64,7 +64,7 @@ async def _serve(options: Options, dialect: Dialect) -> int:
 
 
 def _pool_bounds(bounds: "Bounds") -> "LiveLimits":
-    from spindle.protocol.live import LiveLimits
+    from spindle.protocol.pool import LiveLimits
 
     return LiveLimits(max_sessions=sessions_with_files(bounds.sessions), keep_seconds=bounds.idle_seconds or FOR_EVER)
 
@@ -159,7 +159,7 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") ->
 async def _try_agent(source: "CommandLineAgents") -> None:
     """Make an agent like those of the clients, to find errors at the start. Raises `UsageError`."""
     from spindle.models.credentials import MissingCredentials
-    from spindle.protocol.live import Wanted
+    from spindle.protocol.registry import Wanted
 
     try:
         agent = await source.make(Wanted())

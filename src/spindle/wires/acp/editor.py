@@ -11,8 +11,9 @@ import msgspec
 from spindle.base import limits, trace
 from spindle.base.version import __version__
 from spindle.protocol.commands import COMMANDS
-from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
-from spindle.protocol.registry import REPLIES
+from spindle.protocol.live_session import LiveSession
+from spindle.protocol.pool import AgentSource, LiveLimits, SessionPool, UnknownSession
+from spindle.protocol.registry import REPLIES, Wanted
 from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
 from spindle.sessions.index import SessionInfo

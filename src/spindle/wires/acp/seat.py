@@ -19,7 +19,7 @@ from spindle.base.flow import Tasks
 from spindle.base.limits import EDITOR_FILE, TASKS_END
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.dispatch import carry_out
-from spindle.protocol.live import LiveSession
+from spindle.protocol.live_session import LiveSession
 from spindle.protocol.registry import REPLIES, Call
 from spindle.protocol.seat import Seat
 from spindle.sessions.tree import entry_message

@@ -15,7 +15,7 @@ from typing import Any
 from spindle.agent import AgentError
 from spindle.base.flow import Tasks
 from spindle.base.limits import CHAT_STOP
-from spindle.protocol.live import LiveSession
+from spindle.protocol.live_session import LiveSession
 from spindle.protocol.seat import Seat
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, UserMessage, text_of

@@ -20,8 +20,9 @@ from spindle.base.flow import Tasks
 from spindle.base.version import __version__
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import InvalidFields, UnknownCommand, carry_out, find_command, read_fields
-from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, TooManySessions, UnknownSession, Wanted
-from spindle.protocol.registry import Call
+from spindle.protocol.live_session import LiveSession
+from spindle.protocol.pool import SessionPool, TooManySessions, UnknownSession
+from spindle.protocol.registry import Call, LiveInfo, Wanted
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path

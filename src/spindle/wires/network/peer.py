@@ -11,7 +11,7 @@ from aiohttp import WSMsgType
 from aiohttp.web import BaseRequest, WebSocketResponse
 
 from spindle.base.limits import CLOSE_FRAME, LAST_FRAMES
-from spindle.protocol.live import SHUTDOWN
+from spindle.protocol.pool import SHUTDOWN
 from spindle.wires.network.options import RemoteOptions
 
 # Close codes.
@@ -100,6 +100,7 @@ class Peer:
             await asyncio.wait([self._reading, writing, ending])
             for task in (self._reading, writing, ending):
                 self._look_for_bugs(task)
+            self._reading = None  # a task that was cancelled keeps its frames, and they keep the connection
 
     async def close(self) -> None:
         """Say goodbye, unless the client has hung up."""

@@ -12,7 +12,8 @@ from spindle.agent import AgentError
 from spindle.apps.cli.agent_source import CommandLineAgents
 from spindle.apps.cli.args import parse
 from spindle.base import limits as times
-from spindle.protocol.live import LiveLimits, SessionPool, TooManySessions, UnknownSession, Wanted
+from spindle.protocol.pool import LiveLimits, SessionPool, TooManySessions, UnknownSession
+from spindle.protocol.registry import Wanted
 from tests.agent.rig import run, until_true
 
 
@@ -351,7 +352,6 @@ def test_a_client_that_goes_away_while_its_session_is_opened_is_not_counted(plac
 def test_a_client_that_leaves_a_session_that_has_ended(place, monkeypatch):
     """Nothing of it is used any more once it is taken apart."""
     monkeypatch.setattr(times, "CLIENT_RETURN", 0.01)
-    monkeypatch.setattr(times, "SESSION_FORGET", 0)
 
     async def main():
         complaints = []
@@ -404,29 +404,6 @@ def test_an_extension_ends_its_own_session_only(place):
     run(main())
 
 
-def test_what_ended_sessions_leave_behind_is_collected(place, monkeypatch):
-    """Though the collector was told to leave everything alone while they lived."""
-    monkeypatch.setattr("spindle.protocol.live.LOOK_AGAIN", 0.05)
-
-    async def main():
-        pool, opened, left = pool_of(place), [], []
-        await pool.open(Wanted())
-        for _ in range(40):
-            viewer = Viewer()
-            viewer.itself = viewer  # as connections refer to themselves
-            opened.append((await pool.open(Wanted(), viewer), viewer))
-            left.append(weakref.ref(viewer))
-        while opened:
-            live, viewer = opened.pop()
-            pool.leave(viewer, live)
-            await pool.close_session(live)
-        del live, viewer
-        await until_true(lambda: not any(item() for item in left))
-        await pool.close()
-
-    run(main())
-
-
 def test_an_ended_session_is_freed_at_once(place):
     """Not when the garbage collector gets to its oldest objects."""
 
@@ -437,10 +414,11 @@ def test_an_ended_session_is_freed_at_once(place):
         for _ in range(5):
             live = await pool.open(Wanted(), viewer := Viewer())
             await say(live)
-            ended += [weakref.ref(live.agent), weakref.ref(live.agent.session), weakref.ref(live)]
+            agent = live.agent
+            ended += map(weakref.ref, (live, agent, agent._engine, agent._conversation, agent.session))
             pool.leave(viewer, live)
             await pool.close_session(live)
-        del live
+        del live, agent
         await until_true(lambda: not any(item() for item in ended))
         await pool.close()
 
