@@ -336,7 +336,10 @@ class Plugins(Protocol):
         """Load what there is for a working directory. Nothing of it is in force before `bind`. Raises `AgentError`."""
 
     def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None:
-        """Put what was loaded last in force, for a session that begins for this reason."""
+        """Put what was loaded last in force, for a session that begins for this reason.
+
+        `agent` is its port, which may be kept: it does not keep the agent alive.
+        """
 
     async def begin(self) -> None:
         """Tell that the session has begun, unless that was told. Returns when all know."""
