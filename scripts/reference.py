@@ -1,6 +1,6 @@
-"""The reference page: every command and event with the types of its fields and an example, made of the JSON Schema.
+"""The reference page: every command and event with the types of its fields and an example, made from the JSON Schema.
 
-Examples are made of the types, so they fit the schema whatever changes; `_VALUES` only makes them look like life.
+Examples are made from the types, so they always fit the schema; `_VALUES` only makes them look real.
 """
 
 import ast
@@ -30,8 +30,8 @@ carries; a failed one has `"success": false` and an `error` in words. Names with
 
 Every command may also carry a `sessionId`: the `id` that `open_session` gave, or the id of any stored session. It then
 goes to that session, and the response and the events of that session carry the same `sessionId`. Without it a command
-goes to the first session, whose events carry none. `session_changed` of another session has the id of the file it went
-on in as `currentId`.
+goes to the first session, whose events carry none. In `session_changed` of another session, `currentId` is the id of
+the file that the session goes on in.
 """
 _VALUES: dict[str, Any] = {
     "message": "Why does the test fail?",
@@ -112,12 +112,12 @@ def _data_types() -> Iterator[list[type[msgspec.Struct]]]:
 
 class Page:
     def __init__(self, schema: dict[str, Any], notes: dict[str, dict[str, str]]) -> None:
-        """`notes` are what the code says of the fields of a shape."""
+        """`notes` has the field docs of every shape."""
         self._schema = schema
         self._shapes: dict[str, dict[str, Any]] = schema["$defs"]
         self._notes = notes
         self._wanted: dict[str, None] = {}
-        """Shapes that a type has named, in order."""
+        """Shapes that the page refers to, in order."""
 
     def text(self) -> str:
         lines = [_HEAD, *_index("Commands", self._schema["commands"]), *_index("Events", self._schema["events"])]
@@ -178,7 +178,7 @@ class Page:
         return [f"| {' | '.join(head)} |", "|---|---|---|", *rows, ""]
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the object that a schema stands for; of several the one that is no null."""
+        """Return the schema behind references and unions; of a union, the first member that is not null."""
         while "$ref" in schema or "anyOf" in schema:
             if "$ref" in schema:
                 schema = self._shapes[schema["$ref"].rpartition("/")[2]]
@@ -219,7 +219,7 @@ class Page:
             items = schema.get("items") or {}
             endless = items.get("$ref", "").rpartition("/")[2] in above
             return [] if endless or not items else [self._example(items, field.removesuffix("s"), above)]
-        if kind is None:  # anything; messages of the conversation are so, because some are carried as they came
+        if kind is None:  # any value; messages are declared so, because unknown ones are passed on as they are
             return self._example({"$ref": "#/$defs/AssistantMessage"}) if field == "message" else wanted
         if isinstance(wanted, _KINDS[kind]) and not isinstance(wanted, bool):
             return wanted
@@ -268,7 +268,7 @@ def _one_line(text: str) -> str:
 
 
 def field_notes(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Return what stands below the fields of a class, and of those it is made of, by their names on the wire."""
+    """Return the docs of the fields of a class and its bases, by their names on the wire."""
     notes: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         if parent.__module__.startswith("spindle.") and (node := _classes(parent.__module__).get(parent.__qualname__)):

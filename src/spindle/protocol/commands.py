@@ -1,7 +1,7 @@
 """Every command a client can send, and the one method of the agent it calls.
 
-The parameters of a handler are the fields of its command, in camelCase on the wire; what it returns is `data` of the
-answer. The list is made here and nowhere else: dispatch, the JSON Schema and the reference page come from it.
+The parameters of a handler are the fields of its command, in camelCase on the wire; its return value is `data` of the
+response. This is the only list of commands: dispatch, the JSON Schema and the reference page are made from it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def prompt(
     json_schema: dict[str, Any] | None = None,
     **limits: Unpack[LimitArguments],
 ) -> Disposition:
-    """Send a message. Answered once it is accepted, queued or handled; the run's events follow.
+    """Send a message. The response comes once it is accepted, queued or handled; the run's events follow.
 
     Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
     """
@@ -56,32 +56,32 @@ async def prompt(
 
 @command("steer", key="disposition")
 async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
-    """Queue a message for before the next model call of this run, or for the next run."""
+    """Queue a message that the model gets before its next call in this run, or with the next run."""
     return await call.agent.steer(message, images)
 
 
 @command("follow_up", key="disposition")
 async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
-    """Queue a message for when the run would end."""
+    """Queue a message that the model gets when the run would otherwise end."""
     return await call.agent.follow_up(message, images)
 
 
 @command("abort")
 async def abort(call: Call) -> None:
-    """Stop the run, a retry or a compaction. Answered when the agent is idle; queues are kept.
+    """Stop the run, a retry or a compaction. The response comes when the agent is idle; queues are kept.
 
-    A prompt that is sent behind it need not wait for that: it is answered after it, and runs then.
+    A client need not wait for it before it sends a prompt: the prompt is answered after the abort, and runs then.
     """
     idle = not call.agent.busy
     await call.agent.abort()
     if idle:
-        # As in pi, commands that were sent along with an idle abort are seen before its answer.
+        # As in pi, commands sent together with an abort of an idle agent are seen before its response.
         await asyncio.sleep(IDLE_ABORT_S)
 
 
 @command("abort_and_prompt", key="disposition")
 async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
-    """Stop what runs, then send a message."""
+    """Stop as `abort` does, then send a message."""
     run = await call.agent.abort_and_submit(message, images)
     call.client.accepted(run)
     return run.disposition
@@ -89,13 +89,13 @@ async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ())
 
 @command("abort_commands", key="commands")
 def abort_commands(call: Call) -> list[str]:
-    """Stop slash commands of extensions that are at work, and return their names."""
+    """Stop running slash commands of extensions, and return their names."""
     return call.agent.stop_commands()
 
 
 @command("clear_queue")
 def clear_queue(call: Call) -> Queued:
-    """Empty both queues and return what was waiting."""
+    """Empty both queues and return the messages that were in them."""
     return Queued(*call.agent.queues.clear())
 
 
@@ -116,13 +116,13 @@ async def remove_queued(call: Call, queued_id: str) -> RemovedMessage:
 
 @command("edit_queued")
 async def edit_queued(call: Call, queued_id: str, message: str) -> None:
-    """Give a message that waits another text; its place and its images stay."""
+    """Replace the text of a queued message; its place and its images stay."""
     call.agent.queues.change(queued_id, message)
 
 
 @command("send_queued")
 async def send_queued(call: Call, queued_id: str) -> None:
-    """Deliver a message that waits before all others: before the next model call, or at once if nothing runs."""
+    """Deliver a queued message before all others: before the next model call, or at once if nothing runs."""
     call.agent.send_queued(queued_id)
 
 
@@ -161,19 +161,19 @@ def shutdown(call: Call) -> None:
 
 @command("get_state")
 def get_state(call: Call) -> State:
-    """Return where the agent stands."""
+    """Return the state of the agent."""
     return call.agent.state()
 
 
 @command("get_commands", key="commands")
 def get_commands(call: Call) -> list[Any]:
-    """Return what may follow a slash: commands of extensions, prompt templates, skills."""
+    """Return the slash commands: commands of extensions, prompt templates, skills."""
     return call.agent.commands()
 
 
 @command("complete_command", key="completions")
 async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]:
-    """Return what the arguments of an extension's command may become; nothing if it does not say."""
+    """Return completions for the arguments of an extension's command; none if the command offers none."""
     return await call.agent.complete_command(name, prefix)
 
 
@@ -197,7 +197,7 @@ async def cycle_model(call: Call) -> CycledModel | None:
 
 @command("set_thinking_level")
 async def set_thinking_level(call: Call, level: ThinkingLevel) -> None:
-    """Set how hard the model thinks, clamped to what it supports."""
+    """Set how hard the model thinks, clamped to the levels it supports."""
     await call.agent.set_thinking_level(level)
 
 
@@ -238,7 +238,7 @@ def set_interrupt_mode(call: Call, mode: Literal["immediate", "wait"]) -> None:
 
 @command("set_update_mode")
 def set_update_mode(call: Call, mode: UpdateMode) -> None:
-    """Send whole snapshots with every update (`full`) or only what is new (`delta`)."""
+    """Send the whole answer so far with every update (`full`) or only the new piece (`delta`)."""
     call.client.set_update_mode(mode)
 
 
@@ -256,7 +256,7 @@ def set_auto_retry(call: Call, enabled: bool) -> None:
 
 @command("set_approval")
 def set_approval(call: Call, tools: bool = False, max_turns: int | None = None) -> None:
-    """Ask with a confirm dialog before every tool call, and again after so many model calls."""
+    """Ask with a confirm dialog before every tool call (`tools`), and after every `maxTurns` model calls."""
     call.agent.set_approval(tools=tools, max_turns=max_turns)
 
 
@@ -268,13 +268,13 @@ def set_permissions(
     ask: list[str] | None = None,
     deny: list[str] | None = None,
 ) -> None:
-    """Set the permission mode, and replace the rules this command has set before; what is not given stays."""
+    """Set the permission mode, and replace rules that this command set before; fields left out change nothing."""
     call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny)
 
 
 @command("get_permissions")
 def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) -> PermissionState:
-    """Return the permission mode and all rules; with a tool and its arguments also what they say about that call."""
+    """Return the permission mode and all rules; with a tool and its arguments, also the decision on that call."""
     return call.agent.permissions(tool, arguments)
 
 
@@ -296,7 +296,7 @@ def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
     return call.agent.set_todos(phases)
 
 
-# -- what is in the session -----------------------------------------------------------------------
+# -- the contents of the session ------------------------------------------------------------------
 
 
 @command("get_messages", key="messages")
@@ -313,7 +313,7 @@ def get_last_assistant_text(call: Call) -> str | None:
 
 @command("get_run_result", key="result")
 def get_run_result(call: Call) -> RunResult | None:
-    """Return what came of the last run; null if there was none."""
+    """Return the result of the last run; null if there was none."""
     return call.agent.last_result()
 
 
@@ -344,8 +344,8 @@ class TreeData(Wire):
 def get_tree(call: Call, flat: bool = False) -> Any:
     """Return the session's entries as a tree: nodes with `entry`, `children`, `label?`, `labelTimestamp?`.
 
-    It nests as deep as the session is long, which many JSON readers refuse. With `flat` the nodes come in one list,
-    parents before their children, with `id` and `parentId` (null for a root) instead of `children`.
+    The tree is nested as deep as the session is long, and many JSON readers refuse that. With `flat` the nodes come in
+    one list, parents before their children, with `id` and `parentId` (null for a root) instead of `children`.
     """
     tree = msgspec.Raw(call.agent.session.tree_json(flat=flat))
     return {"tree": tree, "leafId": call.agent.session.leaf_id}
@@ -370,7 +370,7 @@ def set_session_name(call: Call, name: str) -> None:
 
 @command("set_label")
 def set_label(call: Call, entry_id: str, label: str | None = None) -> None:
-    """Label an entry of the session, to find it in the tree; without a label the entry loses its own."""
+    """Label an entry of the session, to find it in the tree; without `label`, remove its label."""
     call.agent.set_label(entry_id, label)
 
 
@@ -390,7 +390,7 @@ async def export_page(call: Call) -> str:
 
 @command("upload_file", key="path")
 async def upload_file(call: Call, name: str, data: str) -> str:
-    """Keep a file (base64) beside the sessions, for tools to read, and return its path."""
+    """Store a file (base64) beside the sessions, for tools to read, and return its path."""
     from spindle.agent import library
 
     return await library.upload(call.agent, name, data)
@@ -398,9 +398,9 @@ async def upload_file(call: Call, name: str, data: str) -> str:
 
 @command("complete_path", key="paths")
 async def complete_path(call: Call, prefix: str = "") -> list[str]:
-    """Return files of the working directory that fit what was typed after an `@`, the likeliest first.
+    """Return files of the working directory that match the text typed after an `@`, the likeliest first.
 
-    What begins with `/`, `~/`, `./` or `../` is completed as a path, wherever it leads; folders end with a slash.
+    Text that begins with `/`, `~/`, `./` or `../` is completed as a path, wherever it leads; folders end with a slash.
     """
     from spindle.agent import library
 
@@ -441,7 +441,7 @@ async def fork(call: Call, entry_id: str) -> Forked:
 
 @command("branch")
 async def branch(call: Call, entry_id: str) -> Forked:
-    """The same as `fork`, under the name other clients know."""
+    """Do the same as `fork`, under the name that other clients use."""
     return Forked(*await call.agent.fork(entry_id, invalid="Invalid entry ID for branching"))
 
 
@@ -455,7 +455,7 @@ async def clone(call: Call) -> bool:
 async def open_session(
     call: Call, cwd: str | None = None, session: str | None = None, model: str | None = None, name: str | None = None
 ) -> LiveInfo:
-    """Open another session beside this one: a new one, or the stored one with an id or path.
+    """Open another session beside this one: a new session, or the stored one that `session` (id or path) names.
 
     Its `id` is the `sessionId` of its commands and events.
     """
@@ -470,7 +470,7 @@ async def close_session(call: Call) -> None:
 
 @command("list_live_sessions", key="sessions")
 async def list_live_sessions(call: Call) -> list[LiveInfo]:
-    """Return the sessions that are alive in this process, in the order they were opened in."""
+    """Return the live sessions of this process, in the order in which they were opened."""
     return await call.client.live_sessions()
 
 
@@ -478,7 +478,7 @@ class SessionItem(Wire, kw_only=True):
     id: str
     path: str
     cwd: str
-    """Where it works."""
+    """Its working directory."""
     name: str | None = None
     first_message: str
     modified: str
@@ -510,12 +510,12 @@ async def list_sessions(call: Call, everywhere: bool = False) -> list[SessionIte
 class FoundSession(Wire):
     id: str
     snippet: str
-    """What stands around the words."""
+    """The text around the words."""
 
 
 @command("search_sessions", key="sessions")
 async def search_sessions(call: Call, query: str, everywhere: bool = False) -> list[FoundSession]:
-    """Return the stored sessions, as `list_sessions` does, in which all words of the query were said."""
+    """Return those of the sessions of `list_sessions` that contain all words of the query."""
     from spindle.agent import library
 
     return [FoundSession(*found) for found in await library.search_sessions(call.agent, query, everywhere)]
@@ -538,6 +538,6 @@ class NavigatedTo(Wire, kw_only=True):
 async def navigate_tree(
     call: Call, entry_id: str, summarize: bool = False, custom_instructions: str | None = None, label: str | None = None
 ) -> NavigatedTo:
-    """Go on from another entry of the session; the branch that is left may be summarised."""
+    """Go on from another entry of the session; with `summarize`, the old branch is summarised."""
     done = await call.agent.navigate(entry_id, summarize, custom_instructions, label)
     return NavigatedTo(editor_text=done.editor_text, cancelled=done.cancelled)

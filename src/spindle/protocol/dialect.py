@@ -1,7 +1,7 @@
-"""What older and neighbouring clients do not know, as data.
+"""A dialect: the events and keys that older and neighbouring clients do not know, as data.
 
-A dialect only leaves things out on the wire: event types, and keys of events and responses. What the agent does
-never depends on it. Host tool calls and dialogs are never left out: they come only to a client that asked.
+A dialect only leaves things out on the wire: event types, and keys of events and responses. The agent never behaves
+differently because of it. Host tool calls and dialogs are never left out: only clients that asked for them get them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,17 @@ from spindle.shapes.codec import decode, encode
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
-"""Keys from the outside in. Lists on the way are gone through item by item. `key?` means the key only if it is null."""
+"""Keys from the outside in. In a list, the path holds for every item. `key?` means the key only if it is null."""
 
 
 class Dialect(Struct, frozen=True):
     name: str
     updates: UpdateMode = "full"
-    """Form of `message_update` unless another is asked for."""
+    """Form of `message_update` unless the client asks for another."""
     events: frozenset[str] = frozenset()
-    """Event types that do not go out; of dialogs and notices, `extension_ui_request <method>`."""
+    """Event types that are not sent; a dialog or notice is named `extension_ui_request <method>`."""
     keys: Mapping[str, tuple[Path, ...]] = {}
-    """Event type, or `response <command>` → keys that do not go out."""
+    """Event type, or `response <command>` → keys that are not sent."""
 
 
 def without(data: bytes, paths: Sequence[Path]) -> bytes:

@@ -1,6 +1,6 @@
-"""From a line to an answer: decode, find the command, check its fields, run it, put the response in the outbox.
+"""From a line to a response: decode, find the command, check its fields, run it, put the response in the outbox.
 
-Commands begin in input order. One that has to wait is a task of its own, so the others answer whatever it does.
+Commands begin in input order. A command that has to wait is a task of its own, so it does not delay the others.
 """
 
 import re
@@ -46,9 +46,9 @@ class Dispatcher:
         output: Output,
         route: Callable[[dict[str, Any]], bool] = lambda frame: False,
     ) -> None:
-        """Belongs to `seat`, which it does not keep alive.
+        """Serve `seat`, which the dispatcher does not keep alive.
 
-        `route` is shown frames with a `sessionId`; it returns whether it has taken them to that session.
+        `route` is called with each frame that has a `sessionId`; it returns whether it has passed the frame on.
         """
         self._agent = agent
         self._route = route
@@ -56,10 +56,10 @@ class Dispatcher:
         self._output = output
         self._tasks = Tasks()
         self._unbegun = 0
-        """Tasks that have not had their first turn."""
+        """Number of tasks that have not begun to run."""
 
     def receive(self, line: bytes) -> None:
-        """Take one line. Never raises: what is wrong with it becomes a response."""
+        """Take one line. Never raises: a line with a fault gets a response that names the fault."""
         try:
             value = decode(line)
         except DecodeError as error:
@@ -71,7 +71,7 @@ class Dispatcher:
         frame = value if isinstance(value, dict) else {}
         if frame.get("sessionId") is not None and self._route(frame):
             return
-        # Answers to dialogs and host tools go to those who wait for them and get no response.
+        # Replies to dialogs and host tool calls go to the code that waits for them, and get no response.
         if self._agent.receive_reply(frame):
             return
         kind = frame.get("type")
@@ -99,7 +99,7 @@ class Dispatcher:
             self._output.put(Response(id=id, command=kind, success=True, data=data))
 
     def refuse_line(self, reason: str, id: Any = msgspec.UNSET) -> None:
-        """Answer a line that could not even be read."""
+        """Answer a line that could not be read."""
         self._refuse(id, "parse", f"Failed to parse command: {reason}")
 
     @property
@@ -119,7 +119,7 @@ class Dispatcher:
 
 
 def find_command(frame: dict[str, Any]) -> CommandSpec:
-    """Return the command that a frame names, whose fields are right. Raises `UnknownCommand`, `InvalidFields`."""
+    """Return the command that a frame names, and check its fields. Raises `UnknownCommand`, `InvalidFields`."""
     if (spec := COMMANDS.get(frame["type"])) is None:
         raise _unknown(frame["type"])
     read_fields(frame, spec.fields)
@@ -127,9 +127,9 @@ def find_command(frame: dict[str, Any]) -> CommandSpec:
 
 
 def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
-    """Call the handler of a command. Returns `data` of the answer, or what to await for it.
+    """Call the handler of a command. Returns `data` of the response, or the coroutine of a handler that waits.
 
-    Raises `UnknownCommand`, `InvalidFields`, and whatever the handler raises.
+    Raises `UnknownCommand`, `InvalidFields`, and the errors of the handler.
     """
     if spec is None:
         raise _unknown(frame.get("type"))
@@ -138,7 +138,7 @@ def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
 
 
 async def carry_out(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
-    """Carry out a command and return `data` of its answer; unset if there is none. Raises as `begin` does."""
+    """Carry out a command and return `data` of its response; unset if there is none. Raises as `begin` does."""
     data = begin(call, frame, spec)
     return spec.data_of(await data) if spec is not None and spec.waits else data
 
@@ -152,7 +152,7 @@ def _explained(error: Exception) -> str:
         return f"{error.what}. {_LOCKED_ADVICE}"
     if isinstance(error, AgentError | SessionError):
         return str(error)
-    # A bug must not cost the client its answer, nor the others the process.
+    # After a bug the client must still get a response, and the process must go on for the others.
     trace.bug(error)
     return f"{type(error).__name__}: {error}"
 
@@ -161,21 +161,21 @@ _LOCKED_ADVICE = "Begin another with new_session, or start an agent that goes on
 
 
 def _shown(kind: Any) -> str:
-    """Return the name of a command as the client is told it."""
+    """Return the name of a command for the response."""
     if kind is None:
         return "parse"
     return kind if isinstance(kind, str) else encode(kind).decode()
 
 
-# Patterns are compiled when they are needed: by then something is wrong.
+# Patterns are compiled when they are needed, which is only if something is wrong.
 _UNREADABLE = "out of range|nested too deeply"
-"""What is wrong with a line that is JSON, but more than can be held."""
+"""Errors for lines of correct JSON that cannot be decoded: a number is too large, or the nesting too deep."""
 _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)'
 _ID = rf'\s*\{{(?:\s*"(?:[^"\\]|\\.)*"\s*:\s*{_SCALAR}\s*,)*?\s*"id"\s*:\s*({_SCALAR})'
 
 
 def _id_of(line: bytes) -> Any:
-    """Return the id of a frame that cannot be read as a whole, if it stands before what cannot be read."""
+    """Return the id of a frame that cannot be decoded, if the id stands before the part at fault."""
     found = re.match(_ID, line.decode("utf-8", "replace"))
     try:
         return decode(found[1]) if found else msgspec.UNSET
@@ -185,13 +185,13 @@ def _id_of(line: bytes) -> Any:
 
 def read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
     """Check the fields of a command. Raises `InvalidFields`."""
-    # Many clients write null for what they leave out.
+    # Many clients write null for fields that they do not set.
     given = {name: frame[name] for name in shape.__struct_encode_fields__ if frame.get(name) is not None}
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
         raise InvalidFields(_explain(str(error), shape)) from None
-    except UnicodeError:  # msgspec cannot even compare such a text with those that are allowed
+    except UnicodeError:  # msgspec cannot compare such a text with the values that are allowed
         raise InvalidFields("Invalid text: it holds half of a surrogate pair") from None
 
 

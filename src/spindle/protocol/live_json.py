@@ -1,7 +1,7 @@
 """The JSON of an answer that is still growing.
 
-`LiveJson` follows one `LiveMessage` and encodes every piece of text once. Its pieces, joined, are what encoding a
-snapshot would give.
+`LiveJson` follows one `LiveMessage` and encodes every piece of text once. Its pieces, joined, equal the encoding of a
+snapshot.
 """
 
 from collections.abc import Iterable
@@ -26,14 +26,14 @@ class LiveJson:
         """A copy: the usage may be changed in place."""
         self._usage = b""
         self._rest: tuple[bytes, str | None, str | None, str | None] | None = None
-        """What `_head` and `_tail` were made of."""
+        """The values that `_head` and `_tail` were made from."""
         self._head = b""
         """The message up to its blocks."""
         self._tail = b""
-        """The message behind its blocks."""
+        """The message after its blocks."""
 
     def usage(self) -> bytes:
-        """Return the JSON of the usage as it stands."""
+        """Return the JSON of the current usage."""
         usage = self.live.usage
         if usage != self._usage_seen:
             self._usage_seen = msgspec.structs.replace(usage, cost=msgspec.structs.replace(usage.cost))
@@ -41,7 +41,7 @@ class LiveJson:
         return self._usage
 
     def pieces(self) -> list[bytes | bytearray]:
-        """Return the JSON of the message as it stands, in pieces that hold until the next call."""
+        """Return the JSON of the message so far, in pieces that are valid until the next call."""
         live = self.live
         rest = (self.usage(), live.response_id, live.response_model, live.raw_stop_reason)
         if rest != self._rest:
@@ -87,12 +87,12 @@ class _TextJson:
         self._block = block
         self._comma = comma
         self._signature: str | None = None
-        """What `_before` and `_behind` were made with."""
+        """The signature that `_before` and `_behind` were made with."""
         self._before = self._behind = b""
         self._text = bytearray()
         """The escaped text so far."""
         self._parts: list[str] | None = None
-        """What `_text` was made of; an API may put a corrected text in its place."""
+        """The list that `_text` was made from; an API may replace it by a corrected text."""
         self._seen = 0
         """How many parts are in `_text`."""
 

@@ -1,4 +1,4 @@
-"""The dialects, ours and those of neighbours: what each of them does not know."""
+"""The dialects, ours and those of neighbours: the events and keys that each of them leaves out."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from spindle.protocol.dialect import ANSWER_EDGES, EVENTS_FOR_OTHERS, SPINDLE, T
 
 
 def _keys(*lists: Mapping[str, str], **more: str) -> dict[str, tuple[Path, ...]]:
-    """Read `agent_end="willRetry", response_compact="data.usage data.…"`; what several lists say of a name adds up."""
+    """Read `agent_end="willRetry", response_compact="data.usage data.…"`; keys of a name in several lists add up."""
     found: dict[str, tuple[Path, ...]] = {}
     for name, paths in (item for one in (*lists, more) for item in one.items()):
         name = name.replace("response_", "response ")
@@ -16,14 +16,14 @@ def _keys(*lists: Mapping[str, str], **more: str) -> dict[str, tuple[Path, ...]]
     return found
 
 
-# Keys of assistant messages that came after 0.74, wherever a message stands.
+# Keys of assistant messages that are newer than pi 0.74, in events and responses.
 _NEW_IN_MESSAGES = (
     "{0}.rawStopReason {0}.usage.reasoning {0}.usage.cacheWrite1h "
     "{0}.usage.cost.totalFromProvider {0}.usage.cost.unknown"
 )
 _MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.format("messages")
 
-# Keys of events that are ours.
+# Keys that only Spindle adds to these events.
 _EVENTS_WITH_MORE = {
     "message_end": "entryId",
     "queue_update": "items",
@@ -31,7 +31,7 @@ _EVENTS_WITH_MORE = {
     "extension_ui_request select": "toolCallId always",
 }
 
-# What neither pi 0.74 nor xcsh sends, as far as keys go.
+# Keys that neither pi 0.74 nor xcsh sends.
 _KEYS_BEFORE_0_75 = {
     "agent_end": f"willRetry {_MESSAGES}",
     "message_start": _MESSAGE,
@@ -66,7 +66,7 @@ _EVENTS_OF_XCSH = {
     "todo_reminder",
     "ttsr_triggered",
 }
-# get_state: what is ours, and what only xcsh has besides.
+# Keys of get_state that only Spindle has; `_STATE_OF_XCSH` below has those that xcsh has as well.
 _STATE_OF_SPINDLE = (
     "data.approval data.autoRetryEnabled data.contextUsage data.mcpServers data.permissionMode data.queue "
     "data.queueItems data.saveError data.sessionSaved data.untrustedResources"
@@ -76,7 +76,7 @@ _WITHDRAWN = "extension_ui_request cancel"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
 _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
-# Where pi's documents show a null, pi itself leaves the key out: a null is true to clients in Lua and Lisp.
+# Where pi's documents show a null, pi itself leaves the key out; clients in Lua and Lisp would take a null for true.
 _NULL_IF_NOT_CUT = "{0}.details.truncation? {0}.details.fullOutputPath?"
 _NOT_CUT = {
     "tool_execution_update": _NULL_IF_NOT_CUT.format("partialResult"),
@@ -160,9 +160,9 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
-    """Return the dialect of a client that has the agent to itself: it need not be told what it did.
+    """Return the dialect for the only client of an agent, without the events that tell clients about each other.
 
-    `PI_RPC_EMIT_TITLE` in `env` says whether titles go out, whatever the dialect does.
+    `PI_RPC_EMIT_TITLE` in `env` overrides whether titles are sent.
     """
     dialect = DIALECTS[name]
     unknown = dialect.events | EVENTS_FOR_OTHERS

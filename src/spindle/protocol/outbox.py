@@ -1,8 +1,8 @@
-"""What waits to be sent to one client.
+"""The outbox: events and responses that are to be sent to one client.
 
-Producers put events and responses in, a sink takes bytes out, in the same order. Everything is rendered when it
-is put, so it says what was true then; only updates of an answer stay as they are until they leave: they then show
-the newest state of the answer, and a sink that is behind may have neighbouring ones joined.
+Producers put them in, a sink takes bytes out, in the same order. An item is rendered when it is put in, so it shows
+the state of that moment. Only updates of an answer are rendered when they are taken out: they show the newest state
+of the answer, and neighbouring ones are merged if the reader is behind.
 """
 
 import asyncio
@@ -14,35 +14,35 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import Item, Renderer
 from spindle.shapes.events import DELTAS, MessageUpdate
 
-# Above a high mark the agent pauses until both figures are below a low one.
+# Above a high mark the agent pauses until both figures are below their low marks.
 HIGH_ITEMS: Final = 256
 LOW_ITEMS: Final = 64
 HIGH_BYTES: Final = 4 << 20
 LOW_BYTES: Final = 1 << 20
-# So much unread means that a client only writes; then its commands are not read either.
+# A client that leaves this much unread only writes; its commands are not read then.
 FLOOD_ITEMS: Final = 8192
 FLOOD_BYTES: Final = 64 << 20
-# About so long is an update in delta form without its delta.
+# About the length of an update in delta form without its delta.
 FRAME_BYTES: Final = 256
 
 Entry: TypeAlias = bytes | tuple[Renderer, MessageUpdate | UpdateMode]
-"""A line, an update that is not a line yet, or a change of the form of updates at the place where it was asked for."""
+"""A line, an update that is not rendered yet, or a change of the form of the updates behind it."""
 
 
 class Outbox:
     def __init__(self, renderer: Renderer) -> None:
         self.on_waiting: Callable[[], None] = lambda: None
-        """Called when something waits after nothing did; the sink's doorbell."""
+        """Called when the outbox is no longer empty; wakes the sink."""
         self._renderer = renderer
         self._update_mode = renderer.update_mode
-        """As it was last asked for."""
+        """As the client last asked for it."""
         self._waiting: deque[Entry] = deque()
         self._held: dict[Renderer, tuple[asyncio.Future[None], deque[Entry]]] = {}
-        """What sessions put in while a prompt of theirs is not kept yet; see `hold`."""
+        """Entries of sessions whose prompt is not kept yet; see `hold`."""
         self._bytes = 0
-        """Length of the lines in both."""
+        """Length of the lines in `_waiting` and `_held`."""
         self.full = False
-        """So much is waiting that the agent should pause."""
+        """So much is unread that the agent should pause."""
         self._room = asyncio.Event()
         self._closed = False
 
@@ -64,44 +64,44 @@ class Outbox:
             self._append(line, renderer)
 
     def put_line(self, line: bytes) -> None:
-        """Add what is rendered already."""
+        """Add a line that is already rendered."""
         if not self._closed:
             self._bytes += len(line)
             self._append(line, self._renderer)
 
     def set_update_mode(self, mode: UpdateMode) -> None:
-        """Change the form of updates that are put from now on."""
+        """Change the form of updates that are put in from now on."""
         self._update_mode = mode
         self.change_mode(self._renderer, mode)
 
     def change_mode(self, renderer: Renderer, mode: UpdateMode) -> None:
-        """Let a renderer write updates in this form, those that are put from now on."""
+        """Let a renderer use this form for updates that are put in from now on."""
         if not self._closed:
             self._append((renderer, mode), renderer)
 
     def hold(self, kept: asyncio.Future[None], renderer: Renderer | None = None) -> None:
-        """Let whatever a session puts in from now on wait until its prompt is kept. Other sessions do not wait."""
+        """Hold what a session puts in from now on until its prompt is kept. Other sessions do not wait."""
         renderer = renderer or self._renderer
         if not kept.done() and not self._closed:
             self._held[renderer] = kept, self._held[renderer][1] if renderer in self._held else deque()
             kept.add_done_callback(lambda kept: self._let_go(renderer, kept))
 
     def lane(self, session_id: str) -> "Lane":
-        """Return a way in for another session than the client's first."""
+        """Return the lane of a session other than the client's first."""
         return Lane(self, Renderer(self._renderer.dialect, self._update_mode, session_id))
 
     @property
     def flooded(self) -> bool:
-        """Whether so much is waiting that no more commands should be read."""
+        """Whether so much is unread that no more commands should be taken."""
         return len(self) >= FLOOD_ITEMS or self._bytes >= FLOOD_BYTES
 
     async def room(self) -> None:
-        """Return when the outbox is not full (any more)."""
+        """Wait until the outbox is not full."""
         while self.full:
             await self._room.wait()
 
     def close(self) -> None:
-        """Throw everything away, now and from now on: the reader is gone."""
+        """Drop all entries, now and later: the reader is gone."""
         self._closed = True
         self._waiting.clear()
         self._held.clear()
@@ -115,7 +115,7 @@ class Outbox:
             self._send(entry)
 
     def _let_go(self, renderer: Renderer, kept: asyncio.Future[None]) -> None:
-        if renderer in self._held and self._held[renderer][0] is kept:  # not, if another prompt came meanwhile
+        if renderer in self._held and self._held[renderer][0] is kept:  # else a newer prompt holds the entries
             for entry in self._held.pop(renderer)[1]:
                 self._send(entry)
 
@@ -130,9 +130,9 @@ class Outbox:
     # -- the sink's side -------------------------------------------------------------------------
 
     def take(self, max_bytes: int, *, merge: bool = False) -> bytes:
-        """Return whole lines, until `max_bytes` is reached or passed; nothing if nothing waits.
+        """Return whole lines, until `max_bytes` is reached or passed; nothing if the outbox is empty.
 
-        With `merge` (the reader is behind), deltas of one block that stand next to each other become one.
+        With `merge` (the reader is behind), neighbouring deltas of one block become one.
         """
         lines: list[bytes] = []
         size = 0
@@ -154,9 +154,9 @@ class Outbox:
         return lines[0] if len(lines) == 1 else b"".join(lines)
 
     def _update(self, renderer: Renderer, update: MessageUpdate, max_bytes: int | None) -> bytes:
-        """Render an update, and the deltas of the same block that follow it, if they are in delta form or to be joined.
+        """Render an update; in delta form, or to merge them, together with the deltas of the same block that follow.
 
-        `max_bytes` is as for `take`; None: join them.
+        `max_bytes` is as for `take`; None: merge them.
         """
         piece, live = update.assistant_message_event, update.message
         if not isinstance(piece, DELTAS) or (max_bytes is not None and renderer.update_mode == "full"):
@@ -186,9 +186,9 @@ class Outbox:
 
 
 class Lane:
-    """What one session puts into the outbox of a client that has several; a listener of its agent.
+    """The way of one session into the outbox of a client that has several; a listener of its agent.
 
-    A renderer keeps what it has written of an answer, so each session has one of its own.
+    A renderer keeps the JSON of the answer so far, so each session has its own renderer.
     """
 
     def __init__(self, outbox: Outbox, renderer: Renderer) -> None:

@@ -1,4 +1,4 @@
-"""What a command is: a handler whose parameters are its fields, and what it may ask of the wire it came in on."""
+"""What a command is: a handler whose parameters are its fields. A `Call` gives it the agent and the client."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,16 +13,16 @@ from spindle.shapes.messages import Wire
 
 T = TypeVar("T")
 REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
-"""Frames of a client that get no response, and are of use only to a session that is there."""
+"""Frames of a client that get no response. A session that is not in memory has no use for them."""
 
 
 class LiveInfo(Wire, kw_only=True):
     """A live session, as a list shows it."""
 
     id: str
-    """The `sessionId` of its commands and events: stays the same when the conversation goes on in another file."""
+    """The `sessionId` of its commands and events. It stays the same when the conversation goes on in another file."""
     current_id: str
-    """Id of the stored session that it is at now."""
+    """Id of the stored session that the conversation is in now."""
     session_file: str | None = None
     name: str | None = None
     cwd: str
@@ -30,29 +30,29 @@ class LiveInfo(Wire, kw_only=True):
     model: str | None = None
     clients: int
     queue: int
-    """Messages that wait."""
+    """Number of queued messages."""
     questions: int
-    """Questions that wait for an answer of the user."""
+    """Number of questions that the user has not answered yet."""
     cost: int | float | None = None
     """US dollars; none if a price is not known."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session a client wants to be opened."""
+    """The session that a client wants to open."""
 
     cwd: str | None = None
-    """Where it works; None: where its file says, or where the process was started."""
+    """Its working directory; None: the one in its file, or the one that the process was started in."""
     session: str | None = None
     """Id or path of a stored session; None: a new one."""
     model: str | None = None
     """A pattern as on the command line."""
     name: str | None = None
     id: str | None = None
-    """Of a session that is begun with exactly this id if there is none."""
+    """Id of a stored session; if there is none, a session with exactly this id is begun."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One command in hand."""
+    """A command that is being carried out."""
 
     agent: AgentSession
     client: Seat
@@ -63,11 +63,11 @@ class Call(msgspec.Struct, frozen=True):
 class CommandSpec(msgspec.Struct, frozen=True):
     name: str
     shape_name: str
-    """What its shapes are called: the first of the names that its handler has."""
+    """Name of its shapes: the first name of its handler."""
     answer: Any
-    """Type of `data` in the answer, or of what stands there under `key`; None if there is none."""
+    """Type of `data` in the response, or of the value under `key` in it; None if there is no `data`."""
     key: str | None
-    """`data` is an object with what the handler returns under this key; None: it is what the handler returns."""
+    """`data` is an object with the handler's return value under this key; None: `data` is the return value."""
     handler: Callable[..., Any]
     waits: bool
     """Whether the handler is a coroutine; others answer at once."""
@@ -75,22 +75,22 @@ class CommandSpec(msgspec.Struct, frozen=True):
 
     @property
     def fields(self) -> type[msgspec.Struct]:
-        """What a client sends."""
+        """Shape of the fields that a client sends."""
         return _fields(self.handler, self.shape_name)
 
     @property
     def data(self) -> Any:
-        """Type of `data` in the answer; None if there is none."""
+        """Type of `data` in the response; None if there is none."""
         return self.answer if self.key is None else _keyed(self.shape_name, self.key, self.answer)
 
     def data_of(self, result: Any) -> Any:
-        """Return `data` of the answer, of what the handler returned; unset if there is none."""
+        """Return `data` of the response, made from what the handler returned; unset if there is none."""
         if self.answer is None:
             return msgspec.UNSET
         return result if self.key is None else {self.key: result}
 
 
-# A client uses a few of the commands: shapes are made when they are needed, which spares a start 200 KB.
+# A client uses only a few commands, so shapes are made when they are needed: a process starts with 200 KB less.
 
 
 @cache
@@ -114,7 +114,7 @@ COMMANDS: dict[str, CommandSpec] = {}
 
 
 def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[T], T]:
-    """Register a handler under the names of its command. `data` says what is in an answer that is JSON already."""
+    """Register a handler under the names of its command. `data` is the type of a result that is already JSON."""
 
     def register(handler: Any) -> Any:
         answer = (data if key is None else None) or handler.__annotations__["return"]

@@ -1,8 +1,8 @@
-"""Events and responses become lines of JSON, in the words of one dialect.
+"""Turn events and responses into lines of JSON, in one dialect.
 
-One renderer serves one client. Everything is encoded as it stands except `message_update`, the hot path: there the
-JSON of the answer so far is kept and only what is new gets encoded, so a frame of a long answer costs a copy of
-it, not an encoding. The bytes are the same either way.
+A renderer serves one session of one client. It encodes items as they are, except `message_update`, the hot path: it
+keeps the JSON of the answer so far and encodes only new pieces, so a frame of a long answer costs a copy of it, not an
+encoding. The bytes are the same either way.
 """
 
 from collections.abc import Sequence
@@ -44,10 +44,10 @@ class Ready(Event, tag="ready"):
 
 
 class Response(msgspec.Struct, kw_only=True):
-    """The answer to one command. Keys go out in this order; those that are unset do not."""
+    """The response to one command. Keys are sent in this order; unset ones are left out."""
 
     id: Any = UNSET
-    """As it came; any JSON value."""
+    """As the client sent it; any JSON value."""
     type: str = "response"
     command: Any = UNSET
     success: bool
@@ -67,7 +67,7 @@ class Renderer:
         self._tag = b"" if session_id is None else b'{"sessionId":' + codec.encode_str(session_id) + b","
         self.update_mode: UpdateMode = update_mode or dialect.updates
         self._live: LiveJson | None = None
-        """The answer of the last update."""
+        """JSON of the answer that the last update was about."""
         self._heads: dict[tuple[type, int], bytes] = {}
         """Delta frames up to the delta."""
         unknown = dialect.keys.get("message_update", ())
@@ -86,7 +86,7 @@ class Renderer:
         line = self._line(item)
         if not self._tag or not line:
             return line
-        if isinstance(item, SessionChanged):  # it has a key of that name
+        if isinstance(item, SessionChanged):  # the event has a key of that name
             line = line.replace(b'"sessionId":', b'"currentId":', 1)
         return self._tag + line[1:]
 
@@ -113,7 +113,7 @@ class Renderer:
         head, tail = self._head(first), self._usage(self._kept(live)) + b"}\n"
         if self._tag:
             head = self._tag + head[1:]
-        # No JSON string has a raw newline in it: each one here stands between two updates.
+        # No JSON string has a raw newline in it: each newline here stands between two updates.
         return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
 
     def _kept(self, live: LiveMessage) -> "LiveJson":
@@ -124,7 +124,7 @@ class Renderer:
         return self._live
 
     def _usage(self, kept: "LiveJson") -> bytes:
-        """Return what closes `assistantMessageEvent`, and the usage behind it."""
+        """Return the end of `assistantMessageEvent`, and the usage after it."""
         return b'},"usage":' + kept.usage() if self._with_usage else b"}"
 
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
@@ -167,14 +167,14 @@ class Renderer:
 def _keep_big_blocks() -> None:
     """Let glibc's malloc reuse blocks up to 4 MiB.
 
-    Above its threshold it asks the kernel for fresh pages every time, and filling those costs three times as much
-    as making a frame. Freeing a bigger block once raises the threshold.
+    For blocks above its threshold it asks the kernel for fresh pages every time, and filling those costs three times
+    as much as making a frame. Freeing a bigger block once raises the threshold.
     """
     bytes(4 << 20)
 
 
 def _name(item: Item) -> str:
-    """Return the name under which a dialect speaks of `item`."""
+    """Return the name that dialects use for `item`."""
     if isinstance(item, Response):
         return f"response {item.command}"
     if isinstance(item, ExtensionUIRequest):

@@ -1,6 +1,6 @@
-"""Several sessions on one wire: a frame that names a session goes there, and what that session says names it.
+"""Several sessions on one wire: a frame that names a session goes to it, and lines of that session carry its name.
 
-A client has a first session, which is never named: one that does not know of this file notices nothing of it.
+Frames of a client's first session have no name, so a client with one session need not know that there may be more.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ class Router:
     """The sessions of one client beside its first."""
 
     def __init__(self, pool: SessionPool, first: LiveSession, seat: Seat, outbox: Outbox) -> None:
-        """Belongs to `seat`, the client's at its first session, which it does not keep alive."""
+        """Serve `seat`, the client's seat in its first session, which the router does not keep alive."""
         self.pool = pool
         self.seat: Seat = proxy(seat)
         self.outbox = outbox
         self.tasks = Tasks()
         self._first = first
         self.to_first: Callable[[dict[str, Any]], None] = lambda frame: None
-        """Takes frames for the first session that were sent under another of its names."""
+        """Takes frames of a seat whose session turns out to be the first."""
         self._seats: dict[str, RoutedSeat] = {}
-        """By the handle of the session; by the name that the client has used while it is being opened."""
+        """By the handle of the session; while it is being opened, by the name that the client has used."""
 
     def route(self, frame: dict[str, Any]) -> bool:
-        """Take a frame to the session that it names; false if that is the first."""
+        """Pass a frame on to the session that it names; False if that is the first."""
         name = frame["sessionId"]
         if not isinstance(name, str):
             self._refuse(frame, "Invalid sessionId: expected string")
@@ -67,7 +67,7 @@ class Router:
         return True
 
     async def _open(self, seat: "RoutedSeat", name: str) -> None:
-        """Bring the session that a client has named."""
+        """Open the session that a client has named."""
         try:
             self._place(seat, await self.pool.get(name, seat))
         except (AgentError, SessionError) as error:
@@ -76,7 +76,7 @@ class Router:
             self._give_up(seat, f"{type(error).__name__}: {error}")
 
     async def open(self, wanted: Wanted) -> LiveInfo:
-        """Open a session for the client. Raises what the pool raises."""
+        """Open a session for the client. Raises the errors of `SessionPool.open`."""
         seat = RoutedSeat(self)
         try:
             live = await self.pool.open(wanted, seat)
@@ -84,7 +84,7 @@ class Router:
         except asyncio.CancelledError:
             self.pool.forsake(seat)
             raise
-        self._place(seat, live)  # behind it nothing waits: the answer goes out before the first event
+        self._place(seat, live)  # no await after this: the response goes out before the first event
         return info
 
     def _place(self, seat: "RoutedSeat", live: LiveSession) -> None:
@@ -98,7 +98,7 @@ class Router:
             for frame in self.forget(seat):
                 receive({name: value for name, value in frame.items() if name != "sessionId"})
         else:
-            self.forget(seat)  # under the name it was asked for by: its conversation may change
+            self.forget(seat)  # its name was that of a conversation, which may change; its handle stays
             self._seats[live.handle] = seat
             seat.begin(live)
 
@@ -113,12 +113,12 @@ class Router:
         lane.put(Response(id=frame.get("id", UNSET), command=frame.get("type", "parse"), success=False, error=error))
 
     def forget(self, seat: "RoutedSeat") -> list[dict[str, Any]]:
-        """Take a seat out; return the frames that wait there."""
+        """Remove a seat, and return the frames that wait in it."""
         self._seats = {name: other for name, other in self._seats.items() if other is not seat}
         return seat.waiting
 
     async def finish(self, timeout: float) -> None:
-        """Give commands that can still be answered a moment to do so."""
+        """Wait until commands are answered, for at most `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.tasks.join()
@@ -126,7 +126,7 @@ class Router:
                     await seat.finish(timeout)
 
     async def close(self) -> None:
-        """The client is gone. Its sessions go on for a while: others may use them, and it may come back."""
+        """Leave all sessions: the client is gone. They go on for a while: others may use them, and it may come back."""
         await self.tasks.end(TASKS_END)
         seats, self._seats = set(self._seats.values()), {}
         for seat in seats:
@@ -134,23 +134,23 @@ class Router:
 
 
 class RoutedSeat(Seat):
-    """A client's seat at one of its other sessions."""
+    """A client's seat in one of its other sessions."""
 
     def __init__(self, router: Router) -> None:
         self.ended = False
         """The session has left memory."""
         self.waiting: list[dict[str, Any]] = []
-        """Frames that came before the session was there."""
+        """Frames that came before the session was open."""
         self._router = router
         self._live: LiveSession | None = None
 
     def begin(self, live: LiveSession) -> None:
-        """Listen to the session, and take what waits for it."""
+        """Listen to the session, and pass it the frames that wait."""
         self._live = live
         self._lane = self._router.outbox.lane(live.handle)
         self._dispatcher = Dispatcher(live.agent, self, self._lane)
         live.agent.subscribe(self._lane)
-        for request in live.agent.dialogs.open_requests():  # no other client may be there to answer
+        for request in live.agent.dialogs.open_requests():  # there may be no other client to answer them
             self._lane.put(request)
         self._router.tasks.spawn(live.begin(), "spindle-begin")
         waiting, self.waiting = self.waiting, []
@@ -169,13 +169,13 @@ class RoutedSeat(Seat):
             await self._dispatcher.finish(timeout)
 
     async def leave(self) -> None:
-        """The client is gone."""
+        """Leave the session: the client is gone."""
         if (live := self._live) is not None:
             live.agent.unsubscribe(self._lane)
             await self._dispatcher.close()
             self._router.pool.leave(self, live)
 
-    # -- what the session needs ------------------------------------------------------------------
+    # -- what the session asks -------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
@@ -192,14 +192,14 @@ class RoutedSeat(Seat):
         self._router.tasks.spawn(self._end(live), "spindle-session-leave")
 
     async def _end(self, live: LiveSession) -> None:
-        """Let go of a session that has ended, once the commands in hand are answered."""
+        """Leave a session that has ended, once all commands are answered."""
         try:
             await self._dispatcher.finish()
         finally:
             await self._dispatcher.close()
             live.clients.discard(self)
 
-    # -- what commands may ask of the wire -------------------------------------------------------
+    # -- what commands ask -----------------------------------------------------------------------
 
     def accepted(self, run: Run) -> None:
         self._lane.hold(run.kept)

@@ -1,4 +1,4 @@
-"""The protocol as JSON Schema, made of the registry and the shapes."""
+"""The protocol as JSON Schema, made from the registry and the shapes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -39,14 +39,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_components(kinds: Iterable[Any], refs: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """Return the schemas of these types and the definitions they share; `refs` is how they refer to those."""
+    """Return the schemas of these types and the definitions they share; `refs` is the template of a reference."""
     found, components = msgspec.json.schema_components(kinds, schema_hook=_foreign, ref_template=refs)
     _say_items([*found, components])
     return found, components
 
 
 def _say_items(schema: Any) -> None:
-    """Say of every array what is in it, even if that may be anything: generators of clients leave others out."""
+    """Give every array a schema of its items, even an empty one: generators of clients skip arrays without it."""
     if isinstance(schema, dict) and schema.get("type") == "array" and "prefixItems" not in schema:
         schema.setdefault("items", {})
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():

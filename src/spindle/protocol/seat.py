@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Seat:
-    """What holds for a client whose wire carries a single session, and nothing else."""
+    """A client whose wire carries one session; other wires override the methods."""
 
     holds = False
     """Whether the session stays in memory as long as this client is there."""
     answers = True
-    """Whether the client has words for questions."""
+    """Whether the client can answer questions."""
 
     # -- what the session asks -------------------------------------------------------------------
 
@@ -27,18 +27,18 @@ class Seat:
         return False
 
     def session_ended(self, live: "LiveSession", reason: str) -> None:
-        """The session leaves memory while the client is there."""
+        """Act on the end of the session, which leaves memory while the client is still there."""
 
     # -- what commands ask -----------------------------------------------------------------------
 
     def accepted(self, run: Run) -> None:
-        """A prompt of this client was taken. The client is told of that when the prompt is kept."""
+        """Act on a prompt of this client that was accepted: the client is told once the prompt is kept."""
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Change the form of updates that are sent from now on."""
 
     def request_shutdown(self) -> None:
-        """The client wants to end what it may end. Its answer still goes out."""
+        """End what the client may end: the process, or its connection. The response is still sent."""
 
     async def open_session(self, wanted: "Wanted") -> "LiveInfo":
         raise AgentError("There is one session here; new_session and switch_session change it")
