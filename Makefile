@@ -2,12 +2,12 @@
 # make test   set up (once) and run all tests
 # make check  tests, lint, types, import contract
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes docs/endurance.md
-# make bench  measure it beside pi from npm and write docs/benchmarks.md; BASE=<git ref> beside that state of itself
+# make bench  measure beside pi from npm and write docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
 # make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
 
-# Most tests wait for other processes, so a few more than there are cores.
+# Most tests wait for other processes, so there may be more jobs than cores.
 JOBS ?= 4
 SECONDS ?= 3600
 

@@ -22,7 +22,7 @@ from benchmarks.states import compare
 NEW, OLD = "0.87.1", "0.74.2"
 """pi with updates in delta form, and the last one with the full form."""
 Samples = dict[str, dict[str, list[float]]]
-"""Figure, peer, samples."""
+"""Figure → peer → samples."""
 
 
 def main() -> int:
@@ -66,7 +66,7 @@ def measure(peers: dict[str, list[Peer]], only: list[str], scale: float) -> Samp
             continue
         for peer in peers[scenario.form]:
             if name == "start":
-                scenario.sample(peer)  # compiles and caches what it does at the first start ever
+                scenario.sample(peer)  # the first start ever compiles and caches modules
         for number in range(max(1, round(scenario.rounds * scale))):
             for peer in peers[scenario.form][:: 1 if number % 2 else -1]:
                 for figure, value in scenario.sample(peer).items():

@@ -2,9 +2,9 @@
 
     python -m benchmarks.batch [--tasks 1000] [--loop 5] [--worktrees 50] [--jobs 64]
 
-Every task has two model calls, of a server that is never the bottleneck, and a bash between them. CPU time is that of
-our process, without the commands of the tasks. That the cost of a task does not grow with their number is seen in the
-first two rows. Only ratios of one run mean something.
+Every task has two model calls, to a server that is never the bottleneck, and a bash call between them. CPU time is that
+of our process, without the commands of the tasks. The first two rows show that the cost of a task does not grow with
+the number of tasks. Compare only ratios of one run.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PROMPT = "bench:tool:1"
 
 
 class Figures:
-    """What one command took."""
+    """Time, CPU and memory of one command."""
 
     def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()

@@ -1,6 +1,6 @@
 """Our sessions beside the threads of codex app-server: `python -m benchmarks.codex [--count 100]`.
 
-Both open conversations in which nothing is said yet, for which neither needs a key. Each runs alone, in turns.
+Both open conversations without a message; neither needs a key for that. They run in turns, each of them alone.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class Program:
         raise RuntimeError(f"It has ended ({self.process.wait(5)})")
 
     def pss_mib_at_rest(self) -> float:
-        """Memory of the process and those below it; what several share is counted once."""
-        time.sleep(1)  # what the last answers left to do, or to end, is done by then
+        """Return the memory of the process and its descendants; memory that they share is counted once."""
+        time.sleep(1)  # the work that follows the last answers is done by then
         total = 0
         for pid in process_tree(self.process.pid):
             try:

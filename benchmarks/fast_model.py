@@ -2,7 +2,7 @@
 
 The last user message says what to answer:
 
-    bench:text:N          N pieces of text, as fast as they are taken
+    bench:text:N          N pieces of text, as fast as the client reads them
     bench:slow:N:MS       N pieces, MS milliseconds apart
     bench:tool:N          N rounds of bash `true`, each with a number, then a text
 
@@ -45,7 +45,7 @@ def chunked(data: bytes) -> bytes:
 
 @functools.cache
 def text_answer(count: int) -> bytes:
-    """Return a whole answer, no event of which is in two chunks."""
+    """Return a whole answer; no event is split over two chunks."""
     chunks, pending = [HEAD], event({"role": "assistant", "content": ""})
     for number in range(count):
         pending += piece(number)
@@ -63,7 +63,7 @@ def tool_answer(round: int) -> bytes:
 
 
 def asked(body: dict[str, Any]) -> tuple[list[str], int]:
-    """Return the words of the last instruction, and how many answers there were since."""
+    """Return the words of the last user message with `bench:`, and the number of answers since."""
     rounds = 0
     for message in reversed(body["messages"]):
         if message["role"] == "assistant":

@@ -1,8 +1,8 @@
 """Many sessions in one process: `python -m benchmarks.many [--idle 1000] [--streams 100]`.
 
-What idle ones take, how long it takes to open one, how 100 stream at once, whether a `get_state` still comes quickly,
-and what is left when they are closed. Everything goes through one pair of pipes. A session streams once: one alone and
-each of the hundred have the same to do, down to the making of the session file.
+Measures the memory of idle sessions, the time to open one, 100 sessions that stream at once, how quickly `get_state` is
+answered meanwhile, and the memory after all are closed. Everything goes through one pair of pipes. A session streams
+only once, so one alone and each of the hundred have the same work, including that of making the session file.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from benchmarks.peers import our_peer
 NOW = time.perf_counter
 ROUNDS = 3
 ASK_EVERY_S = 0.02
-"""Asking again at once would be work of its own."""
+"""Asking without pauses would itself be work for the agent."""
 
 
 def opened(agent: MeasuredAgent, cwd: Path) -> tuple[str, float]:
-    """Return the id of a new session, and how many seconds that took."""
+    """Open a session; return its id, and how many seconds that took."""
     cwd.mkdir(exist_ok=True)
     start = NOW()
     answer = agent.request("open_session", cwd=str(cwd))
@@ -34,7 +34,7 @@ def opened(agent: MeasuredAgent, cwd: Path) -> tuple[str, float]:
 
 
 def idle(agent: MeasuredAgent, place: Path, count: int) -> tuple[list[str], dict[str, Any]]:
-    time.sleep(0.5)  # what it loads after the first answer is part of the bare process
+    time.sleep(0.5)  # modules loaded after the first answer are part of the bare process
     bare = agent.rss_mib()
     ids, times = zip(*(opened(agent, place / f"d{number % 20}") for number in range(count)), strict=True)
     return list(ids), {
@@ -47,7 +47,7 @@ def idle(agent: MeasuredAgent, place: Path, count: int) -> tuple[list[str], dict
 
 
 def streams(agent: MeasuredAgent, fresh: Iterator[str], count: int) -> dict[str, Any]:
-    """Let so many stream at once, and ask for the state of the first session right behind the prompts and from then on.
+    """Let `count` sessions stream at once; right after the prompts, begin to ask for the state of the first session.
 
     The first round opens the connections to the model server, the later ones use them again.
     """
@@ -70,7 +70,7 @@ def streams(agent: MeasuredAgent, fresh: Iterator[str], count: int) -> dict[str,
 
 
 def first_deltas(agent: MeasuredAgent, ids: list[str], asked: list[float] | None = None) -> list[float]:
-    """Prompt each session and return when the first piece of each answer came; a piece comes every 20 ms."""
+    """Prompt each session and return the seconds to the first piece of each answer; a piece comes every 20 ms."""
     begin: dict[bytes, float] = {}
     for id in ids:
         begin[id.encode()] = NOW()
@@ -101,7 +101,7 @@ def closed(agent: MeasuredAgent, ids: list[str]) -> dict[str, Any]:
 
 class Agent(MeasuredAgent):
     def request_in(self, id: str, type: str) -> None:
-        """Send a command to another session than the first, and wait for its answer."""
+        """Send a command to a session other than the first, and wait for its response."""
         wanted = b'"id":"b%d"' % (self._count + 1)
         self.send(type, sessionId=id)
         while wanted not in self.line()[:HEAD]:
@@ -125,7 +125,7 @@ def measured(place: Path, count: int, streaming: int) -> dict[str, Any]:
         assert model.stdin is not None and model.stdout is not None
         try:
             with Agent(our_peer(place, model.stdout.readline().strip(), "delta")) as agent:
-                agent.prompt("bench:text:5")  # loads what the first call of a model loads
+                agent.prompt("bench:text:5")  # the first model call loads modules
                 ids, figures = idle(agent, place, count)
                 runs = ROUNDS * (streaming + 3)
                 ids += [opened(agent, place / f"d{number % 20}")[0] for number in range(runs - count)]

@@ -1,4 +1,4 @@
-"""A running agent: what it writes, how long that takes, what it uses (Linux)."""
+"""A running agent: its output, its times, its CPU and memory (Linux)."""
 
 import json
 import os
@@ -20,13 +20,13 @@ NOW = time.perf_counter
 LIMIT_S = 90.0
 """After this the agent is killed, and the sample fails."""
 HEAD = 400
-"""A record is known by its first bytes; the rest, which may be megabytes, is not looked at."""
+"""A record is recognised by its first bytes; the rest, which may be megabytes, is not looked at."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A prompt from sending it to idle."""
+    """Figures of a prompt, from sending it until the agent is idle."""
 
     seconds: float
     first_delta: float
@@ -60,7 +60,7 @@ class MeasuredAgent:
         self.start_s, self.start_cpu_s = NOW() - self.started, self.cpu()
 
     def send(self, type: str, **fields: Any) -> bytes:
-        """Send a command; returns how the answer to it begins."""
+        """Send a command; returns the first bytes of its response."""
         self._count += 1
         self._in.write(json.dumps({"id": f"b{self._count}", "type": type, **fields}).encode() + b"\n")
         self._in.flush()
@@ -73,7 +73,7 @@ class MeasuredAgent:
         return line
 
     def request(self, type: str, **fields: Any) -> bytes:
-        """Send a command and return the answer; raises RuntimeError if it is a refusal."""
+        """Send a command and return the response; raises RuntimeError if the command is refused."""
         wanted = self.send(type, **fields)
         while not (line := self.line()).startswith(wanted):
             pass
@@ -105,10 +105,10 @@ class MeasuredAgent:
         while b'"%b"' % type not in self.line()[:HEAD]:
             pass
 
-    # -- what it uses ----------------------------------------------------------------------------
+    # -- CPU and memory --------------------------------------------------------------------------
 
     def cpu(self) -> float:
-        """CPU seconds of the process and its children, by the clock of each."""
+        """Return the CPU seconds of the process and its children, by the clock of each."""
         total = 0.0
         for pid in process_tree(self.process.pid):
             try:
@@ -148,7 +148,7 @@ class MeasuredAgent:
 
 
 def process_tree(pid: int) -> list[int]:
-    """Return a process and all below it."""
+    """Return the ids of a process and all its descendants."""
     found, todo = [], [pid]
     while todo:
         pid = todo.pop()

@@ -1,4 +1,4 @@
-"""Who is measured: this checkout, another state of it, and pi from npm, each in directories of its own."""
+"""The agents that are measured: this checkout, another state of it, and pi from npm, each in directories of its own."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class Peer:
     title: str
     program: list[str]
     idle: bytes
-    """Type of the record after which a new prompt is welcome."""
+    """Type of the record after which the agent takes a new prompt."""
     place: Path
     """Its home, agent directory, sessions and working directory."""
     model: str
@@ -60,19 +60,19 @@ class Peer:
 
 
 def our_peer(place: Path, model: str, form: str, root: Path = ROOT, title: str = "Spindle") -> Peer:
-    """This checkout, or the one in `root`, with updates in `delta` or `full` form."""
+    """Return this checkout, or the one in `root`, with updates in `delta` or `full` form."""
     program = [str(root / ".venv/bin/spindle"), "--updates", form]
     return Peer(title, program, b"agent_settled", place / f"{title}-{form}", model).configured()
 
 
 def state_peer(place: Path, model: str, source: Path, title: str) -> Peer:
-    """A state of this repository whose packages are in `source`, in the environment of this checkout."""
+    """Return a state of this repository whose packages are in `source`, in the environment of this checkout."""
     program = [sys.executable, "-m", "spindle", "--updates", "delta"]
     return Peer(title, program, b"agent_settled", place / title, model, source).configured()
 
 
 def pi_peer(place: Path, model: str, version: str) -> Peer:
-    """pi of this version, installed from npm with a node that is new enough for it."""
+    """Return pi of this version, installed from npm with a node that is new enough for it."""
     folder = PLACE / version
     package = folder / "node_modules/@earendil-works/pi-coding-agent"
     if not package.exists():
@@ -86,7 +86,7 @@ def pi_peer(place: Path, model: str, version: str) -> Peer:
 
 
 def codex_program() -> list[str]:
-    """codex, the newest, installed from npm."""
+    """Return the command of codex, the newest if npm has to install it."""
     folder = PLACE / "codex"
     program = folder / "node_modules/.bin/codex"
     if not program.exists():

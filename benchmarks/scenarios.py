@@ -1,4 +1,4 @@
-"""What is measured. A scenario takes one sample of one peer, in a fresh process, and returns figures by name."""
+"""The scenarios. Each takes one sample of one peer, in a fresh process, and returns figures by name."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ class Figure:
     form: str
     """How it is printed."""
     more_is_better: bool | None = False
-    """None: it is neither, it explains another figure."""
+    """None: neither; the figure explains another one."""
 
     def spread(self, values: list[float]) -> str:
         """Return the median of some samples, with the least and the greatest."""
@@ -57,7 +57,7 @@ FIGURES = {
 
 def start(peer: Peer) -> Sample:
     with MeasuredAgent(peer) as agent:
-        time.sleep(0.3)  # what it does after the first answer counts as idle memory, too
+        time.sleep(0.3)  # memory taken after the first answer counts as idle memory, too
         return {"start": agent.start_s * 1e3, "start_cpu": agent.start_cpu_s * 1e3, "rss": agent.rss_mib()}
 
 
@@ -128,7 +128,7 @@ def sessions(peer: Peer) -> Sample:
 
 
 def stored(peer: Peer, count: int, *, short: bool = False) -> str:
-    """Return a session file of so many entries; made once for each peer, since an agent may lock or write to it."""
+    """Return a session file of `count` entries. Each peer has its own, since an agent may lock it or write to it."""
     number = f"{count:09d}{short:03d}"
     path: Path = peer.folder("sessions") / f"2026-01-01T00-00-00-000Z_{number}.jsonl"
     if not path.exists():

@@ -89,7 +89,7 @@ WORDS = 'the quick brown fox jumps over the lazy dog and "quotes" a line\n'
 
 
 def messages(count: int) -> Iterator[dict[str, Any]]:
-    """Return a conversation as agents have it: a question, a tool call, its result (sometimes long), an answer."""
+    """Yield a typical conversation: a question, a tool call, its result (sometimes long), an answer."""
     by_model = {"api": "openai-completions", "provider": "mock", "model": "mock-1", "usage": USAGE}
     for number in range(count):
         text = {"type": "text", "text": f"{number} " + WORDS * 6}
@@ -115,7 +115,7 @@ def messages(count: int) -> Iterator[dict[str, Any]]:
 
 
 def short_messages(count: int) -> Iterator[dict[str, Any]]:
-    """Return a conversation in which nothing takes long but what is done for each message."""
+    """Yield messages so short that only the work that every message needs takes time."""
     for number in range(count):
         yield {"role": "user", "content": f"message {number}", "timestamp": 1735689600000 + number}
 

@@ -2,7 +2,7 @@
 
 Agents of both states are alive at once and asked in turns, so a busy moment of the machine hits both; most figures are
 CPU of the agent and its children, which other work changes less than time. Both run on the packages of this checkout's
-environment. They are driven over their pipes alone: modules of the earlier state may have other names.
+environment. They are driven only over their pipes, because modules of the earlier state may have other names.
 """
 
 import statistics
@@ -22,7 +22,7 @@ __all__ = ["FIGURES", "compare"]
 
 ROUNDS = 10
 Samples = dict[str, tuple[list[float], list[float]]]
-"""Figure → what the rounds gave: this state, the earlier one."""
+"""Figure → samples of this state, samples of the earlier one."""
 
 FIGURES = {
     "start": Figure("CPU of a cold start (ms)", ".0f"),
@@ -35,7 +35,7 @@ FIGURES = {
     "rss": Figure("memory after the start, RSS (MiB)", ".1f"),
 }
 NO_CPU = ("first_delta", "rss")
-"""Figures that no bound holds for."""
+"""Figures that the bound does not hold for."""
 
 
 def compare(place: Path, model: str, base: str, scale: float = 1.0, bound: float | None = None) -> int:
@@ -64,7 +64,7 @@ def compare(place: Path, model: str, base: str, scale: float = 1.0, bound: float
 
 
 def extracted(folder: Path, ref: str) -> Path:
-    """Return the packages of another state."""
+    """Unpack the packages of another state into `folder`, and return where they are."""
     folder.mkdir()
     archive = subprocess.check_output(["git", "archive", ref, "src"], cwd=ROOT)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
@@ -80,10 +80,10 @@ def check_source(peer: Peer) -> None:
 
 
 def one_round(peers: list[Peer], *, swapped: bool) -> dict[str, list[float]]:
-    """Return figures of fresh processes, each in the order of `peers`."""
+    """Return figures of fresh processes, with values in the order of `peers`."""
     with ExitStack() as stack:
         agents = [stack.enter_context(MeasuredAgent(peer)) for peer in (peers[::-1] if swapped else peers)]
-        time.sleep(0.3)  # what an agent loads after the first answer is part of its memory
+        time.sleep(0.3)  # modules loaded after the first answer are part of its memory
         found = {
             "start": [agent.start_cpu_s * 1e3 for agent in agents],
             "rss": [agent.rss_mib() for agent in agents],
@@ -118,13 +118,13 @@ def turns(agents: list[MeasuredAgent]) -> dict[str, list[float]]:
 
 
 def in_turns(agents: list[MeasuredAgent], times: int, measure: Callable[[MeasuredAgent], float]) -> list[float]:
-    """Return the median of each agent."""
+    """Measure the agents in turns, and return the median of each."""
     rows = [[measure(agent) for agent in agents] for _ in range(times)]
     return [statistics.median(values) for values in zip(*rows, strict=True)]
 
 
 def cpu(agent: MeasuredAgent, times: int, work: Callable[[], object]) -> float:
-    """Return the CPU seconds of an agent for doing something once; doing it often makes up for a coarse clock."""
+    """Return the CPU seconds of an agent for `work`, done `times` times to make up for a coarse clock."""
     before = agent.cpu()
     for _ in range(times):
         work()

@@ -1,7 +1,7 @@
-"""The long description of the package: README.md, without links that lead nowhere away from the repository.
+"""The long description of the package: README.md, without links that work only inside the repository.
 
-Where the repository is published, `Repository` in `[project.urls]` says so, and links lead there; until then they are
-plain text. Hatchling calls this when it builds (`tool.hatch.metadata.hooks.custom` in pyproject.toml).
+If `[project.urls]` has a `Repository`, links lead there; otherwise they become plain text. Hatchling calls this when it
+builds (`tool.hatch.metadata.hooks.custom` in pyproject.toml).
 """
 
 import re

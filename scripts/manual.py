@@ -1,7 +1,7 @@
-"""Makes what is a copy of the code: docs/protocol.md, tables of docs/ between `<!-- x -->` and `<!-- /x -->`, and the
-list of tools that the web pages have.
+"""Make the pages and tables that come from the code: docs/protocol.md, the tables of docs/ between `<!-- x -->` and
+`<!-- /x -->`, and the list of tools for the web pages.
 
-`python scripts/manual.py` writes them; with `--check` it only says what is not current, with exit code 1.
+`python scripts/manual.py` writes them; with `--check` it only names files that are not current, and exits with 1.
 """
 
 import re
@@ -31,7 +31,7 @@ EXITS = {
     "limit": "a limit was reached: turns, cost, time, tokens, or a run that would not end by itself",
     "schema": "no result fits the JSON Schema of `--json-schema`",
 }
-"""What the codes of a run mean. 2 and those of signals do not come from a run."""
+"""Status of a run → meaning of its exit code. Code 2 and the codes of signals do not come from a run."""
 
 
 def parts() -> Iterator[tuple[str, str, str]]:
@@ -149,7 +149,7 @@ def _one_line(text: str) -> str:
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Yield every file that has something of the code, as it should be."""
+    """Yield every file with parts made from the code, and its current text."""
     texts: dict[str, str] = {}
     for page, name, made in parts():
         before = texts.get(page) or (DOCS / page).read_text()

@@ -58,7 +58,7 @@ STEPS = [
 
 
 def picture(terminal: Terminal) -> str:
-    """Draw what is on the screen, without the empty rows above and below."""
+    """Draw the screen, without the empty rows above and below."""
     used = [y for y, row in enumerate(terminal.screen.display) if row.strip()]
     rows = range(used[0], used[-1] + 1)
     width, height = terminal.screen.columns * WIDTH + 2 * MARGIN, len(rows) * HEIGHT + 2 * MARGIN

@@ -1,9 +1,10 @@
-"""The order of files. A file is run by one worker as a whole (`--dist loadfile`), so that the last one to be begun
-decides how long the others stand idle: those that take longest come first.
+"""The order of test files, and their first import.
 
-And the first import of files. pytest rewrites the asserts of a file when it is imported, which takes longer than all
-else that comes before the first test, in every worker. So the outcome is kept, and each worker begins with files of its
-own and finds the others done."""
+One worker runs a whole file (`--dist loadfile`). The other workers would be idle if a long file began last, so the
+files that take longest come first.
+
+pytest rewrites the asserts of a file when it is imported. In every worker this takes longer than everything else before
+the first test. So the bytecode is kept, and each worker first imports a share of the files for all of them."""
 
 import contextlib
 import importlib

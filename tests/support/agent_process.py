@@ -47,7 +47,7 @@ def write_models(agent_dir: Path, url: str, *, api: str = "openai-completions", 
 
 
 def agent_environment(agent_dir: Path, **extra: str) -> dict[str, str]:
-    """Return an environment in which only this agent directory and no key of the developer's exists."""
+    """Return an environment with this agent directory, and without keys and settings of the developer."""
     kept = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_TOKEN")) and not k.startswith("PI_")}
     home = str(agent_dir.parent)
     return {**kept, "SPINDLE_DIR": str(agent_dir), "HOME": home, "TMPDIR": home, **extra}
@@ -173,7 +173,7 @@ class AgentProcess:
     # -- the end ---------------------------------------------------------------------------------
 
     def close_stdin(self) -> int:
-        """Close stdin, take in all that is still said, and return the exit code."""
+        """Close stdin, read the rest of the output, and return the exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         code = self.process.wait(WAIT_S)
@@ -213,7 +213,7 @@ class AgentProcess:
         for line in self.process.stdout:
             self.lines.append(line)
             if self._killed and not line.endswith(b"\n"):
-                break  # in the middle of it
+                break  # the kill has cut this line
             frame = json.loads(line)
             self.frames.append(frame)
             self._arrived.put(frame)

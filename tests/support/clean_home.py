@@ -15,7 +15,7 @@ settings.load_profile("spindle")
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No key, no setting and no directory of the machine may reach a test."""
+    """Keep keys, settings and directories of the machine away from a test."""
     for name in list(os.environ):
         if name.endswith(("_API_KEY", "_TOKEN")) or name.startswith(("PI_", "SPINDLE_", "OLLAMA_")):
             monkeypatch.delenv(name)

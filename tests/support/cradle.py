@@ -1,9 +1,9 @@
-"""The process that `nursery` has `spindle` processes born from: it has imported the program, and forks for each start.
+"""The process that `nursery` forks `spindle` processes from: it has imported the program, and forks for each start.
 
-What is born goes on as `python -m spindle` does after its imports: arguments, environment, directory and standard files
-of its own, or a terminal. It has loaded what serving an agent loads (for a terminal what a chat loads, too) and nothing
-else of the program or of the tests. It ends as the interpreter does (threads, `atexit`, flush), but does not take every
-module apart, which would copy all memory that the fork shares: more than all the rest of a short command.
+A child goes on as `python -m spindle` does after its imports, with its own arguments, environment, directory and
+standard files or terminal. It has the modules that serve an agent (for a terminal, those of the chat, too) and nothing
+else of the program or of the tests. It ends as the interpreter does (threads, `atexit`, flush), but does not take
+modules apart: that would copy all memory that the fork shares, and cost more than the rest of a short command.
 """
 
 import atexit
@@ -41,7 +41,7 @@ CHAT = ("spindle.apps.cli.interactive", "spindle.apps.console.editor", "spindle.
 
 
 def serve(control: socket.socket) -> None:
-    """Fork for each request, and tell how each child ended. Returns in the child."""
+    """Fork for each request, and report how each child ended. Returns in the child."""
     wake, woken = socket.socketpair()
     woken.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
@@ -78,7 +78,7 @@ def serve(control: socket.socket) -> None:
 def _tell(channel: socket.socket, number: int) -> None:
     try:
         channel.send(str(number).encode())
-    except OSError:  # no one waits for it any more
+    except OSError:  # the test does not wait for the child any more
         pass
 
 

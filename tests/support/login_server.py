@@ -1,7 +1,7 @@
 """A server on loopback that plays the part of every login server.
 
-Requests for `https://host/path` come as `/host/path` when SPINDLE_TEST_LOGIN_SERVER names it. Each address answers
-with its next step, the last one again and again; a step is `(status, body)`, and a body that can be called is given the
+If SPINDLE_TEST_LOGIN_SERVER names this server, requests for `https://host/path` come as `/host/path`. Each address
+answers with its next step, and repeats the last one. A step is `(status, body)`; a callable body is called with the
 request.
 
     with LoginServer({"github.com/login/device/code": [(200, {...})]}) as server:
@@ -44,7 +44,7 @@ class LoginServer:
         self.arrived = threading.Event()
         """Set by the first request."""
         self._delay = delay
-        """How long every answer takes."""
+        """Seconds before every answer."""
         self._lock = threading.Lock()
         server = self
 

@@ -22,8 +22,8 @@ Ops of a reply: a string is a piece of text, and
     think("…")                                   a piece of thinking
     call("bash", {"command": "ls"}, id="c1")     a tool call; arguments may be a list of raw JSON pieces
     gate("name")                                 wait until `mock.release("name")`, so that no test needs to sleep
-    pause(seconds)                               say nothing for so long: for slow streams, not for waiting
-    stall()                                      say nothing more until the client hangs up
+    pause(seconds)                               send nothing for so long: for slow streams, not for waiting
+    stall()                                      send nothing more until the client hangs up
     cut()                                        close the connection in mid-stream
     error({...})                                 an error object inside the stream
     sse(b"…")                                    raw bytes between events (comments, odd framing)
@@ -81,7 +81,7 @@ class Step:
     finish: str = "stop"
     status: int = 200
     body: bytes | None = None
-    """Instead of a stream."""
+    """Sent instead of a stream."""
     headers: dict[str, str] = field(default_factory=dict)
     silent: bool = False
     dropped: bool = False
@@ -90,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A request as it came."""
+    """A request that the server has received."""
 
     path: str
     headers: dict[str, str]

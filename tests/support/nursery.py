@@ -1,9 +1,9 @@
 """`Popen` and `run` of `subprocess`, with a short way for `python -m spindle`: a fork of a process that imported it.
 
-Half of what a test with a process of its own takes is the interpreter importing the same modules again. A fork is a
-process like any other: arguments, environment, directory, pipes, signals, exit code. With `terminal=True` its standard
-files are a terminal, which it controls. Whatever the short way cannot do (a session of its own, other descriptors) goes
-the ordinary way. What a start itself does is tested with `subprocess`.
+A test that starts a process spends half of its time on importing the same modules again. A fork is a process like any
+other: arguments, environment, directory, pipes, signals, exit code. With `terminal=True` its standard files are a
+terminal, which it controls. Starts that need more (a session of their own, other descriptors) go the ordinary way.
+Tests of the start itself use `subprocess`.
 """
 
 import fcntl
@@ -86,7 +86,7 @@ class Popen(subprocess.Popen[Any]):
             said = self._channel.recv(32, socket.MSG_DONTWAIT if flags & os.WNOHANG else 0)
         except BlockingIOError:
             return 0, 0
-        except OSError:  # the collector has closed it, with all else that a test left behind
+        except OSError:  # the garbage collector has closed the channel after a test
             said = b""
         self._channel.close()
         return self.pid, int(said or signal.SIGKILL)
@@ -104,7 +104,7 @@ class Popen(subprocess.Popen[Any]):
 
 
 def _cradle(env: dict[str, str], chat: bool) -> socket.socket:
-    """Return the way to a process whose interpreter was started as this environment asks."""
+    """Return the socket of a cradle whose interpreter was started with the Python and locale settings of `env`."""
     start = {name: value for name, value in env.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
     key = (chat, *sorted(start.items()))
     if key not in _cradles:
