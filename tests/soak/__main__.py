@@ -76,17 +76,17 @@ PAGE = """# Endurance
 
 Written by `make soak`, which attacks the real process (`spindle --mode rpc`, `spindle --remote`) with a scripted model
 server; `tests/soak` says how. This run, of commit {commit} on {date}, took {minutes:.0f} minutes (a whole one takes an
-hour) on {machine}. Its seed is {seed}: `make soak SEED={seed}` strikes the same blows, though not at the same moments.
+hour) on {machine}. Its seed is {seed}: `make soak SEED={seed}` repeats the same attacks, but not at the same moments.
 
 | attack | time | counts | result |
 |---|---|---|---|
 {rows}
 
-"Held" means that not one promise broke: every line gets exactly one answer, what was told is in the session file, no
-line of it is torn, every run ends, the process lives, and memory, descriptors and children stay flat. Flat memory:
-after a quarter of the rounds as warm-up, the last third has at most 8 MiB more than the first. "Open" names a promise
-that is known not to hold yet, with how often it broke. A shorter form of all attacks runs with the tests
-(`tests/soak/test_soak.py`).
+"Held" means that no promise broke: every line gets exactly one response, everything that a client was told is in the
+session file, no line of that file is torn, every run ends, the process lives, and memory, descriptors and children stay
+flat. Flat memory: after a quarter of the rounds as warm-up, the last third has at most 8 MiB more than the first.
+"Open" names a promise that is known not to hold yet, and how often it broke. A shorter form of all attacks runs with
+the tests (`tests/soak/test_soak.py`).
 """
 
 if __name__ == "__main__":
