@@ -1,4 +1,4 @@
-"""The session in motion: one `AgentSession` that every wire drives."""
+"""The agent: one `AgentSession`, which every wire drives."""
 
 __all__ = ["AgentError"]
 

@@ -1,9 +1,9 @@
 """The change to another session: a new one, a stored one, a copy of this one up to some point.
 
-A change is a transaction in a task of the agent's own, so that it does not matter whether the one who asked for it is
-still there. First the other session is prepared, beside the current one: whatever fails there leaves the agent as it
-was. Then what runs is ended, and extensions are told of the end and loaded for the other session. Then everything is
-swapped, in one step without an await, and all clients are told.
+A change is a transaction in a task of the agent's own, so that it goes on even if the client that asked for it leaves.
+First the other session is prepared, beside the current one: a failure leaves the agent as it was. Then the current
+work is ended, and extensions are told of the end and loaded for the other session. Then everything is swapped, in one
+step without an await, and all clients are told.
 """
 
 import asyncio
@@ -46,13 +46,13 @@ class SessionChanges:
         self.tasks = Tasks()
 
     async def carry_out(self, name: str, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
-        """Carry a change out in a task of the agent's: it goes on if the caller is cancelled.
+        """Carry out a change in a task of the agent's own: it goes on if the caller is cancelled. Raises `AgentError`.
 
         `name` is for the trace.
         """
         lifecycle = self._agent.lifecycle
         if not (lifecycle.changes or lifecycle.closed):
-            self._engine.queues.demote()  # a prompt behind an abort is left in the session that it was sent to
+            self._engine.queues.demote()  # a prompt that waits for an abort stays in the session that it was sent to
             lifecycle.on_free()
         try:
             lifecycle.begin_change()
@@ -74,18 +74,18 @@ class SessionChanges:
             return result
 
         task = self.tasks.spawn(change_over(), "spindle-change", report=False)
-        task.add_done_callback(lambda _: change.close())  # it may not even have begun
+        task.add_done_callback(lambda _: change.close())  # the task may have been cancelled before it began
         try:
             return await _carried_out(task)
         finally:
-            # The caller answers its client in this very step, before a prompt that waits for it goes on.
+            # The caller answers its client in this very step, before a prompt that waits for the answer goes on.
             if task.done():
                 lifecycle.tell_change()
             else:  # the caller is gone
                 task.add_done_callback(lambda _: lifecycle.tell_change())
             del task  # it holds its failure, which holds this frame
 
-    # -- the four changes: what came of one, and what tells extensions of it ----------------------
+    # -- the four changes: each returns its result, and a function that tells extensions ----------
 
     async def new(self, parent: str | None, setup: Setup | None) -> tuple[bool, After | None]:
         if await self._vetoed("session_before_switch", reason="new"):
@@ -101,13 +101,13 @@ class SessionChanges:
         return False, await self._go_to(other, "new")
 
     async def switch(self, path: str) -> tuple[tuple[bool, bool], After | None]:
-        """Return whether it was cancelled, and whether there was no such session before."""
+        """Go on with a session file. Returns whether it was cancelled, and whether the session is a new one."""
         agent = self._agent
         if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
             return (True, False), None
         file = os.path.join(agent.cwd, path)
         created = not _exists(file)
-        # A file that is open already is read again, but only when the agent has let go of it.
+        # A file that is open already is read again, but only after the agent has closed it.
         if agent.session.is_same_file(file):
             return (False, created), await self._go_to(file, "resume", path)
         other, context = await self._load(file, created)
@@ -136,7 +136,7 @@ class SessionChanges:
             return True, None
         return False, await self._go_to(sessions.branched(self._agent.session, leaf), "fork")
 
-    # -- how -------------------------------------------------------------------------------------
+    # -- the steps of a change -------------------------------------------------------------------
 
     async def _vetoed(self, event: str, **fields: Any) -> bool:
         return bool((await self._agent.hooks.ask(event, lambda: fields)).get("cancel"))
@@ -152,8 +152,8 @@ class SessionChanges:
     ) -> After:
         """Leave the current session for another one, or read the file that is open from the disk again.
 
-        `context` is that of the other session, if it is known already. Returns what tells extensions of the change:
-        the next one does not wait for them.
+        `context` is that of the other session, if it is known already. Returns a function that tells extensions of the
+        change: the next change does not wait for them.
         """
         agent = self._agent
         try:
@@ -165,7 +165,7 @@ class SessionChanges:
                         other, context = await self._load(other, False)
                     resources = await self._load_for(other.cwd)
                 except BaseException:
-                    # Extensions were told of an end that did not come.
+                    # Extensions were told that the session ends, but it goes on.
                     self.tasks.spawn(agent.begin(), "spindle-begin")
                     raise
                 return self._swap(other, context, resources, reason)
@@ -174,10 +174,10 @@ class SessionChanges:
                 other.close()
 
     async def _leave(self, reason: str, target: str | None) -> None:
-        """End what belongs to the session: shell commands, extensions, the writing of its file."""
+        """End shell commands and extensions, and wait until the session file is on the disk."""
         await self._shell.abort_all()
         await self._leave_extensions(reason, target)
-        self._agent.hooks.interrupt()  # a handler that hangs is not taken along
+        self._agent.hooks.interrupt()  # a handler that hangs must not go on in the other session
         self._engine.conversation.sync_soon()
         await self._engine.conversation.synced()  # or closing the file would wait for the disk
 
@@ -187,15 +187,15 @@ class SessionChanges:
         await self._agent.plugins.leave(reason, target)
 
     async def _load_for(self, cwd: str) -> Resources:
-        """Load what belongs to a working directory; it is not in force yet."""
+        """Load resources and plugins of a working directory; they are not in force yet."""
         resources = self._agent.resources.at(cwd)
         await self._agent.plugins.load(resources, self._engine.toolbox.builtin, self._agent.mode)
         return resources
 
     def _swap(self, other: Session, known: SessionContext | None, resources: Resources, reason: str) -> After:
-        """Put another session in place of this one, for everyone at once.
+        """Put another session in place of this one, for all parts and clients at once.
 
-        Returns what tells extensions of it, and which model and thinking level came with it.
+        Returns a function that tells extensions of it, and of the model and thinking level that came with it.
         """
         agent, engine, choice, left = self._agent, self._engine, self._engine.choice, self._agent.session
         model, level = choice.model, choice.level
@@ -207,7 +207,7 @@ class SessionChanges:
         context = engine.conversation.use(other, known)
         if reason == "resume":
             other.on_write_error(weakly(agent.tell_write_error))
-            if context.messages:  # the session's own model and level, as far as they are still there
+            if context.messages:  # the session's own model and level, as far as they are available
                 choice.restore(context.model, other.thinking_level())
         self._use(resources, reason, str(left.path) if left.path else None)
         agent.learn()
@@ -216,7 +216,7 @@ class SessionChanges:
         agent.publish(SessionChanged(other.id, reason))
         agent.offer_again()
         engine.queues.save()
-        if not left.is_same_file(other.path or ""):  # what waited there is offered when it is opened again
+        if not left.is_same_file(other.path or ""):  # its waiting messages are offered when it is opened again
             left.keep_beside(encode(waiting) if waiting.waiting else None)
         left.close()
 
@@ -246,13 +246,13 @@ class SessionChanges:
                     try:
                         self._agent.resources.reload()
                         self._use(await self._load_for(self._agent.cwd), "reload")
-                    finally:  # with those that were there before, if that failed
+                    finally:  # if that failed, with the extensions that were there before
                         await self._agent.begin()
 
         await _carried_out(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
 
     async def _load(self, file: str, is_new: bool) -> tuple[Session, SessionContext]:
-        """Open a session file and decode its context, in a thread: a long one takes seconds."""
+        """Open a session file and decode its context, in a thread: a long file takes seconds. Raises `AgentError`."""
         agent = self._agent
         fsync = agent.resources.settings.fsync
         cwd = agent.cwd if is_new else None  # a stored session knows its own
@@ -277,7 +277,7 @@ class SessionChanges:
 
 
 async def _carried_out(task: asyncio.Task[T]) -> T:
-    """Wait for a task of the agent's, which goes on if the caller is cancelled. Raises `AgentError` if it cannot."""
+    """Wait for a task that goes on if the caller is cancelled. Raises `AgentError` if the task itself is cancelled."""
     await asyncio.wait([task])
     if task.cancelled():
         raise AgentError(SESSION_ENDED)

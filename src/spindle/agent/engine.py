@@ -1,7 +1,7 @@
 """The engine: turns an accepted prompt into runs, and decides what follows each run.
 
-It implements what the loop and the tool batch need (`LoopPort`, `ToolPort`) on top of the conversation, the model
-choice and the toolbox. One chain of work goes on at a time: prepare the prompt, run, then perhaps a retry or a
+It implements the ports of the loop and of the tool batch (`LoopPort`, `ToolPort`) on top of the conversation, the
+model choice and the toolbox. One chain goes on at a time: prepare the prompt, run, then perhaps a retry or a
 compaction, then perhaps another run, until nothing more follows and the agent is settled.
 """
 
@@ -63,7 +63,7 @@ from spindle.tools.base import ReadText, Tool, ToolContext
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
 PIECES_AT_ONCE = 32
-"""Pieces of an answer that are told before the next look at whether the listeners keep up."""
+"""Pieces of an answer that are published before the engine checks again whether listeners keep up."""
 
 
 class Engine:
@@ -72,7 +72,7 @@ class Engine:
     ) -> None:
         self.hub = Hub()
         self.hooks = hooks
-        """Those of the session."""
+        """Hooks of the session."""
         self.conversation = conversation
         self.choice = choice
         self.toolbox = toolbox
@@ -80,36 +80,36 @@ class Engine:
         self.lifecycle = Lifecycle()
         settings = resources.settings
         self.port: Engine = proxy(self)
-        """How its parts reach it: they do not keep it alive, so that an agent that is closed is freed at once."""
+        """The engine as its parts hold it: they do not keep it alive, so that a closed agent is freed at once."""
         tell, save = weakly(self._tell_queues), weakly(self._save_queues)
         self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
         self.interrupt_mode: str = settings.interrupt_mode
         self.retry = Retry(self.port)
         self.compactor = Compactor(self.port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()
-        """Of every run, unless its request sets others."""
+        """Limits of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
-        """Under this name the provider keeps what it can use again; None: the session's own id."""
+        """Id under which the provider may cache requests; None: the session's own id."""
         self.read_text: ReadText | None = None
-        """Where files are that an editor has open."""
+        """Reads files as an editor has them open."""
         self.may_read: Callable[[str], bool] = lambda path: True
         self.owner = object()
-        """Whom the processes of this agent belong to; one that is kept running outlives it."""
+        """Owner of the agent's processes. A process that is kept running outlives the agent."""
         self.failure: llm.Failure | None = None
         self.run: Chain | None = None
-        """The chain of work that is going on."""
+        """The chain that is going on."""
         self.joined: list[Run] = []
-        """Prompts whose senders wait for its end."""
+        """Prompts that end with this chain, or wait in the queues for the next one."""
         self._active_hooks = hooks
-        """Those of the run, or of the session."""
+        """Hooks of the chain, or of the session if there is no chain."""
         self.last_result: RunResult | None = None
-        """What came of the last chain of work."""
+        """The result of the last chain."""
         self._next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self._base_prompt: str | None = None
         self._chain: asyncio.Task[None] | None = None
 
-    # -- how it is set up ------------------------------------------------------------------------
+    # -- setup -----------------------------------------------------------------------------------
 
     @property
     def model(self) -> Model | None:
@@ -117,7 +117,7 @@ class Engine:
 
     @property
     def settings(self) -> Settings:
-        """Those of the working directory; they change with it."""
+        """Settings of the working directory; they change with it."""
         return self.resources.settings
 
     @property
@@ -137,7 +137,7 @@ class Engine:
         return self._base_prompt
 
     def run_prompt(self) -> str:
-        """Return the system prompt of the run that is going on."""
+        """Return the system prompt of the current run."""
         run = self.run
         if run is None or (run.options.system_prompt is None and run.options.tools is None):
             return self.system_prompt
@@ -167,25 +167,25 @@ class Engine:
         self.publish(QueueUpdate(*self.queues.texts(), self.queues.items()))
 
     def _save_queues(self) -> None:
-        """Keep what was accepted and is not stored yet beside the session file."""
+        """Keep messages beside the session file that were accepted but are not in it yet."""
         session = self.conversation.session
         kept = self.queues.kept(session.id)
         session.keep_beside(encode(kept) if kept.waiting else None)
         self._tell_kept()
 
     def _tell_kept(self) -> None:
-        """The prompt that began the chain is in a file now."""
+        """Tell the sender of the chain's prompt that it is in a file now."""
         if self.run is not None and self.run.run is not None:
             self.run.run.keep()
 
     def publish(self, event: Event) -> None:
-        """Tell of something without waiting."""
+        """Publish an event without waiting."""
         if self._active_hooks.hears(type(event).__struct_config__.tag):
             self._active_hooks.observe_soon(event)
         self.hub.publish(event)
 
     async def emit(self, event: Event) -> None:
-        """Tell of something, to hooks first. Updates of answers wait while listeners cannot keep up."""
+        """Publish an event, to hooks first. After an update of an answer, wait while listeners cannot keep up."""
         hooks = self._active_hooks
         try:
             await self.observe(event)
@@ -199,7 +199,7 @@ class Engine:
             await self._wait_for_room()
 
     async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
-        """Tell of pieces of an answer. What costs time is asked once for many: who wants to see them, is there room."""
+        """Publish pieces of an answer. Whether hooks want them and whether there is room is checked once for many."""
         hooks, publish = self._active_hooks, self.hub.publish
         if hooks.sees_pieces or hooks.hears("message_update"):
             for piece in pieces:
@@ -212,19 +212,19 @@ class Engine:
                 await self._wait_for_room()
 
     async def observe(self, event: Event) -> None:
-        """Let hooks see something before others do."""
+        """Let hooks see an event before listeners do."""
         if self._active_hooks.hears(type(event).__struct_config__.tag):
             await self._active_hooks.observe(event)
 
     async def tell(self, event: Event) -> None:
-        """Tell listeners what hooks have seen, and wait while they cannot keep up."""
+        """Publish an event that hooks have seen already, and wait while listeners cannot keep up."""
         self.hub.publish(event)
         if self.hub.congested and not self.signal.aborted:
             await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        """Let listeners catch up. An abort ends the wait: what still comes then is little, and must not be held up."""
-        await asyncio.sleep(0)  # mostly they have written all of it then
+        """Let listeners catch up. An abort ends the wait: only a few events follow, and they must not be held up."""
+        await asyncio.sleep(0)  # mostly they have written everything after this
         if not self.hub.congested:
             return
         waits = [asyncio.create_task(self.hub.room()), asyncio.create_task(self.signal.wait())]
@@ -268,7 +268,7 @@ class Engine:
                 await self.retry.succeeded()
 
     def limit_reached(self) -> str | None:
-        """Return the limit of the run that forbids another model call, if one does; the run then ends for it."""
+        """Return the limit of the run that forbids another model call, if one does; the run then ends because of it."""
         return self.run.meter.stopped if self.run is not None and self.run.meter.exhausted() else None
 
     @property
@@ -277,11 +277,11 @@ class Engine:
         return self.run is not None and self.run.meter.limits.on_spending
 
     def spent(self, usage: Usage) -> None:
-        """Count a request beside the conversation, if it is part of a run."""
+        """Count a request that is not part of the conversation, such as a summary, if there is a run."""
         if self.run is not None:
             self.run.meter.spent(usage)
 
-    # -- a chain of work -------------------------------------------------------------------------
+    # -- a chain ---------------------------------------------------------------------------------
 
     def start(
         self,
@@ -289,7 +289,7 @@ class Engine:
         options: RunOptions = RunOptions(),  # noqa: B008 - frozen
         run: Run | None = None,
     ) -> None:
-        """Begin to work, on an idle agent. Events come from a task of their own, after the caller went on.
+        """Begin a chain, on an idle agent. It works in a task of its own, so its events come after this has returned.
 
         `run` is held by the sender of the prompt.
         """
@@ -309,7 +309,7 @@ class Engine:
             await self._work(run, prepare)
 
     def join(self, run: Run) -> None:
-        """Let the sender of a prompt that is part of the chain know of its end."""
+        """Make a prompt part of the chain, so that its sender is told of the end."""
         run.begin()
         self.joined.append(run)
 
@@ -328,9 +328,9 @@ class Engine:
                 ending = await loop.run(messages, self, self.signal)
                 messages = await following.after(run, ending, self)
                 if messages is None and self.is_awaited(ending.answer):
-                    messages = []  # a message was queued in the last moment; nothing waits between this and the end
+                    messages = []  # a message was queued at the last moment; there is no await between this and the end
         except Aborted:
-            pass  # before the run had begun
+            pass  # before a run had begun
         except AgentError as error:
             run.broke(error)
         except Exception as error:  # a bug of ours: the session outlives it, and the client is told
@@ -342,7 +342,7 @@ class Engine:
             self._settle(run)
 
     def _start_clock(self, run: Chain) -> asyncio.TimerHandle | None:
-        """End the run when its time is over, also in the middle of a model call."""
+        """Start a timer that ends the run when its time is over, even during a model call."""
         if run.meter.limits.max_time is None:
             return None
 
@@ -362,7 +362,7 @@ class Engine:
         try:
             await self.compactor.run(reason, self.signal)
         except (AgentError, Aborted):
-            self.signal.check()  # otherwise it failed or was cancelled, as the events told; the model may still cope
+            self.signal.check()  # otherwise it failed or was cancelled, and events told so; the model may still cope
         finally:
             self.lifecycle.move(Phase.PREPARING)
         if (limit := self.limit_reached()) is not None:
@@ -383,7 +383,7 @@ class Engine:
         """End the chain. Whatever went wrong before, the agent is idle afterwards."""
         self._chain = None
         if self.lifecycle.closed:
-            self.queues.save()  # a prompt that did not get into the session is offered again when that is opened
+            self.queues.save()  # a prompt that is not in the session yet is offered when that is opened again
         else:
             self.queues.put_back()
         self.run = None
@@ -409,14 +409,14 @@ class Engine:
         return joined
 
     def refuse_joined(self, why: str) -> None:
-        """Prompts that wait in the queues are not delivered: the session they wait in is left."""
+        """Refuse the prompts that wait in the queues, because the agent leaves their session."""
         for joined in self._leave():
             joined.refuse(why)
 
     # -- stopping --------------------------------------------------------------------------------
 
     async def abort_retry(self) -> None:
-        """End a wait for the next attempt; the chain is over then."""
+        """End a wait for the next attempt, and with it the chain."""
         if self.retry.cancel():
             await self.lifecycle.wait_idle()
 
@@ -426,7 +426,7 @@ class Engine:
         self._active_hooks.interrupt()
 
     async def kill(self) -> None:
-        """End the work for good: the process is going away."""
+        """End the work for good: the agent is being closed."""
         self.stop()
         chain = self._chain
         if chain is None:
@@ -438,7 +438,7 @@ class Engine:
 
     async def compact(self, instructions: str | None) -> CompactionResult:
         if (refusal := self.compactor.refusal()) is not None:
-            self.compactor.refuse(refusal, "manual")  # without touching what runs
+            self.compactor.refuse(refusal, "manual")  # without stopping the current run
             raise AgentError(refusal)
         async with self.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, self.stop) as signal:
             try:
@@ -457,7 +457,7 @@ class Engine:
         message = self.empty_answer("error", f"{type(error).__name__}: {error}")
         try:
             self.conversation.append(message)
-        except Exception:  # if the file is what is broken, memory has to do
+        except Exception:  # the session file may be broken: keep the message in memory
             self.conversation.messages.append(message)
         self.hub.publish(MessageStart(message))
         self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
@@ -507,7 +507,7 @@ class Engine:
         return await self.open_stream(llm.Request(prompt, history, specs), run.options.max_tokens)
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
-        """Send a request to the current model, when what the user said is on the disk."""
+        """Send a request to the current model, once the user's message is on the disk."""
         opening = self._open_stream(request, max_tokens)
         if not trace.listeners:
             return await opening
@@ -541,7 +541,7 @@ class Engine:
             before_send=self.conversation.on_disk,
         )
         stream = self.choice.registry.stream_for(model)
-        if stream not in llm.HTTP_STREAMS:  # those make the request meanwhile
+        if stream not in llm.HTTP_STREAMS:  # these wait for the disk before they send
             await self.conversation.on_disk()
         chunks = stream(model, request, options)
         return llm.in_turn(model.provider, chunks) if llm.most_calls else chunks

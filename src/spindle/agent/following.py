@@ -1,7 +1,7 @@
-"""What follows a run: the table.
+"""The table that decides what follows a run.
 
-`End` says how the run ended, `Found` what may be there then. A row is read from left to right, and the first thing
-that is there decides on the `Step`. A gap is not looked at: no hook is asked whether to go on after the user has
+`End` says how the run ended, `Found` which things may be found then. A row is read from left to right, and the first
+thing that is found decides on the `Step`. Gaps are skipped: no hook is asked whether to go on after the user has
 stopped the run. `COMPACT` does not end the reading, nor does `RECOVER` if no room could be made.
 
 A step that calls the model is taken only if no limit of the run forbids the call; otherwise the agent settles.
@@ -39,7 +39,7 @@ class End(Enum):
 
 
 class Found(Enum):
-    """What may be there after a run, in the order in which it is looked for."""
+    """Things that may be found after a run, in the order in which they are looked for."""
 
     OVERFLOW = "the answer had too little room in the context"
     THRESHOLD = "the context is nearly full"
@@ -53,7 +53,7 @@ class Found(Enum):
 
 
 class Step(Enum):
-    """What is done next."""
+    """What the agent does next."""
 
     RETRY = "wait, then make the failed request again"
     RECOVER = "compact, then make the failed request again; read on if that is not possible"
@@ -84,17 +84,17 @@ FOLLOWING: Final[dict[End, dict[Found, Step]]] = {
 }
 
 REASONS: Final = {Found.OVERFLOW: "overflow", Found.THRESHOLD: "threshold"}
-"""Why a compaction is made, as its events tell."""
+"""Reasons for a compaction, as its events name them."""
 _BY_STOP_REASON = {"aborted": End.CUT, "error": End.FAILED, "length": End.TRUNCATED, "stop": End.DONE}
 
 Look = Callable[[Found], Awaitable[Sequence[AgentMessage] | None]]
-"""Looks for something: None if it is not there, else the messages that it has for the next run."""
+"""Looks for one thing. Returns None if it is not there, else its messages for the next run."""
 Compact = Callable[[Found, Step], Awaitable[bool]]
-"""Compacts for what was found. Returns whether the failed request can be made again."""
+"""Compacts for the reason that was found. Returns whether the failed request can be made again."""
 
 
 def end_of(answer: AssistantMessage, *, stopped: bool, will_retry: bool) -> End:
-    """Say how a run ended that has this last answer."""
+    """Say how a run with this last answer ended."""
     if stopped:
         return End.STOPPED
     return End.TRANSIENT if will_retry else _BY_STOP_REASON.get(answer.stop_reason, End.BY_TOOLS)
@@ -110,7 +110,7 @@ async def decide(end: End, look: Look, compact: Compact) -> tuple[Step, Sequence
     return otherwise, []
 
 
-# -- what is done about it -----------------------------------------------------------------------
+# -- the steps -----------------------------------------------------------------------------------
 
 _RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
@@ -120,14 +120,14 @@ _TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-ret
 
 
 class FollowPort(Protocol):
-    """What is needed of the engine."""
+    """What the steps need of the engine."""
 
     conversation: Conversation
     compactor: Compactor
     lifecycle: Lifecycle
     retry: Retry
     failure: Failure | None
-    """What is known of the failure of the last answer."""
+    """How the last answer failed, as far as known."""
 
     @property
     def signal(self) -> AbortSignal: ...
@@ -137,7 +137,7 @@ class FollowPort(Protocol):
 
 
 async def after(chain: Chain, ending: Ending, port: FollowPort) -> list[AgentMessage] | None:
-    """Do what follows a run. Returns the messages of the next one (none for a mere continuation), or None."""
+    """Take the step that follows a run. Returns the messages that begin the next run; None: there is no next run."""
     answer, meter = ending.answer, chain.meter
     failed = answer.stop_reason == "error"
     chain.stop_reason, chain.error = ("error", answer.error_message) if failed else ("end", None)
@@ -165,7 +165,7 @@ async def after(chain: Chain, ending: Ending, port: FollowPort) -> list[AgentMes
 async def _look(
     chain: Chain, answer: AssistantMessage, port: FollowPort, found: Found
 ) -> Sequence[AgentMessage] | None:
-    """See `Look`. After an abort nothing is there."""
+    """See `Look`. After an abort nothing is found."""
     if port.signal.aborted:
         return None
     match found:

@@ -20,25 +20,25 @@ Taker = Callable[[dict[str, Any]], bool]
 
 
 class Replies:
-    """Frames that answer a dialog or a host tool. They get no response, and one that is not awaited is dropped."""
+    """Hands replies to the dialog or host tool that waits for them. Replies get no response; late ones are dropped."""
 
     def __init__(self) -> None:
-        # An answer to a dialog is never a command, even if no dialog is open.
+        # A reply to a dialog is never a command, even if no dialog is open.
         self._takers: dict[str, Taker] = {"extension_ui_response": lambda frame: True}
 
     def register(self, kind: str, taker: Taker) -> None:
-        """Let `taker` have frames of this type; it returns False for one it does not recognise."""
+        """Let `taker` have frames of this type; it returns False for a frame that it does not recognise."""
         self._takers[kind] = taker
 
     def receive(self, frame: dict[str, Any]) -> bool:
-        """Hand the frame on. Returns whether it was an answer."""
+        """Hand the frame on if it is a reply. Returns whether it is."""
         kind = frame.get("type")
         taker = self._takers.get(kind) if isinstance(kind, str) else None
         return taker is not None and taker(frame)
 
 
 class _Pending(msgspec.Struct):
-    """A call the client is working on."""
+    """A call that the client is working on."""
 
     done: asyncio.Future[ToolResult]
     update: Callable[[ToolResult], None]
@@ -62,7 +62,7 @@ class HostTools:
         replies.register("host_tool_update", partial(self._take, "partialResult"))
 
     def declare(self, items: list[Any]) -> list[str]:
-        """Replace the client's tools; effective before the next model call. Raises `AgentError`, changing nothing."""
+        """Replace the client's tools, from the next model call on. Raises `AgentError`, changing nothing."""
         declared = [_read(index, item) for index, item in enumerate(items)]
         names = [name for name, *_ in declared]
         if len(set(names)) != len(names):
@@ -112,7 +112,7 @@ class HostTools:
     # -- frames of the client --------------------------------------------------------------------
 
     def _take(self, key: str, frame: dict[str, Any]) -> bool:
-        """Take progress or a result, whichever stands under `key`."""
+        """Take a frame with progress or a result under `key`. Returns whether it is one."""
         id, value = frame.get("id"), frame.get(key)
         if not isinstance(id, str) or not isinstance(value, dict) or not isinstance(value.get("content"), list):
             return False

@@ -1,6 +1,6 @@
-"""What a client may do with files around a session: find and delete sessions, bring files, complete paths, take a page.
+"""Files around a session, for clients: find and delete sessions, upload files, complete paths, make a page.
 
-None of it is part of a run; everything that reads the disk does so in a thread.
+Nothing here is part of a run. Everything that reads the disk does so in a thread.
 """
 
 import asyncio
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 MAX_FOUND = 50
 MAX_SESSIONS = 500
-"""Of all directories; so many files are read for one list."""
+"""Session files that are read for a list of all directories."""
 MAX_PATHS = 12
 MAX_LISTED = 50_000
 """Files of the working directory that are looked at for one completion."""
 SNIPPET = 60
-"""Characters before and after what was found."""
+"""Characters that are shown before and after the beginning of a match."""
 
 
 async def stored_sessions(agent: "AgentSession", everywhere: bool = False) -> list[SessionInfo]:
-    """Return the sessions of this directory, or the latest of all in which sessions may work; none if none are kept."""
+    """Return the sessions of this directory; `everywhere`: the latest of all directories that sessions may work in.
+
+    An agent that does not store sessions has none.
+    """
     return await asyncio.to_thread(_stored, agent, everywhere)
 
 
@@ -58,7 +61,7 @@ def _may_work_in(agent: "AgentSession", cwd: str) -> bool:
 
 
 async def search_sessions(agent: "AgentSession", query: str, everywhere: bool = False) -> list[tuple[str, str]]:
-    """Return the stored sessions in which all words were said together: id, and what stands around them."""
+    """Return id and a snippet of the stored sessions in which one message has all the words."""
     words = query.lower().split()
     if not words:
         return []
@@ -77,7 +80,7 @@ def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[tuple[str
 
 
 def _found_in(path: Path, words: list[str]) -> str | None:
-    """Return the words around the first thing that was said with all of `words` in it."""
+    """Return a snippet of the first message that has all of `words` in it."""
     first = words[0].encode("utf-8", "replace")
     try:
         with open(path, "rb") as lines:
@@ -118,12 +121,12 @@ async def delete_session(agent: "AgentSession") -> bool:
 
 
 async def upload(agent: "AgentSession", name: str, data: str) -> str:
-    """Keep a file that a client brings, beside the sessions. Returns its path. Raises `AgentError`."""
+    """Store a file that a client uploads, beside the sessions. Returns its path. Raises `AgentError`."""
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise AgentError("The file is not base64") from None
-    # Only the last part of a name counts, and nothing in it that a shell or a file system minds.
+    # Only the last part of the name is used, without characters that may trouble a shell or a file system.
     plain = re.sub(r"[^\w.\- ]+", "_", os.path.basename(name.replace("\\", "/"))).strip(". ") or "file"
     directory = agent.session.directory
 
@@ -141,7 +144,10 @@ async def upload(agent: "AgentSession", name: str, data: str) -> str:
 
 
 async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
-    """Return files of the working directory that fit what was typed, the likeliest first; others are named by paths."""
+    """Return files of the working directory that fit the typed text, the likeliest first. Raises `AgentError`.
+
+    A text that begins like a path (`/`, `~/`, `./`, `../`) is completed in its own folder.
+    """
     if prefix.startswith(("/", "~/", "./", "../")):
         return await asyncio.to_thread(_beneath, agent.cwd, prefix)
     from spindle.tools.base import ToolError
@@ -166,7 +172,7 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
 
 
 def _beneath(cwd: str, typed: str) -> list[str]:
-    """Return what the typed folder holds that begins with the typed name."""
+    """Return the files and folders in the typed folder that begin with the typed name."""
     from spindle.tools.files import resolve_path
 
     folder, slash, name = typed.rpartition("/")

@@ -1,8 +1,8 @@
-"""Where the agent stands, and what becomes of a request there.
+"""The phases of an agent, and what becomes of a request in each of them.
 
 A prompt is `PREPARING` while hooks look at it, and `MAKING_ROOM` if the context has to be compacted first. The run
 then goes back and forth between `STREAMING` (the model writes) and `TOOLS`. Once `agent_end` is out it is `ENDING`
-until it is clear what follows: a wait for another attempt (`RETRYING`), a summary (`COMPACTING`), more messages, or
+until the next step is clear: a wait for another attempt (`RETRYING`), a summary (`COMPACTING`), more messages, or
 nothing; then the agent is `IDLE`. Outside of any run, `SUMMARIZING` is a summary that a person asked for, and
 `SWITCHING` the change to another session.
 
@@ -29,8 +29,8 @@ class AbortSignal:
     """Says whether work was aborted, and stops the region that is running right now.
 
     A region is entered with `with signal:`; regions do not nest. An abort from outside cancels the task inside it;
-    what leaves the region is `Aborted`, never a stray `CancelledError`. A cancellation that did not come from here
-    passes through, also if it comes together with an abort.
+    the region then raises `Aborted`, never a stray `CancelledError`. Other cancellations of the task pass through,
+    even if they come together with an abort.
     """
 
     def __init__(self) -> None:
@@ -39,9 +39,9 @@ class AbortSignal:
         self._inside: asyncio.Task[object] | None = None
         """The task in the region, while there is one."""
         self._cancelled = False
-        """Whether that task was cancelled from here."""
+        """Whether this signal cancelled that task."""
         self._cancelled_before = 0
-        """Cancellations the task had been asked for when it entered the region."""
+        """Pending cancellations of the task when it entered the region."""
 
     def abort(self) -> None:
         if self.aborted:
@@ -110,7 +110,7 @@ _SUMMARIES = (_P.MAKING_ROOM, _P.COMPACTING, _P.SUMMARIZING)
 
 
 class Request(Enum):
-    """What may be asked of the agent."""
+    """Kinds of requests to the agent."""
 
     PROMPT = "a prompt"
     PROMPT_OR_QUEUE = "a prompt with streamingBehavior"
@@ -140,7 +140,7 @@ _COLUMNS = (
     _P.ENDING, _P.RETRYING, _P.COMPACTING, _P.SUMMARIZING, _P.SWITCHING,
 )  # fmt: skip
 # A text is a refusal. Clients older than `agent_settled` prompt again at `agent_end`: hence the queue in ENDING.
-# A prompt that is being prepared may wait for the very extension that sends another: hence the queue for INSIDE.
+# A prompt in preparation may wait for the very extension that sends another prompt: hence the queue for INSIDE.
 # fmt: off
 _ROWS: dict[Request, tuple[Verdict | str, ...]] = {
     #                         idle    prepar. room    stream. tools   ending  retry.  compact. summar.   switching
@@ -165,26 +165,26 @@ class Lifecycle:
     def __init__(self) -> None:
         self.phase = Phase.IDLE
         self.signal = AbortSignal()
-        """Ends the work in hand."""
+        """Aborts the work in hand."""
         self.changes = 0
-        """Changes of session that were asked for and have not happened yet."""
+        """Changes of session that were requested and are not done yet."""
         self.closed = False
-        """The agent is going away: nothing begins any more."""
+        """Whether the agent is going away: nothing begins any more."""
         self.on_free: Callable[[], None] = lambda: None
-        """Called when what was kept may begin: the agent is idle, and nothing that was asked for before waits."""
+        """Called when messages that were held back may go on: the agent is idle, and no earlier request waits."""
         self._claims = 0
-        """Other work than a run that waits for the agent to be idle."""
+        """Requests for other work than a run that wait until the agent is idle."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._unchanging = asyncio.Event()
         self._unchanging.set()
         self.change_told = asyncio.Event()
-        """Set unless a change of session is under way, or its client has not been answered."""
+        """Set unless a change of session is under way, or its client has yet to be answered."""
         self.change_told.set()
 
     @property
     def running(self) -> bool:
-        """Whether a prompt is being worked on, its pauses included."""
+        """Whether a prompt is being worked on, including the pauses between runs."""
         return self.phase not in _NO_RUN
 
     @property
@@ -199,8 +199,8 @@ class Lifecycle:
     def admit(self, request: Request) -> Verdict:
         """Say what becomes of a request now. Raises `AgentError` if it is refused.
 
-        What is sent behind a change of session is meant for the session it leads to; a prompt behind an abort is not
-        meant by it.
+        A message that is sent after a change of session was requested is meant for the new session. A prompt that is
+        sent after an abort is not aborted by it, but waits for its end.
         """
         self.check_open()
         kept = self.changes and request not in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
@@ -232,7 +232,7 @@ class Lifecycle:
         self._idle.set()
 
     def free(self) -> None:
-        """Let what was kept begin, unless something else comes before it."""
+        """Let messages that were held back go on, unless other work comes first."""
         if self.phase is Phase.IDLE and not (self.changes or self._claims or self.closed):
             self.on_free()
 
@@ -240,7 +240,7 @@ class Lifecycle:
         await self._idle.wait()
 
     def begin_change(self) -> None:
-        """A change of session is asked for: from now on prompts are meant for the session that it leads to.
+        """Note that a change of session was requested: from now on prompts are meant for the new session.
 
         Raises `AgentError` if the agent is going away.
         """
@@ -255,7 +255,7 @@ class Lifecycle:
             self._unchanging.set()
 
     def tell_change(self) -> None:
-        """A change was answered."""
+        """Note that the client that requested a change was answered."""
         if not self.changes:
             self.change_told.set()
 
@@ -266,7 +266,7 @@ class Lifecycle:
             await self._unchanging.wait()
 
     async def admissible(self, request: Request) -> None:
-        """Wait until a request would not be refused, and is neither behind an abort nor behind a change of session.
+        """Wait until a request would not be refused, and would not have to wait for an abort or a change of session.
 
         Raises `AgentError` if the agent is going away.
         """
@@ -276,13 +276,13 @@ class Lifecycle:
 
     @asynccontextmanager
     async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:
-        """Do other work than a run, in that phase. `stop` stops what is going on if the table says so."""
+        """Do other work than a run, in that phase. `stop` is called to end the current work if the table says so."""
         self._claims += 1
         try:
             while (verdict := ADMISSION[request][self.phase]) is not Verdict.START:
                 if verdict is Verdict.ABORT_FIRST:
                     stop()
-                await self._idle.wait()  # then look again: someone else may have been quicker
+                await self._idle.wait()  # then look again: another request may have been quicker
             self.begin(phase)
         finally:
             self._claims -= 1

@@ -32,21 +32,21 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMe
 
 
 class LoopPort(Protocol):
-    """What the loop needs of the world."""
+    """What the loop needs of the agent."""
 
     queues: Queues
     failure: Failure | None
-    """What is known of the failure of the last answer."""
+    """How the last answer failed, as far as known."""
 
     @property
     def unanswered(self) -> bool:
-        """Whether the conversation ends with something the model has yet to answer."""
+        """Whether the model has yet to answer the last message of the conversation."""
 
     async def emit(self, event: Event) -> None:
         """Tell the listeners; wait while they cannot keep up."""
 
     async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
-        """Tell of pieces of an answer that came together."""
+        """Tell of pieces of an answer that arrived together."""
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
         """Make a finished message part of the conversation and tell of its end; hooks may replace it."""
@@ -55,12 +55,12 @@ class LoopPort(Protocol):
         """Ask the current model to answer the current conversation."""
 
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
-        """Return the answer of a model that never began."""
+        """Return an answer without content, for a model that never began to write."""
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
     ) -> tuple[list[ToolResultMessage], bool]:
-        """Run the calls of an answer, but not those that were cut. The flag is true if they all ask to end the run."""
+        """Run the calls of an answer, but not those in `cut`. Returns results, and whether all ask to end the run."""
 
     def exhausted(self) -> bool:
         """Say whether a limit forbids another model call."""
@@ -72,20 +72,20 @@ class LoopPort(Protocol):
         """Tell that the run is over, and which messages it has made."""
 
     def broke(self, error: Exception) -> AssistantMessage:
-        """Put an answer that tells of a bug in the place of the one that will not come, whatever else is broken."""
+        """Add an answer that tells of a bug, even if the session file cannot be written. Returns it."""
 
 
 class Ending(NamedTuple):
     answer: AssistantMessage
-    """The model's last one."""
+    """The last answer of the model."""
     will_retry: bool
-    """As the listeners were told."""
+    """Whether it will be tried again, as the listeners were told."""
 
 
 async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> Ending:
-    """Run until the model is done, fails, or is aborted. A bug on the way comes out, after the run was ended."""
+    """Run until the model is done, fails, or is aborted. The exception of a bug is raised after the end was told."""
     created: list[AgentMessage] = []
-    # Taken before anybody else has a turn: what a continuation was begun for cannot be cleared any more.
+    # Taken before the first await: the messages that a run was started for cannot be cleared any more.
     waiting = [] if prompt else port.queues.steering.batch()
     if not prompt and not waiting and not port.unanswered:
         waiting = port.queues.follow_up.batch()
@@ -125,7 +125,7 @@ async def _turns(
     while True:
         for queued in waiting:
             if signal.aborted:
-                break  # it waits for the next run
+                break  # the message waits for the next run
             queues.deliver(queued)
             await enter(queued)
         answer, cut = await _answer(port, signal)
@@ -148,9 +148,9 @@ async def _turns(
 
 
 async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage, Container[str]]:
-    """Let the model write one message, telling every piece; an abort keeps what came so far.
+    """Let the model write one answer, and tell of every piece. An abort keeps the text received so far.
 
-    Returns it, and the ids of calls whose arguments are not complete.
+    Returns the answer, and the ids of calls whose arguments are not complete.
     """
     live: LiveMessage | None = None
     answer: AssistantMessage | None = None
@@ -171,7 +171,7 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
                         if first and (end := _end_of_first(pieces)):
                             first = False
                             await port.emit_pieces(pieces[:end], live)
-                            await asyncio.sleep(0)  # it leaves now, not with all that came along with it
+                            await asyncio.sleep(0)  # the first text is sent now, without the pieces behind it
                             pieces = pieces[end:]
                         await port.emit_pieces(pieces, live)
     except (Aborted, AnswerStopped) as stop:

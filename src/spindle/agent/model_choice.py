@@ -43,19 +43,19 @@ class ModelState:
         """Switch models. Returns whether the thinking level changed with it."""
         came_from_plain = self.model is not None and not self.model.reasoning
         self.model = model
-        # A plain model forces "off"; coming back from one, the default counts again.
+        # A model that cannot think forces "off"; after such a model, the default level counts again.
         wanted = level or (self._default_level if came_from_plain and model.reasoning else self.level)
         return self.set_level(wanted)
 
     def restore(self, model: tuple[str, str] | None, level: str | None) -> None:
-        """Take over what a stored session was using, as far as it tells and as it is still to be had."""
+        """Use the model and the level of a stored session, as far as they are known and available."""
         current = (self.model.provider, self.model.id) if self.model else None
-        if model is not None and model != current:  # one that a program brought along is not in the registry
+        if model is not None and model != current:  # a program's own model is not in the registry
             self.model = self.registry.find_available(*model) or self.model
         self.set_level(level if level in THINKING_LEVELS else self._default_level)
 
     def find(self, provider: str, model_id: str) -> tuple[Model, str | None]:
-        """Return an available model, and what to say about it. Raises `AgentError`."""
+        """Return an available model, and a notice about it for the user, if there is one. Raises `AgentError`."""
         listed = self.registry.find(provider, model_id) if self.registry.has_credentials(provider) else None
         if listed and not self.registry.speaks(listed):
             raise AgentError(self.registry.no_api_text(listed))
@@ -67,7 +67,7 @@ class ModelState:
         return unlisted, f"{provider}/{model_id} is not in the catalogue; its limits and price are guesses"
 
     def record(self, session: Session) -> None:
-        """A new session begins with the model and level it starts with; an old one lacks at most the level."""
+        """Write model and level into a new session; an old one gets at most the level, if that is missing."""
         if self.model is not None and session.model() is None and not session.has_messages():
             session.append_model_change(self.model.provider, self.model.id)
         if session.thinking_level() is None:

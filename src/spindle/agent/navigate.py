@@ -30,7 +30,7 @@ _SUMMARIES = ("compaction", "branch_summary")
 
 
 class Jump(Struct, frozen=True):
-    """What was asked for."""
+    """A request to jump to an entry of the session tree."""
 
     target_id: str
     summarize: bool = False
@@ -40,7 +40,7 @@ class Jump(Struct, frozen=True):
 
 
 class Navigated(Wire):
-    """What came of a jump in the session tree."""
+    """The result of a jump in the session tree."""
 
     cancelled: bool
     aborted: bool = False
@@ -63,7 +63,7 @@ class TreePreparation(Wire):
 
 
 class _Notes(Struct, frozen=True):
-    """A summary to be left at the new place."""
+    """A summary of the branch that is left, for the place where the conversation goes on."""
 
     text: str
     details: Any
@@ -72,16 +72,16 @@ class _Notes(Struct, frozen=True):
 
 
 async def navigate(agent: "AgentSession", engine: Engine, jump: Jump) -> Navigated:
-    """Go on from another entry of the session. Raises `AgentError`; then, or if cancelled, nothing has changed.
+    """Go on from another entry of the session. Raises `AgentError`. If it fails or is cancelled, nothing has changed.
 
-    A user message is not itself the new end: its text is given back to be edited, and the conversation goes on
-    before it.
+    If the entry is a user message, the conversation goes on before it, and its text is returned to be edited and
+    sent again.
     """
     place, _ = _landing(_target(agent.session, jump))
     if place == agent.session.leaf_id == jump.target_id:
         return Navigated(False)
     async with engine.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, engine.stop) as signal:
-        session = agent.session  # it may be another one by now
+        session = agent.session  # another session may be in its place by now
         target = _target(session, jump)
         old_leaf = session.leaf_id
         left, ancestor = _only_in_old(session.branch(), session.branch(jump.target_id))
@@ -126,14 +126,14 @@ def _target(session: Session, jump: Jump) -> Entry:
 
 
 def _only_in_old(old: Sequence[Entry], new: Sequence[Entry]) -> tuple[list[Entry], str | None]:
-    """Return the entries only the old branch has, oldest first, and the last entry both have."""
+    """Return the entries that only the old branch has, oldest first, and the id of the last entry that both have."""
     kept = {entry.id for entry in new}
     common = [entry.id for entry in old if entry.id in kept]
     return [entry for entry in old if entry.id not in kept], common[-1] if common else None
 
 
 def _landing(target: Entry) -> tuple[str | None, str | None]:
-    """Return the entry to go on from, and the text to edit if the target is something that was sent."""
+    """Return the id of the entry to go on from, and the text to edit if the target is a message that was sent."""
     message = entry_message(target)
     if isinstance(message, UserMessage | CustomMessage):
         return target.parent_id, text_of(message.content)
@@ -157,7 +157,7 @@ def _preparation(jump: Jump, old_leaf: str | None, ancestor: str | None, left: S
 
 
 def _changed(jump: Jump, answer: dict[str, Any]) -> tuple[Jump, _Notes | None]:
-    """Apply what extensions answered: other instructions, a label, or the summary itself."""
+    """Apply the answer of extensions: other instructions, a label, or the summary itself. Raises `AgentError`."""
     changed = replace(
         jump,
         instructions=answer.get("customInstructions", jump.instructions),
@@ -176,7 +176,7 @@ def _changed(jump: Jump, answer: dict[str, Any]) -> tuple[Jump, _Notes | None]:
 
 
 async def _summarize(engine: Engine, left: Sequence[Entry], jump: Jump) -> _Notes | None:
-    """Ask the model for notes on what is left behind. None if there is nothing in it to note."""
+    """Ask the model for notes on the branch that is left. Returns None if it has no messages. Raises `AgentError`."""
     model = engine.model
     if model is None:
         raise AgentError("No model available for summarization")
@@ -194,7 +194,7 @@ async def _summarize(engine: Engine, left: Sequence[Entry], jump: Jump) -> _Note
 
 
 def _newest_within(left: Sequence[Entry], budget: int) -> list[AgentMessage]:
-    """Return the messages to summarise, oldest first: as many of the newest as there is room for."""
+    """Return the messages to summarise, oldest first: as many of the newest as fit into the budget."""
     chosen: list[AgentMessage] = []
     used = 0
     for entry in reversed(left):
@@ -202,7 +202,7 @@ def _newest_within(left: Sequence[Entry], budget: int) -> list[AgentMessage]:
         if message is None or isinstance(message, ToolResultMessage):
             continue
         size = estimate_tokens(message)
-        # Summaries hold much in little space, so one may go over the edge.
+        # A summary holds much in little space, so it may exceed the budget.
         if used + size > budget and not (entry.type in _SUMMARIES and used < 0.9 * budget):
             break
         chosen.append(message)

@@ -18,7 +18,7 @@ class RetryPort(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """They change with the working directory."""
+        """Settings of the working directory; they change with it."""
 
     async def emit(self, event: Event) -> None: ...
 
@@ -39,7 +39,7 @@ class Retry:
         return max(asked, min(settings.base_delay_ms << (attempt - 1), settings.max_agent_delay_ms))
 
     def worthwhile(self, answer: AssistantMessage, failure: Failure | None, model: Model | None, attempt: int) -> bool:
-        """Say whether a failed answer may be tried again, `attempt` retries having been made."""
+        """Say whether a failed answer may be tried again after `attempt` retries."""
         if not self.enabled or answer.stop_reason != "error" or attempt >= self.max_retries:
             return False
         from spindle.llm.errors import is_overflow, is_retryable
@@ -87,7 +87,7 @@ class Retry:
             await self._port.emit(AutoRetryEnd(True, attempt))
 
     async def gave_up(self) -> None:
-        """Tell that nobody wants another attempt."""
+        """Tell that there will be no further attempt, because it was cancelled."""
         await self.failed(_CANCELLED)
 
     async def failed(self, error: str) -> None:

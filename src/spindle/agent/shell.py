@@ -37,7 +37,10 @@ class Shell:
         self._running: set[asyncio.Task[BashOutput]] = set()
 
     async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashOutput:
-        """Run a command to its end. Its result joins the conversation, after the current run if there is one."""
+        """Run a command to its end. Raises `AgentError`.
+
+        Its result is added to the conversation, after the current run if there is one.
+        """
         task = asyncio.create_task(self._run(command, id, exclude_from_context))
         self._running.add(task)
         try:
@@ -57,7 +60,7 @@ class Shell:
         return result
 
     async def _supplied(self, command: str, exclude_from_context: bool) -> BashOutput | None:
-        """Ask hooks whether they have the result already."""
+        """Ask hooks for a result to use instead of running the command."""
         cwd = self._port.conversation.session.cwd
         value = await self._port.hooks.user_bash(command, exclude_from_context, cwd)
         return msgspec.convert(value, BashOutput) if value is not None else None
@@ -88,12 +91,12 @@ class Shell:
             self._port.publish(SessionChanged(self._port.conversation.session.id, "bash"))
 
     def stop_all(self) -> None:
-        """Kill every running command; each then answers with what it had written."""
+        """Kill every running command; each then returns the output that it has written so far."""
         for task in self._running:
             task.cancel()
 
     async def abort_all(self) -> None:
-        """Kill every running command and wait until their results are where they belong."""
+        """Kill every running command and wait until the results are in the conversation."""
         self.stop_all()
         if self._running:
             await asyncio.wait(self._running, timeout=limits.USER_BASH_END)

@@ -9,22 +9,22 @@ class Toolbox:
     def __init__(
         self, tools: Mapping[str, Tool], active: Iterable[str], *, only_named: bool = False, never: Iterable[str] = ()
     ) -> None:
-        """Begin with `tools`, of which `active` may be used. Names without a tool yet count when it is added.
+        """Begin with `tools`; the model may use those in `active`. Names without a tool count once a tool is added.
 
-        `only_named` keeps tools of extensions inactive unless they were named; `never` keeps any so for good.
+        With `only_named`, tools of plugins are inactive unless they are in `active`. Tools in `never` are never active.
         """
         self._own = dict(tools)
         self._extensions: dict[str, Tool] = {}
-        """Tools of extensions; one named like another hides it as long as it is there."""
+        """Tools of extensions; they hide other tools of the same name."""
         self._servers: dict[str, Tool] = {}
-        """Tools of MCP servers; any other of the same name hides them."""
+        """Tools of MCP servers; any other tool of the same name hides them."""
         self._tools = dict(tools)
-        """All of them."""
+        """All tools that are not hidden."""
         self._named = dict.fromkeys(active)
         self._only_named = only_named
         self._never = frozenset(never)
         self.active = [name for name in self._named if name in self._tools and name not in self._never]
-        """Names in the order the model is told of them."""
+        """Names of the tools that the model may use, in the order in which it is told of them."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._tools
@@ -33,7 +33,7 @@ class Toolbox:
         self.exchange((), [(tool, active)])
 
     def exchange(self, old: Iterable[str], new: Sequence[tuple[Tool, bool]]) -> None:
-        """Take tools away and register others, each with whether it is active; all at once, since there may be many."""
+        """Remove tools and add others, each with whether it is active: in one call, since there may be many."""
         for name in old:
             self._own.pop(name, None)
         self._merge()
@@ -49,7 +49,7 @@ class Toolbox:
         self.use_extension_tools([*self._extensions.values(), tool])
 
     def use_extension_tools(self, tools: Iterable[Tool]) -> None:
-        """Replace the tools of extensions. Known ones stay as active as they were."""
+        """Replace the tools of extensions. Tools that stay remain active or inactive."""
         before = self._extensions
         self._extensions = {tool.name: tool for tool in tools}
         self._merge()
@@ -57,7 +57,7 @@ class Toolbox:
         self._activate(name for name in added if not self._only_named or name in self._named)
 
     def use_server_tools(self, tools: Iterable[Tool]) -> None:
-        """Replace the tools of MCP servers, in the place of those before. Known ones stay as active as they were."""
+        """Replace the tools of MCP servers, at their place in the list. Tools that stay remain active or inactive."""
         before, self._servers = self._servers, {tool.name: tool for tool in tools}
         active = self.active
         place = next((index for index, name in enumerate(active) if name in before), len(active))

@@ -1,4 +1,4 @@
-"""Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
+"""Carries out a compaction: events, hooks, the summary calls, the entry in the session."""
 
 import asyncio
 import math
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # loaded with the first compaction
 CANCELLED = "Compaction cancelled"
 TOO_SMALL = "Nothing to compact (session too small)"
 ALREADY = "Already compacted"
-# How a failed automatic compaction is announced, by reason.
+# How the error text of a failed compaction begins, by reason.
 _FAILURE = {
     "manual": "Compaction failed",
     "threshold": "Auto-compaction failed",
@@ -44,13 +44,13 @@ class CompactionLimits(msgspec.Struct, frozen=True):
     reserve_tokens: int
     keep_recent_tokens: int
     threshold: float
-    """Tokens in the context above which it is compacted."""
+    """The context is compacted when it has more tokens than this."""
 
 
 def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
-    """Return what holds for a model: its overrides, and never more than its context window can bear.
+    """Return the limits for a model: its overrides count, but never more than fits into its context window.
 
-    A compaction that kept more than fits under the threshold would be followed by the next one at once.
+    If a compaction kept more than the threshold allows, the next one would follow at once.
     """
     if model is None:
         return CompactionLimits(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
@@ -78,7 +78,7 @@ class CompactionPort(Protocol):
 
     @property
     def max_tokens(self) -> int | None:
-        """How long an answer of the run may get, if it says so."""
+        """The longest answer that the run allows; None: as long as the model allows."""
 
     @property
     def counts_spending(self) -> bool:
@@ -88,7 +88,7 @@ class CompactionPort(Protocol):
         """Return the limit of the run that forbids another model call, if one does."""
 
     def spent(self, usage: Usage) -> None:
-        """Count a summary."""
+        """Count tokens and cost of a summary."""
 
     async def open_stream(self, request: Request, max_tokens: int | None = None) -> AsyncGenerator[Chunk, None]: ...
 
@@ -101,7 +101,7 @@ class Compactor:
     def __init__(self, port: CompactionPort, *, automatic: bool) -> None:
         self._port = port
         self.automatic = automatic
-        """Whether it happens by itself."""
+        """Whether compactions start by themselves."""
 
     @property
     def limits(self) -> CompactionLimits:
@@ -120,7 +120,7 @@ class Compactor:
         return TOO_SMALL if prepare_compaction(branch, self.limits.keep_recent_tokens) is None else None
 
     def reason(self, answer: AssistantMessage) -> str | None:
-        """Say why the context should be compacted by itself after this answer, if it should."""
+        """Return why the context should be compacted after this answer; None if it should not."""
         model, limits, conversation = self._port.model, self.limits, self._port.conversation
         if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
             return None
@@ -132,7 +132,7 @@ class Compactor:
         used = 0 if answer.stop_reason == "error" else answer.usage.context
         if (used or conversation.tokens()) <= limits.threshold:
             return None
-        # An answer that was cut although the model could have said more had no room left.
+        # An answer that was cut before the longest length had no room left in the context.
         most = self._port.max_tokens or model.max_tokens
         cut = own and answer.stop_reason == "length" and answer.usage.output < most
         return "overflow" if cut else "threshold"
@@ -140,7 +140,7 @@ class Compactor:
     async def run(
         self, reason: str, signal: AbortSignal, *, instructions: str | None = None, will_retry: bool = False
     ) -> events.CompactionResult:
-        """Compact. Raises `AgentError` if it fails, `Aborted` if it was aborted; events tell the same."""
+        """Compact, and tell of it. Raises `AgentError` if it fails, `Aborted` if it is aborted or a hook cancels it."""
         if reason != "manual":
             await self._port.emit(events.AutoCompactionStart(reason))
         await self._port.emit(events.CompactionStart(reason))
@@ -153,7 +153,7 @@ class Compactor:
                 made = await self._compact(reason, instructions, will_retry)
         except (Aborted, _Cancelled):
             aborted = True
-        except asyncio.CancelledError:  # the one who asked for it has left; the others still want to know
+        except asyncio.CancelledError:  # the client that asked for it has left; the others are told
             for event in _endings(reason, aborted=True):
                 self._port.publish(event)
             raise
@@ -184,7 +184,7 @@ class Compactor:
         raise Aborted if aborted else AgentError(error or CANCELLED)
 
     def refuse(self, text: str, reason: str = "overflow") -> None:
-        """Tell that there will be no compaction: a manual one has a start, too; an overflow was told before."""
+        """Tell of the end of a compaction that is refused; a manual one gets a start, too."""
         if reason == "manual":
             self._port.publish(events.CompactionStart(reason))
             text = f"{_FAILURE[reason]}: {text}"
@@ -206,7 +206,7 @@ class Compactor:
             plan, branch, reason=reason, custom_instructions=instructions, will_retry=will_retry
         )
         result = replacement or await self._summarize(plan, reason, instructions)
-        # From here on nothing waits: an abort comes before the change or after it.
+        # From here on there is no await: an abort comes before the change or after it.
         entry_id = conversation.session.append_compaction(
             result.summary,
             result.first_kept_entry_id,
@@ -227,7 +227,7 @@ class Compactor:
     async def _ask_hooks(
         self, plan: "CompactionPreparation", branch: Sequence[Entry], **facts: Any
     ) -> events.CompactionResult | None:
-        """Let hooks cancel the compaction or do it themselves. Raises `AgentError` if they cancel it."""
+        """Let hooks cancel the compaction or do it themselves. Raises `_Cancelled` if they cancel it."""
         settings = msgspec.to_builtins(self._port.settings.compaction)
         answer = await self._port.hooks.ask(
             "session_before_compact",
@@ -273,7 +273,7 @@ class Compactor:
         )
 
     async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> "Summary":
-        """Ask the model for one summary, again if that may help. Raises `AgentError` that begins with `failure`."""
+        """Ask the model for one summary, and again if that may help. Raises `AgentError` that begins with `failure`."""
         from spindle.agent.compaction.summary import SummaryFailed, summarize
 
         if (reached := self._port.limit_reached()) is not None:
@@ -325,14 +325,14 @@ def _endings(
     will_retry: bool = False,
     error: str | None = None,
 ) -> list[events.Event]:
-    """Return what tells of the end, for clients that know only automatic compactions and for those that know all."""
+    """Return the events of the end: an older one, only for automatic compactions, and the one for all."""
     end = (reason, result, aborted, will_retry, error)
     automatic = [] if reason == "manual" else [events.AutoCompactionEnd(*end)]
     return [*automatic, events.CompactionEnd(*end)]
 
 
 async def _one_by_one(jobs: "Sequence[Coroutine[Any, Any, Summary]]") -> "list[Summary]":
-    """Run one summary call after the other: the first may use up what is left."""
+    """Run one summary call after the other: the first may reach a limit of the run."""
     try:
         return [await job for job in jobs]
     finally:

@@ -1,4 +1,4 @@
-"""Where to cut a conversation that grew too long, and what of it to summarise. Pure functions over session entries."""
+"""Decides where to cut a long conversation, and which part to summarise. Pure functions over session entries."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
@@ -38,7 +38,7 @@ class CompactionPreparation(Wire):
     previous_summary: str | None
     file_ops: FileLists
     settings: dict[str, Any] = field(default_factory=dict)
-    """Those of the user, for hooks."""
+    """The user's settings, for hooks."""
 
 
 def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> CompactionPreparation | None:
@@ -110,7 +110,7 @@ def _messages(entries: Iterable[Entry]) -> list[AgentMessage]:
 
 
 def file_lists(messages: Iterable[AgentMessage], previous: dict[str, object]) -> FileLists:
-    """Return the files that tool calls in `messages` touched, and those an earlier summary (its entry) told of."""
+    """Return the files that tool calls in `messages` touched, and those in `previous`, the entry of a summary."""
     read: set[str] = set()
     modified: set[str] = set()
     details = previous.get("details")

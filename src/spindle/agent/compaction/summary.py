@@ -1,4 +1,4 @@
-"""Summaries of conversations: what the model is asked, and the calls that ask it."""
+"""Summaries of conversations: the prompts, and the calls that ask the model."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -145,14 +145,17 @@ async def summarize(
     stream: Callable[[Request], Awaitable[AsyncGenerator[Chunk, None]]],
     retry: Callable[[AssistantMessage, Failure | None, int], Awaitable[bool]],
 ) -> Summary:
-    """Ask for a summary; `retry(answer, failure, attempt)` says (after waiting) whether a failed call is made again."""
+    """Ask for a summary. Raises `SummaryFailed`.
+
+    `retry(answer, failure, attempt)` waits, and says whether a failed call is made again.
+    """
     attempt = 0
     while True:
         finished = await _complete(await stream(request))
         answer = finished.message
         if answer.stop_reason not in ("error", "aborted"):
             text = text_of(answer.content, "\n")
-            if not text.strip():  # nothing would take the place of everything that was said
+            if not text.strip():  # an empty text must not replace the conversation
                 raise SummaryFailed("The model returned an empty summary")
             return Summary(text, answer)
         attempt += 1

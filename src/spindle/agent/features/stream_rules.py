@@ -1,8 +1,8 @@
 """Watches an answer while it is written, and steps in when it breaks a rule.
 
-An interrupting match cuts the answer short, tells the model the rule and lets it go on; another match is told after
-the answer. Cost stays linear in the length of the stream: each piece is searched together with a little of what came
-before it, ever more of that the rarer, and the whole text only when it has doubled and at its end.
+A rule that interrupts cuts the answer short; the model is told the rule and goes on. Other rules are told after the
+answer. The cost stays linear in the length of the answer: each piece is searched together with a little of the text
+before it, sometimes with more of that text, and the whole text is searched when it has doubled and at its end.
 """
 
 import os
@@ -47,24 +47,25 @@ _KINDS: dict[type, str] = {
 
 
 class _Text:
-    """What one block has said so far."""
+    """The text of one block of an answer so far."""
 
     __slots__ = ("length", "next_full", "parts", "paths", "tail")
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.tail = ""
-        """The end of it: what a search may begin in, and a bit more for patterns that look behind."""
+        """The end of the text: where a search may begin, and a bit more for patterns that look behind."""
         self.length = 0
         self.next_full = FIRST_FULL_SEARCH
         self.paths: list[str] | None = None
-        """Path arguments of a tool call, once they are all there."""
+        """Path arguments of a tool call, once they are complete."""
 
     def add(self, delta: str) -> tuple[str, int]:
-        """Take a piece; return the text to search now, and where to begin.
+        """Add a piece. Returns the text to search now, and where to begin.
 
-        Every piece is searched with `NEAR` characters before it. Whenever the length passes a multiple of that it is
-        twice as many, of twice that four times, and so on: what is longer than `NEAR` is found a bit later.
+        Each piece is searched with the `NEAR` characters before it; with twice as many whenever the length passes a
+        multiple of `NEAR`, with four times as many at a multiple of twice `NEAR`, and so on. So a match that is longer
+        than `NEAR` is found a bit later.
         """
         self.parts.append(delta)
         before, self.length = self.length, self.length + len(delta)
@@ -90,10 +91,10 @@ class _Watch:
         self.patterns: list[re.Pattern[str]] = rule.patterns()
         self.scopes: list[RuleScope] = rule.scopes()
         self.told_at: int | None = None
-        """The turn in which the model was last told."""
+        """The turn in which the model was last told the rule."""
 
     def scopes_in(self, kind: str, tool: str | None) -> list[RuleScope]:
-        """Return where it looks, of such a block."""
+        """Return the scopes of the rule that such a block is in."""
         if tool is None and (kind == "tool" or self.rule.globs):
             return []
         return [scope for scope in self.scopes if scope.kind == kind and scope.tool in (None, tool)]
@@ -119,12 +120,12 @@ class StreamRules(Hooks):
         self._rules: list[Rule] = []
         self._watches: list[_Watch] = []
         self._texts: dict[int, _Text] = {}
-        """By content index of the answer in hand."""
+        """Texts of the current answer, by content index."""
         self._turn = 0
         self._stopped: list[_Watch] = []
-        """Rules that cut the answer in hand short."""
+        """Rules that cut the current answer short."""
         self._noted: list[_Watch] = []
-        """Rules that will be told when the answer is finished."""
+        """Rules that the model is told when the answer is finished."""
 
     def rebuild(self) -> None:
         """Take the rules of the working directory, and learn from the session which of them the model was told."""
@@ -142,7 +143,7 @@ class StreamRules(Hooks):
     # -- while the model writes ------------------------------------------------------------------
 
     def piece(self, update: MessageUpdate) -> None:
-        """Look at one piece. Raises `AnswerStopped` if the answer must not go on."""
+        """Search one piece. Raises `AnswerStopped` if the answer must not go on."""
         if self._stopped:
             return  # these are the last pieces of an answer that was stopped already
         piece = update.assistant_message_event
@@ -169,7 +170,7 @@ class StreamRules(Hooks):
             return False
         if watch.told_at is None:
             return True
-        gap = max(1, self._settings.repeat_gap)  # told at every turn, a stubborn model would go on for ever
+        gap = max(1, self._settings.repeat_gap)  # a stubborn model that is told at every turn would go on for ever
         return self._settings.repeat_mode == "after-gap" and self._turn - watch.told_at >= gap
 
     def _interrupts(self, rule: Rule, kind: str) -> bool:
@@ -206,10 +207,10 @@ class StreamRules(Hooks):
                     absolute = os.path.normpath(os.path.join(cwd, path))
                     paths += [path, path.removeprefix("./"), absolute, os.path.relpath(absolute, cwd)]
         if any(key.endswith(("path", "paths")) for key, _ in named[:-1]):
-            block.paths = paths  # another argument has begun: reading a long one again and again would be felt
+            block.paths = paths  # another argument has begun: reading all of them for each piece would be slow
         return paths
 
-    # -- afterwards ------------------------------------------------------------------------------
+    # -- after the answer ------------------------------------------------------------------------
 
     def committed(self, message: AgentMessage) -> None:
         if isinstance(message, UserMessage):
@@ -223,7 +224,7 @@ class StreamRules(Hooks):
             self._port.queues.put(self._injection(noted), "followUp")
 
     async def go_on(self, answer: AssistantMessage) -> bool:
-        """After an answer was stopped: tell the rule, and let the model try again."""
+        """Tell the model the rules that stopped its answer, and let it try again. Returns whether there are any."""
         stopped, self._stopped = self._stopped, []
         if not stopped:
             return False

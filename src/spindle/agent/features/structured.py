@@ -1,7 +1,7 @@
-"""An answer that a program can parse: the model hands it in through a tool whose parameters are the wanted schema.
+"""A result that a program can parse: the model hands it in through a tool whose parameters are the wanted schema.
 
-That works with every model API. A model that ends without handing it in, or hands in what does not fit, is told so
-once; then the run has failed.
+This works with every model API. A model that ends without a result, or hands in one that does not fit, is told so
+once; after that the run has failed.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ _REMINDER = f"You ended without calling `{TOOL_NAME}`. Call it now with the resu
 
 class StructuredAnswer(Hooks):
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Raises `AgentError` for a schema that is none."""
+        """Raises `AgentError` if the schema is not an object."""
         if not isinstance(schema, dict):
             raise AgentError("The JSON Schema of the result must be an object")
-        # Tools take objects; another value is handed in under a name.
+        # Tools take objects, so any other value is handed in as a key of one.
         self._wrapped = schema.get("type") != "object" and "properties" not in schema
         parameters = schema
         if self._wrapped:
@@ -35,7 +35,7 @@ class StructuredAnswer(Hooks):
             TOOL_NAME, "Hand in the result of the task. This ends the work.", parameters, self._take, sequential=True
         )
         self.value: Any = UNSET
-        """What was handed in."""
+        """The result, once it was handed in."""
         self._failures = 0
 
     @property
@@ -62,6 +62,6 @@ class StructuredAnswer(Hooks):
         return self._failures > 0
 
     def reminder(self) -> CustomMessage:
-        """Return what tells a model that ended without a result to hand one in."""
+        """Count a failure, and return a message that tells the model to hand in its result."""
         self._failures += 1
         return custom_message("result-reminder", _REMINDER)

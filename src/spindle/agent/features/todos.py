@@ -48,11 +48,11 @@ class Todos(Hooks):
         """Seconds after which finished tasks vanish; negative: never."""
         self.phases: list[todo.TodoPhase] = []
         self._reminders = 0
-        """Sent since the last user message."""
+        """Reminders sent since the last user message."""
         self._progress = True
-        """A tool ran since the last reminder; without that another one would be useless."""
+        """Whether a tool ran since the last reminder; if not, another reminder would be useless."""
         self._untold = False
-        """The client has set a list that the model was not told of."""
+        """Whether the client has set a list that the model was not told of."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """Finished tasks that will vanish, by task id."""
         if settings.enabled:
@@ -95,7 +95,7 @@ class Todos(Hooks):
             if (phases := _phases_of(message)) is not None:
                 return phases
         for entry in reversed(conversation.session.branch()) if conversation.compacted else ():
-            # Most entries are seen to be something else without being decoded.
+            # Most entries can be ruled out without being decoded.
             is_about_todos = entry.type == "message" and TODO_TOOL.encode() in entry.raw
             if is_about_todos and (phases := _phases_of(entry.message)) is not None:
                 return phases
@@ -133,7 +133,7 @@ class Todos(Hooks):
         return text_result(todo.render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
 
     def committed(self, message: AgentMessage) -> None:
-        """Follow the conversation: adopt what the tool wrote, and note progress."""
+        """Adopt the list that the tool wrote, and note progress."""
         if isinstance(message, UserMessage):
             self._reminders, self._progress = 0, True
         elif isinstance(message, ToolResultMessage):

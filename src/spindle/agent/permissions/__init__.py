@@ -1,1 +1,1 @@
-"""What the agent may do: rules, the reading of shell lines, approval."""
+"""Permissions: rules, the reading of shell lines, approval."""

@@ -1,7 +1,7 @@
-"""The one policy of a session about tool calls: it decides by the permissions, asks the user, and counts refusals.
+"""Decides about the tool calls of a session, by its permissions or by asking the user, and counts refusals.
 
 It also asks when a run gets long. A question goes to the client of the request (`RunOptions.ask`), else to the program
-that holds the agent (`can_use_tool`), else to a dialog. Who cannot be asked has said no.
+that holds the agent (`can_use_tool`), else to a dialog. A question that reaches no user counts as a no.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from spindle.agent.permissions.rules import Policy
 
 ENTRY = "spindle.permissions"
-"""Custom entries of a session with the rules that hold in it."""
+"""Type of the custom entries with the rules of a session."""
 SAME_DENIALS = 3
-"""So many equal refusals in a row end the run."""
+"""Equal refusals in a row that end the run."""
 BEHAVIORS: tuple[Behavior, ...] = ("deny", "ask", "allow")
 """In the order in which rules are tried."""
 ONCE, ALWAYS, DENY = "Allow once", "Always allow", "Deny"
@@ -52,11 +52,11 @@ PLAN = (
 )
 
 CanUseTool = Callable[[str, Any], Awaitable[bool | str]]
-"""Takes a tool's name and arguments. A text is a no with its reason."""
+"""Takes a tool's name and arguments. Returns true for yes; a text is a no with its reason."""
 
 
 class PermissionOptions(Struct, frozen=True):
-    """What a command line or a program says about permissions."""
+    """Permissions as a command line, a program or a client sets them."""
 
     mode: str | None = None
     allow: Sequence[str] = ()
@@ -65,7 +65,7 @@ class PermissionOptions(Struct, frozen=True):
     can_use_tool: CanUseTool | None = None
     """Answers questions. With it the mode is `default` unless another one is set."""
     directories: Sequence[str] = ()
-    """Besides the working directory: they count as part of it, and the model is told."""
+    """Folders that count as part of the working directory; the model is told of them."""
 
 
 class RuleInfo(Wire):
@@ -77,9 +77,9 @@ class RuleInfo(Wire):
 class PermissionState(Wire, kw_only=True):
     mode: str
     rules: list[RuleInfo]
-    """In the order they are tried, for each behavior."""
+    """By behavior, in the order in which they are tried."""
     decision: Decision | None = None
-    """About the call that was asked for."""
+    """The decision about the call in the request."""
 
 
 class ApprovalPort(Protocol):
@@ -104,22 +104,22 @@ class Approval(Hooks):
         self._dialogs = dialogs
         self._given = given
         self._client = PermissionOptions()
-        """As a client has set it."""
+        """Permissions as a client has set them."""
         self._kept: list[str] = []
         """Rules that the user has agreed to in this session."""
         self._asking: set[asyncio.Timeout] = set()
-        """Open questions."""
+        """Time limits of open questions."""
         self.tools = False
-        """Ask before every tool call."""
+        """Whether to ask before every tool call."""
         self.max_turns: int | None = None
-        """Ask after so many model calls in a row."""
+        """Model calls in a row after which to ask."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
         port.may_read = self.may_read
         self.rebuild()
         self.policy()
 
-    # -- how it is set up ------------------------------------------------------------------------
+    # -- setup -----------------------------------------------------------------------------------
 
     def rebuild(self) -> None:
         self._kept = []
@@ -130,7 +130,7 @@ class Approval(Hooks):
                     self._kept += [rule for rule in data.get("allow") or () if isinstance(rule, str)]
 
     def configure(self, **given: str | Sequence[str] | None) -> None:
-        """Set a client's mode and lists; None leaves one as it is. Raises `AgentError`, changing nothing."""
+        """Set a client's mode and lists; None leaves a value as it is. Raises `AgentError`, changing nothing."""
         before = self._client
         set_now: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         self._client = msgspec.structs.replace(before, **set_now)
@@ -141,7 +141,7 @@ class Approval(Hooks):
             raise
 
     def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
-        """Return what holds now; None: everything is allowed. Raises `AgentError` for rules that make no sense."""
+        """Return the current policy; None: everything is allowed. Raises `AgentError` for invalid rules."""
         store, given, client = self._port.resources.store, self._given, self._client
         user, project = _settings(store.user, "user settings"), _settings(store.project, "project settings")
         sources: list[tuple[str, Permissions | PermissionOptions]] = [
@@ -155,7 +155,7 @@ class Approval(Hooks):
         no_rules = not self._kept and not any(s.allow or s.ask or s.deny for _, s in sources)
         if mode == "bypass" and no_rules and not even_if_all_allowed:
             return None
-        from spindle.agent.permissions.rules import Policy, mode_named, rules_of  # most sessions do without
+        from spindle.agent.permissions.rules import Policy, mode_named, rules_of  # most sessions need no rules
 
         try:
             rules = [
@@ -211,7 +211,7 @@ class Approval(Hooks):
         run = self._port.run
         assert run is not None
         if run.structured is not None and tool is run.structured.tool:
-            return args  # the answer itself
+            return args  # the call hands in the result of the run
         decision = self._decide(tool.name, args)
         if decision.behavior == "allow":
             return args
@@ -254,7 +254,7 @@ class Approval(Hooks):
 
     @property
     def _options(self) -> RunOptions:
-        """Those of the run that is going on: it may have a user of its own."""
+        """Options of the current run, which may say whom to ask."""
         return RunOptions() if self._port.run is None else self._port.run.options
 
     async def _refusal(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> str | None:
@@ -282,7 +282,7 @@ class Approval(Hooks):
         return await self._chosen(given, offers, always, no)
 
     async def _confirmed(self, given: dict[str, Any], always: list[str], no: str) -> str | None:
-        """Take the answer to a question of yes or no. Returns the refusal, if it is one."""
+        """Apply the reply to a yes-or-no question. Returns the refusal; None: the user agreed."""
         if given.get("confirmed") is not True:
             return _with_reason(no, given)
         if given.get("always") is True:
@@ -290,7 +290,7 @@ class Approval(Hooks):
         return None
 
     async def _chosen(self, given: dict[str, Any], offers: list[str], always: list[str], no: str) -> str | None:
-        """Take the answer to a question with choices, of which the last of `offers` holds in all sessions."""
+        """Apply the reply to a question with choices; the last of `offers` is for all sessions. Returns the refusal."""
         chosen = given.get("value")
         if chosen in offers:
             await self._keep(always, everywhere=chosen == offers[-1])
@@ -316,7 +316,7 @@ class Approval(Hooks):
             self._asking.discard(limit)
 
     def give_up(self) -> None:
-        """No client is there to answer: open questions are answered with no."""
+        """Answer open questions with no: there is no client to answer them."""
         for limit in self._asking:
             limit.reschedule(asyncio.get_running_loop().time())
 
@@ -346,7 +346,7 @@ def _settings(raw: dict[str, Any], source: str) -> Permissions:
 
 
 def _with_reason(no: str, given: dict[str, Any]) -> str:
-    """Add what the user said about it, if anything."""
+    """Add the user's reason, if there is one."""
     reason = given.get("reason")
     return f"{no} They said: {reason.strip()}" if isinstance(reason, str) and reason.strip() else no
 

@@ -1,7 +1,8 @@
-"""Which tool calls may run: rules, modes, and the decision about one call.
+"""Decides which tool calls may run, by rules and a mode.
 
-A rule is `Tool` or `Tool(pattern)`, as Claude Code has made it known. Deny wins over ask, ask over allow, and where no
-rule fits the mode decides. Nothing is asked or kept here; the disk is only looked at to resolve links.
+A rule is `Tool` or `Tool(pattern)`, the notation that Claude Code has made known. Deny wins over ask, ask over allow;
+where no rule fits, the mode decides. This module asks no questions and stores nothing; it reads the disk only to
+resolve links.
 """
 
 import os
@@ -26,7 +27,7 @@ _READING: Final = of_kind("read", "search")
 _EDITING: Final = of_kind("edit")
 _BY_PATH: Final = (*_READING, *_EDITING)
 _FAMILIES: Final = {"read": _READING, "edit": _EDITING}
-"""A rule for the first holds for the others too."""
+"""A rule for the key holds for all of these tools."""
 _OTHER_NAMES: Final = {"glob": "find", "multiedit": "edit", "todowrite": TODO_TOOL}
 _PROTECTED: Final = (".git", ".pi", ".agents")
 """Folders whose files decide what programs and this agent do: `acceptEdits` asks about them."""
@@ -59,7 +60,7 @@ class Rule(Struct, frozen=True):
     """None: every call."""
     text: str
     source: str
-    """Where it comes from, for people."""
+    """Where the rule comes from, in words for the user."""
 
 
 class Policy(Struct, frozen=True):
@@ -67,27 +68,27 @@ class Policy(Struct, frozen=True):
     mode: PermissionMode = "bypass"
     rules: Sequence[Rule] = ()
     folders: Sequence[str] = ()
-    """Besides the working directory: where reading is free, and edits if the mode says so."""
+    """Folders besides the working directory where reading is free, and editing too if the mode says so."""
     readable: Sequence[str] = ()
-    """Where reading alone is free: folders of skills."""
+    """Folders where only reading is free: those of skills."""
 
 
 class _Call(Struct, frozen=True):
-    """A call, looked at once for all rules."""
+    """A call, prepared once for all rules."""
 
     tool: str
     arguments: Mapping[str, Any]
     cwd: str
     paths: tuple[str, ...] = ()
-    """The file that is meant: as it was named, then where links lead."""
+    """The path that the call names, then the same path with links resolved."""
     command: str | None = None
     line: ShellLine = ShellLine(())
     places: tuple[str, ...] = ()
-    """Where the commands may run, as far as known: the working directory and where `cd` goes."""
+    """Folders in which the commands may run: the working directory and the targets of `cd`."""
 
 
 def mode_named(text: str) -> PermissionMode:
-    """Raises `ValueError`."""
+    """Return the mode with this name. Raises `ValueError` if there is none."""
     for mode in PERMISSION_MODES:
         if text == mode or text == f"{mode}Permissions":
             return mode
@@ -95,7 +96,7 @@ def mode_named(text: str) -> PermissionMode:
 
 
 def rules_of(behavior: Behavior, texts: Iterable[str], source: str) -> list[Rule]:
-    """Read rules. Raises `ValueError` for one that makes no sense: it must not be left out in silence."""
+    """Read rules. Raises `ValueError` for an invalid rule, which must not be skipped in silence."""
     return [_parse(behavior, text, source) for text in texts]
 
 
@@ -128,9 +129,9 @@ def decide(
     effect: Effect | None = None,
     agreed: Sequence[str] = (),
 ) -> Decision:
-    """Decide about a call. `effect`: what the tool says of itself.
+    """Decide about a call. `effect` is what the tool declares about itself.
 
-    `ask`: what would be allowed is asked about, too, but for what `agreed` rules allow.
+    With `ask`, a call that would be allowed is asked about too, unless all rules that allow it are in `agreed`.
     """
     call = _look_at(tool, arguments, policy.cwd)
     if rule := _first(policy, "deny", call):
@@ -196,7 +197,7 @@ def _look_at(tool: str, arguments: Any, cwd: str) -> _Call:
             meant = resolve_existing(path or ".", cwd) if name == "read" else resolve_path(path or ".", cwd)
             return _Call(name, given, cwd, (meant, os.path.realpath(meant)))
         except (ToolError, ValueError):
-            pass  # the tool will refuse it
+            pass  # the tool will refuse the path
     return _Call(name, given, cwd)
 
 
@@ -209,7 +210,7 @@ def _is_for(rule: Rule, tool: str) -> bool:
 
 
 def _fits(pattern: str, text: str) -> bool:
-    r"""Compare with a text in which `*` stands for anything, `\*` for itself. A final ` *` (or `:*`) may be missing."""
+    r"""Say whether a pattern fits: `*` stands for anything, `\*` for itself. A final ` *` (or `:*`) may fit nothing."""
     if pattern.endswith(":*"):
         pattern = f"{pattern[:-2]} *"
     first, *rest = (piece.replace("\\*", "*") for piece in re.split(r"(?<!\\)\*", pattern))
@@ -223,7 +224,7 @@ def _fits(pattern: str, text: str) -> bool:
     return at >= 0 and text.endswith(rest[-1]) and len(text) - len(rest[-1]) >= at
 
 
-# -- deny and ask: does a rule name any part of it? ----------------------------------------------
+# -- deny and ask: does a rule name any part of the call? ----------------------------------------
 
 
 def _names(rule: Rule, call: _Call) -> bool:
@@ -241,7 +242,7 @@ def _names(rule: Rule, call: _Call) -> bool:
 
 
 def _spellings(command: str, line: ShellLine) -> Iterator[str]:
-    """Return every text that a rule may mean: each command as it was written, without quotes, without its folder."""
+    """Yield every text that a rule may mean: each command as it was written, without quotes, without its folder."""
     yield command.strip()
     for part in line.commands:
         values = [word.value for word in part.words]
@@ -255,7 +256,7 @@ def _spellings(command: str, line: ShellLine) -> Iterator[str]:
 
 
 def _fragments(command: str) -> Iterator[str]:
-    """Return whatever may be a command in a line that cannot be read."""
+    """Yield every text that may be a command in a line that cannot be read."""
     for piece in re.split(r"[\n;&|(){}`<>=$]+", re.sub(r"[\"'\\]", "", command)):
         words = piece.split()
         for start in range(len(words)):
@@ -263,7 +264,7 @@ def _fragments(command: str) -> Iterator[str]:
 
 
 def _mentioned(tool: str, call: _Call) -> Iterator[str]:
-    """Return the files that a shell command names and may open, as far as one can see."""
+    """Yield the files that a shell line names and may open, as far as the line shows them."""
     line, texts = call.line, []
     if line.unclear:
         texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", call.command or "")
@@ -299,11 +300,11 @@ def _places(line: ShellLine, cwd: str) -> tuple[str, ...]:
     return tuple(places)
 
 
-# -- allow: do rules cover all parts of it? ------------------------------------------------------
+# -- allow: do rules cover all parts of the call? ------------------------------------------------
 
 
 def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
-    """Return the rules that are missing for this call to be allowed; if there are none, those that allow it."""
+    """Return the rules that are missing for this call to be allowed, or if none is missing, the rules that allow it."""
     rules = [rule for rule in policy.rules if rule.behavior == "allow"]
     own = [rule for rule in rules if _is_for(rule, call.tool)]
     if whole := next((rule for rule in own if rule.pattern is None), None):
@@ -316,7 +317,7 @@ def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
 
 
 def _covers(pattern: str, call: _Call) -> bool:
-    """Say whether a pattern is about the file of a call, or else about the only text that it has."""
+    """Say whether a pattern fits the file of a call, or else its only argument if that is a text."""
     if call.paths:
         return _path_fits(pattern, call.paths[1], call.cwd)
     values = list(call.arguments.values())
@@ -326,7 +327,7 @@ def _covers(pattern: str, call: _Call) -> bool:
 def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[list[str], list[Rule]]:
     own = [rule for rule in rules if _is_for(rule, "bash")]
     exact = _exactly((call.command or "").strip())
-    for rule in own:  # the very same line, which a person has read
+    for rule in own:  # a rule for this very line, which the user has read
         if f"Bash({rule.pattern})" == exact:
             return [], [rule]
     if call.line.unclear:
@@ -337,7 +338,7 @@ def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[lis
 
 
 def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Rule | str]:
-    """Yield, for each command of a line, the rule that allows it, or else the text of one that would."""
+    """Yield, for each command of a line, the rule that allows it, or else the text of a rule that would."""
     for command in call.line.commands:
         if not command.free and not _stays_inside(command, policy):
             fit = next((rule for rule in rules if _fits(rule.pattern or "", command.text)), None)
@@ -345,7 +346,7 @@ def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Ru
 
 
 def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
-    """Do so for each file that a line writes to; `exact` would allow the line."""
+    """Yield the same for each file that a line writes to. `exact` is the rule for just this line."""
     editing = [rule for rule in rules if _is_for(rule, "write")]
     for word in call.line.writes:
         if word.value in _SINKS:
@@ -361,7 +362,7 @@ def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str
 
 
 def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
-    """Say whether this only goes to another folder, below the working directory."""
+    """Say whether the command only changes to a folder below the working directory."""
     words = command.words
     if command.assigned or len(words) != 2 or words[0].source != "cd" or not words[1].literal:
         return False
@@ -369,7 +370,7 @@ def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
 
 
 def _written(word: Word, call: _Call) -> list[str]:
-    """Return where a redirection may write; nothing if that is not known."""
+    """Return the files that a redirection may write to; none if that is not known."""
     moves = [command for command in call.line.commands if command.name in ("cd", "pushd", "popd")]
     known = all(len(c.words) == 2 and c.words[1].literal and c.words[1].value != "-" for c in moves)
     if not word.literal or not (known or os.path.isabs(word.value)):
@@ -378,7 +379,7 @@ def _written(word: Word, call: _Call) -> list[str]:
 
 
 def _command_rule(command: ShellCommand) -> str:
-    """Suggest a rule: the command with its sub-commands, as far as they look like some."""
+    """Suggest a rule: the command with the words behind it that look like sub-commands."""
     names = []
     for word in command.words[:3]:
         if not re.fullmatch(r"[a-z][\w:.-]*", word.source, re.ASCII):
@@ -406,7 +407,7 @@ def _may_edit(path: str, policy: Policy) -> bool:
 
 
 def _anchored(pattern: str, cwd: str, *, wide: bool) -> tuple[str, str]:
-    """Return the folder a pattern begins at, and the rest of it, from its first wildcard on."""
+    """Return the folder that a pattern begins at, and the part of the pattern from its first wildcard on."""
     if pattern.startswith("//"):
         base, pattern = "/", pattern[2:]
     elif pattern == "~" or pattern.startswith("~/"):
@@ -428,7 +429,7 @@ def _globs(pattern: str) -> list[PathGlob]:
 
 
 def _path_fits(pattern: str, path: str, cwd: str, *, wide: bool = False) -> bool:
-    """Compare an absolute path. `wide`: a folder on the way fits too, and a mere name fits everywhere."""
+    """Say whether a pattern fits an absolute path. `wide`: a parent folder fits too, a mere name fits everywhere."""
     folder, rest = _anchored(pattern, cwd, wide=wide)
     globs = _globs(rest)
     for base in {folder, os.path.realpath(folder)}:
@@ -463,7 +464,7 @@ def _is_glob_for(word: str, path: str) -> bool:
 
 
 def _path_rule(tool: str, path: str, cwd: str) -> str:
-    """Suggest a rule: the folder of the file, or the file itself if it lies in the working directory's own folder."""
+    """Suggest a rule: the folder of the file, or the file itself if it lies directly in the working directory."""
     kind = "Read" if tool in _READING else "Edit"
     inside = _below(os.path.realpath(cwd), path)
     shown = [re.sub(r"([*?\[{\\])", r"\\\1", part) for part in (path.split("/")[1:] if inside is None else inside)]

@@ -1,9 +1,9 @@
-"""Which commands a line of shell would run, as far as that can be told without running it.
+"""Finds the commands that a shell line would run, without running it.
 
 The reader knows the part of bash that hides nothing: lists, pipes, subshells, substitutions, loops, `if` and `case`,
 redirections, here-documents, and programs that run other programs (`sudo`, `xargs`, `sh -c`, …). It does not check
-the grammar: where it reads more commands than the shell would run, that does no harm. At everything else (functions,
-arrays, arithmetic with names, a variable in the place of a command, …) it stops and says why: the line is unclear.
+the grammar: it does no harm to read more commands than the shell would run. At everything else (functions, arrays,
+arithmetic with names, a variable in the place of a command, …) the reader stops and says why the line is unclear.
 """
 
 import re
@@ -25,7 +25,7 @@ _VARIABLE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _NUMBERS_ONLY = re.compile(r"\$\(\([\d\s+*/%()<>=!&|^~?:,-]*\)\)")
-"""Arithmetic without names: the value of a variable may hold a substitution, which would run."""
+"""Arithmetic without variables: the value of a variable may hold a substitution, which would run."""
 _QUOTED_PIECE = re.compile(r'[^"\\$`\n]+')
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=", re.ASCII)
 _HARMLESS = re.compile(
@@ -34,7 +34,7 @@ _HARMLESS = re.compile(
 )
 """Variables that no program takes a command, a path or an option from."""
 _LOCAL = re.compile("[a-z][a-z0-9]*")
-"""Names that no environment has, so that setting one changes nothing for programs."""
+"""Names that environments do not use: to set such a variable changes nothing for programs."""
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 _FREE = frozenset({":", "true", "false", "exit", "break", "continue", "return"})
@@ -42,7 +42,7 @@ _UNCLEAR = re.compile(
     "trap|alias|unalias|let|declare|typeset|local|readonly|mapfile|readarray|bind|complete|compgen|enable|hash|"
     "parallel|su|script|unshare|nsenter"
 )
-"""They change what later commands mean, or run text that is given in too many ways."""
+"""Commands that change what later commands mean, or that take a text to run in too many ways."""
 _EVALUATING = frozenset({"test", "[", "printf", "read", "unset", "export", "getopts", "wait"})
 """Builtins that run a substitution in the index of a name they are given."""
 
@@ -56,7 +56,7 @@ class _Wrapper(Struct, frozen=True):
     arguments: int = 0
     """Words between the options and the command."""
     needs_rule: bool = True
-    """False: it changes nothing about the command."""
+    """False if it changes nothing about the command: a rule for the command is enough."""
 
 
 _WRAPPERS: Final = {
@@ -94,9 +94,9 @@ class Word(Struct, frozen=True):
 class ShellCommand(Struct, frozen=True):
     words: tuple[Word, ...]
     assigned: tuple[str, ...] = ()
-    """Assignments in front of it, or all there is; harmless ones are left out."""
+    """Assignments before the words, or without any words; harmless ones are left out."""
     free: bool = False
-    """It does nothing but run commands that are listed too, or nothing at all."""
+    """Whether the command needs no rule: it does nothing, or only runs commands that are listed too."""
 
     @property
     def text(self) -> str:
@@ -110,7 +110,7 @@ class ShellCommand(Struct, frozen=True):
 
 class ShellLine(Struct, frozen=True):
     commands: tuple[ShellCommand, ...]
-    """All of them, those inside of others too; of an unclear line only some."""
+    """All commands, also those inside of others; of an unclear line only some."""
     reads: tuple[Word, ...] = ()
     """Files that redirections read."""
     writes: tuple[Word, ...] = ()
@@ -130,7 +130,7 @@ class _Found:
 
 
 def read_line(text: str) -> ShellLine:
-    """Read what would be given to `bash -c`."""
+    """Read a line as `bash -c` would."""
     found, why = _Found(), None
     try:
         _Reader(text, found, 0).read_list()
@@ -148,7 +148,7 @@ class _Reader:
         self._depth = depth
         self._at = 0
         self._documents: list[tuple[str, bool, bool]] = []
-        """Here-documents that begin at the next line: the word that ends it, tabs are dropped, text is literal."""
+        """Here-documents that begin at the next line: end word, whether tabs are dropped, whether text is literal."""
 
     def _sees(self, text: str) -> bool:
         return self._text.startswith(text, self._at)
@@ -226,7 +226,7 @@ class _Reader:
                 self._skip_blanks()
 
     def _skip_patterns(self) -> None:
-        """Go on behind the `)` of the next branch of a case, or to its `esac`."""
+        """Move behind the `)` of the next branch of a case, or to its `esac`."""
         self._skip_lines()
         if (word := _RESERVED.match(self._text, self._at)) and word[0] == "esac":
             return
@@ -290,7 +290,7 @@ class _Reader:
         assert sign is not None
         self._at = sign.end()
         if sign[0] in (">&", "<&") and self._next() == "-":
-            self._at += 1  # closed; what follows is another word, even without a blank
+            self._at += 1  # closes the descriptor; the next word may begin here, without a blank
             return
         self._skip_blanks()
         if self._sees("<(") or self._sees(">("):
@@ -395,7 +395,7 @@ class _Reader:
         return Word(source, value, literal or source == "[")
 
     def _quoted(self, end: str) -> tuple[str, bool]:
-        """Read to `end` (or to the end of the text) as in double quotes. Returns the value, and if it is literal."""
+        """Read to `end` (or the end of the text) as in double quotes. Returns the value, and whether it is literal."""
         value, literal = "", True
         while (sign := self._next()) != end:
             if not sign or (sign == "\n" and self._documents):
@@ -418,7 +418,7 @@ class _Reader:
         return value, literal
 
     def _expansion(self) -> bool:
-        """Go behind what begins with a `$` or a backtick. Returns whether it stands for itself."""
+        """Read an expansion, at a `$` or a backtick. Returns whether the characters stand for themselves."""
         if found := _VARIABLE.match(self._text, self._at) or _NUMBERS_ONLY.match(self._text, self._at):
             self._at = found.end()
         elif self._sees("$(("):
@@ -475,7 +475,7 @@ class _Reader:
             free = not _WRAPPERS[name].needs_rule
             if name == "watch":
                 inner, script = [], _joined(wrapped)
-        # A program of that name in some folder is another one, and a variable may change which one runs.
+        # A path may lead to another program of that name, and a variable may change which program runs.
         free = free and words[0].value == name and not command.assigned
         self._found.commands.append(ShellCommand(words, command.assigned, free))
         for part in inner:
