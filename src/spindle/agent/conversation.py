@@ -1,4 +1,4 @@
-"""The conversation in motion: the messages the model will see, kept in step with the session file."""
+"""The conversation: the messages that the model will see, in step with the session file."""
 
 import asyncio
 import errno
@@ -28,21 +28,21 @@ from spindle.shapes.messages import (
 )
 
 DISK_WAITS = 4
-"""So many files are waited for at once. Each thread that comes back takes the interpreter from the event loop for a
-moment, and of more threads more come back one by one."""
+"""Files that are waited for at once. Each thread that returns takes the interpreter from the event loop for a moment,
+and more threads do so more often."""
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 
 
 class _Disk:
-    """Threads that wait for the disk. Those of an executor cost half as much again, and hold up the exit."""
+    """Threads that wait for the disk. Threads of an executor cost half as much again, and hold up the exit."""
 
     def __init__(self) -> None:
         from queue import SimpleQueue
 
         self._works: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._idle: list[bool] = []
-        """An item for each thread that has nothing to do; lists may be used by several threads."""
+        """An item for each thread that has nothing to do; several threads may use a list."""
         self._threads = 0
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -69,37 +69,37 @@ class Conversation:
         self.messages: list[AgentMessage] = []
         """The current context, oldest first."""
         self._loaded: dict[int, str] = {}
-        """The entries of the messages, by their identity."""
+        """Ids of the entries of messages, by the identity of the message."""
         self._stored: list[Any] = []
-        """Those of `messages` that were read from the session file, as they stand there."""
+        """The first of `messages`, which were read from the session file, as they stand there."""
         self._dropped: set[str] = set()
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
         """Results of the user's commands that wait for the run to end."""
         self._fresh_from = 0
-        """Where in `messages` those begin that came after the last compaction; 0 if there was none."""
+        """Index of the first of `messages` that came after the last compaction; 0 if there was none."""
         self.compacted = False
-        """Whether a summary stands for the older part."""
+        """Whether a summary stands for the older part of the branch."""
         self._measured = 0
-        """So many of `messages` are in `_tokens`."""
+        """How many of `messages` are counted in `_tokens`."""
         self._tokens = 0
         self._answered = False
         """Whether the model has answered since the last compaction."""
         self._stats = StatsCounter()
         self._counting = asyncio.Lock()
         self._syncing: set[asyncio.Future[None]] = set()
-        """Waits for the disk."""
+        """Syncs that have not ended."""
         self._last_sync: asyncio.Future[None] | None = None
-        """Tells `on_disk` of the end of the last one."""
+        """Done when the last sync has ended; `on_disk` waits for it."""
         self._sync_due: asyncio.TimerHandle | None = None
-        """Begins a sync that can wait for a moment."""
+        """Timer of a sync that can wait for a moment."""
         self._last_id: str | None = None
         self._answer_id: str | None = None
-        """What the next answer will be stored under, once that was asked."""
+        """Id of the entry for the next answer, once it was asked for."""
         self.reload()
 
     def use(self, session: Session, context: SessionContext | None = None) -> SessionContext:
-        """Go on with another session, whose context may be known. The one before stays open: the caller has it."""
+        """Go on with another session, whose context may be known. The caller closes the previous session."""
         self.session = session
         self._dropped.clear()
         self._held.clear()
@@ -144,7 +144,7 @@ class Conversation:
         self._loaded[id(message)] = self._last_id
 
     def name_answer(self) -> str:
-        """Return the id of the entry that an answer which is being written will have."""
+        """Return the id of the entry for the answer that is being written."""
         self._answer_id = self._answer_id or self.session.new_id()
         return self._answer_id
 
@@ -164,13 +164,13 @@ class Conversation:
         self._held.append(message)
 
     def release_held(self) -> None:
-        """Append what was held back, so that it never stands between a tool call and its result."""
+        """Append messages that were held back so that they do not stand between a tool call and its result."""
         held, self._held = self._held, []
         for message in held:
             self.append(message)
 
     def sync_soon(self) -> None:
-        """Get what was said onto the disk itself, in a thread: nothing waits for a slow disk."""
+        """Sync the session file to the disk, in a thread: nothing waits for a slow disk."""
         if self._sync_due is not None:
             self._sync_due.cancel()
             self._sync_due = None
@@ -196,14 +196,14 @@ class Conversation:
             try:
                 wait()
             except OSError as caught:
-                error = caught.with_traceback(None)  # which holds this frame
+                error = caught.with_traceback(None)  # the traceback holds this frame
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended, error)
 
         _disk().submit(work)
 
     def sync_later(self) -> None:
-        """The same in a moment, or with the next message: each wait for the disk covers all before it."""
+        """Sync in a moment, or with the next message: each sync covers everything that was written before it."""
         if self._sync_due is None:
             self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self.sync_soon)
 
@@ -226,7 +226,7 @@ class Conversation:
             timer.cancel()
 
     async def synced(self) -> None:
-        """Wait for what `sync_soon` began."""
+        """Wait for all syncs that `sync_soon` began."""
         if self._syncing:
             await asyncio.wait(self._syncing, timeout=limits.DISK_SYNC)
 
@@ -234,7 +234,7 @@ class Conversation:
         """Return the messages as the session file has them: with keys of other programs that we do not know."""
         return [*self._stored, *self.messages[len(self._stored) :]]
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------
 
     def last_assistant(self) -> AssistantMessage | None:
         return next((m for m in reversed(self.messages) if isinstance(m, AssistantMessage)), None)
@@ -244,7 +244,7 @@ class Conversation:
         return self.compacted and not any(m is answer for m in self.messages[self._fresh_from :])
 
     def usage_known(self) -> bool:
-        """Say whether the model has told, since the last compaction, how full its context is."""
+        """Say whether the model has reported, since the last compaction, how full its context is."""
         self._measure()
         return not self.compacted or self._answered
 
@@ -254,7 +254,7 @@ class Conversation:
         return self._tokens
 
     def _measure(self) -> None:
-        """Catch up with the messages, each looked at once."""
+        """Count the tokens of messages that are not counted yet."""
         if self._measured == 0:
             self._tokens, self._answered = 0, False
         if self._measured == len(self.messages):
@@ -292,7 +292,7 @@ class Conversation:
         ]
 
     async def stats(self) -> "StatsCounter":
-        """Count the session up to now. What a long file holds is counted in a thread."""
+        """Count the entries of the session up to now; many of them are counted in a thread."""
         async with self._counting:
             counter, entries = self._stats, self.session.entries
             if len(entries) - counter.seen < COUNT_AT_ONCE:
@@ -310,11 +310,11 @@ class TokenTotals(RunTokens, omit_defaults=False):
 
 
 class StatsCounter:
-    """Counts entries once; asking again costs only what is new."""
+    """Counts each entry once; a second call looks only at new entries."""
 
     def __init__(self) -> None:
         self.seen = 0
-        """Entries that are counted."""
+        """How many entries are counted."""
         self.user = self.assistant = self.calls = self.results = self.messages = 0
         self.tokens = TokenTotals()
         self.cost: int | float = 0

@@ -1,4 +1,4 @@
-"""Questions and notices for the user, on whatever client there is: of extensions, and of `Approval`."""
+"""Questions and notices of extensions and of `Approval`, for the user of any client."""
 
 import asyncio
 import sys
@@ -16,20 +16,20 @@ class Dialogs(Protocol):
     has_ui: bool
 
     async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
-        """Return the answer's fields, or None for no answer: cancelled, too late, no client."""
+        """Return the fields of the reply, or None if there is none: cancelled, too late, no client."""
 
     def tell(self, request: ExtensionUIRequest) -> None:
-        """Show something that needs no answer."""
+        """Show a notice, which needs no reply."""
 
     def withdraw(self) -> None:
-        """Close every open dialog without an answer."""
+        """Close every open dialog without a reply."""
 
     def open_requests(self) -> list[ExtensionUIRequest]:
-        """Return the dialogs that wait for an answer, for a client that has just come."""
+        """Return the dialogs that wait for a reply, for a client that has just connected."""
 
 
 class NoDialogs:
-    """There is no one to ask. `say` is where notices go: a program's log, stderr, or nowhere."""
+    """Stands for a user who cannot be asked. `say` takes notices: to a program's log, to stderr, or nowhere."""
 
     has_ui = False
 
@@ -54,12 +54,12 @@ def notice_line(request: ExtensionUIRequest) -> str:
 
 
 class WireDialogs:
-    """Asks clients: requests go out as events, answers come back as frames."""
+    """Asks clients: requests go out as events, replies come back as frames."""
 
     has_ui = True
 
     def __init__(self, publish: Callable[[Event], None], *, shared: bool = False) -> None:
-        """`shared`: several clients are asked, and those who did not answer are told that it is over."""
+        """`shared`: several clients are asked; when one has replied, the others are told that the dialog is over."""
         self._publish = publish
         self._shared = shared
         self._open: dict[str, tuple[ExtensionUIRequest, asyncio.Future[dict[str, Any] | None]]] = {}
@@ -78,7 +78,7 @@ class WireDialogs:
             withdrawn = given is None
             return given
         except TimeoutError:
-            withdrawn = False  # the client was told when to expect this
+            withdrawn = False  # the client knows the time limit, too
             return None
         finally:
             del self._open[request.id]
@@ -89,7 +89,7 @@ class WireDialogs:
         self._publish(request)
 
     def receive(self, frame: dict[str, Any]) -> bool:
-        """Take an `extension_ui_response`. Unknown and late ids are ignored; it is never a command."""
+        """Take an `extension_ui_response`; unknown and late ids are ignored. Returns true: it is never a command."""
         id = frame.get("id")
         _, answer = self._open.get(id, (None, None)) if isinstance(id, str) else (None, None)
         if answer is not None and not answer.done():
@@ -103,7 +103,7 @@ class WireDialogs:
 
 
 def dialogs_of(mode: str, publish: Callable[[Event], None], replies: Replies) -> Dialogs:
-    """Return where questions go if a session is driven in this way."""
+    """Return the dialogs of a session in this mode."""
     if mode in ("print", "json"):
         return NoDialogs(lambda line: print(line, file=sys.stderr, flush=True))
     if mode not in ("rpc", "remote", "acp", "chat"):

@@ -99,7 +99,7 @@ class Engine:
         self.run: Chain | None = None
         """The chain that is going on."""
         self.joined: list[Run] = []
-        """Prompts that end with this chain, or wait in the queues for the next one."""
+        """Prompts that end with this chain."""
         self._active_hooks = hooks
         """Hooks of the chain, or of the session if there is no chain."""
         self.last_result: RunResult | None = None

@@ -1,8 +1,8 @@
-"""The places where others look into a run and change it: todos, stream rules, approval, a wire, extensions.
+"""Hooks: how todos, stream rules, approval, a wire and extensions see a run and change it.
 
-All of them subclass `Hooks` and override what they need. The engine holds one `HookChain`, which asks its members in
-order. `Plugins` is what the agent needs of extensions, and all it knows of them. Listeners only get to see events;
-`Hub` is the list of them.
+All of them subclass `Hooks` and override the methods that they need. The engine holds one `HookChain`, which calls its
+members in order. `Plugins` is how the agent sees extensions and MCP servers. Listeners only get to see events; `Hub` is
+the list of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 Fields = Callable[[], dict[str, Any]]
-"""Makes the fields of an event, if anyone wants it."""
+"""Makes the fields of an event, if a handler wants the event."""
 
 
 class Blocked(Exception):
-    """A tool call must not run; the text is what the model reads."""
+    """A tool call must not run; the model reads the text."""
 
     def __init__(self, reason: str, *, terminate: bool = False) -> None:
         super().__init__(reason)
@@ -44,18 +44,18 @@ class Start:
         self.images = images
         self.system_prompt = system_prompt
         self.made_of = made_of
-        """What the system prompt was made of."""
+        """Facts that the system prompt was made of."""
         self.messages: list[CustomMessage] = []
-        """Added behind the prompt."""
+        """Messages to add behind the prompt."""
 
 
 class Hooks:
-    """What happens where no one looks in."""
+    """The defaults, which change nothing."""
 
     listening: frozenset[str] = frozenset()
-    """Types of events that `observe` wants: every token is an event."""
+    """Types of events that `observe` wants. It does not get the others, because every token is an event."""
     sees_pieces = False
-    """Whether `piece` wants to be called: that is for every token, too."""
+    """Whether `piece` wants to be called, which happens for every token."""
 
     # -- a prompt --------------------------------------------------------------------------------
 
@@ -63,14 +63,14 @@ class Hooks:
         return False
 
     async def run_command(self, text: str) -> None:
-        """Run `/name args`, of a command that is there."""
+        """Run `/name args`, where `has_command(name)` is true."""
 
     def commands(self) -> list[Any]:
         """Return the items that commands add to `get_commands`."""
         return []
 
     async def complete_command(self, name: str, prefix: str) -> list[str]:
-        """Return what the arguments of a command may become."""
+        """Return completions of a command's arguments."""
         return []
 
     @property
@@ -90,7 +90,7 @@ class Hooks:
     # -- a run -----------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        """The task that calls this runs for itself, even if a handler began it."""
+        """Note that the calling task works on a run of its own, even if a handler started the task."""
 
     async def before_turn(self) -> bool:
         """Say whether the model may be called; false stops the run, as an abort does."""
@@ -111,23 +111,23 @@ class Hooks:
         """Learn how the server answered, also if it refused."""
 
     async def observe(self, event: Event) -> None:
-        """See an event before it goes out."""
+        """See an event before listeners do."""
 
     def observe_soon(self, event: Event) -> None:
-        """See an event that nothing waits for."""
+        """See an event at some later time; the caller does not wait."""
 
     async def caught_up(self, limit: float | None = None) -> None:
-        """Return when those events have been seen too, or after `limit` seconds."""
+        """Return when all events of `observe_soon` have been seen, or after `limit` seconds."""
 
     def piece(self, update: MessageUpdate) -> None:
-        """See a piece of an answer that went out. Raises `AnswerStopped`."""
+        """See a piece of an answer that was published. Raises `AnswerStopped` to end the answer."""
 
     async def message_end(self, message: AgentMessage) -> AgentMessage:
         """Return the message to keep, of the same role."""
         return message
 
     def committed(self, message: AgentMessage) -> None:
-        """A message is part of the conversation now."""
+        """Learn that a message is part of the conversation now."""
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
         """Return the arguments to run with. Raises `Blocked`."""
@@ -140,10 +140,10 @@ class Hooks:
         return result, failed
 
     def interrupt(self) -> None:
-        """The user aborted: handlers at work and open dialogs should end."""
+        """End handlers at work and open dialogs, because the user aborted."""
 
     def compacted(self) -> None:
-        """A summary has taken the place of older messages."""
+        """Learn that a summary has taken the place of older messages."""
 
     async def go_on(self, answer: AssistantMessage) -> bool:
         """Say whether another run should follow one that would be the last."""
@@ -158,19 +158,19 @@ class Hooks:
     # -- a session -------------------------------------------------------------------------------
 
     async def ask(self, event: str, fields: Fields) -> dict[str, Any]:
-        """Ask a `session_before_…` event; return what was answered, merged. `cancel` in it is a veto."""
+        """Ask the handlers of a `session_before_…` event. Returns their answers, merged; `cancel` in them is a veto."""
         return {}
 
     async def notify(self, event: str, **fields: Any) -> None:
         """Tell of something that happened (`session_start`, `model_select`, `session_shutdown`, …)."""
 
     async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
-        """Return a bash result to use instead of running the command. Errors of handlers come out."""
+        """Return a bash result to use instead of running the command. Raises the errors of handlers."""
         return None
 
 
 def _call_each(hook: Hook) -> Hook:
-    """Make the method of a chain that tells every member."""
+    """Make the method of a chain that calls every member."""
 
     def call(chain: "HookChain", *args: Any) -> None:
         for member in chain._with(hook):
@@ -192,7 +192,7 @@ def _await_each(hook: Hook, usual: Any = None) -> Hook:
 
 
 class HookChain(Hooks):
-    """Several hooks as one. Each member gets what the one before it made of things."""
+    """Several hooks as one. Each member gets the values as the member before it changed them."""
 
     def __init__(self, *members: Hooks) -> None:
         self.use(*members)
@@ -202,7 +202,7 @@ class HookChain(Hooks):
         self._found: dict[str, list[Hooks]] = {}
 
     def _with(self, hook: Callable[..., Any]) -> list[Hooks]:
-        """Return the members that do something of their own there."""
+        """Return the members that override this hook."""
         name = hook.__name__
         if name not in self._found:
             self._found[name] = [member for member in self._members if getattr(type(member), name) is not hook]
@@ -239,7 +239,7 @@ class HookChain(Hooks):
     async def run_command(self, text: str) -> None:
         name = text[1:].split(" ", 1)[0]
         for member in self._members:
-            if member.has_command(name):  # or extensions were loaded again since, and lack it now
+            if member.has_command(name):  # otherwise extensions were loaded again since, and lack it now
                 await member.run_command(text)
                 break
 
@@ -330,29 +330,29 @@ class HookChain(Hooks):
 
 
 class Plugins(Protocol):
-    """What comes and goes with a session: extensions, MCP servers."""
+    """Extensions or MCP servers, as the agent sees them: they come and go with a session."""
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
-        """Load what there is for a working directory. Nothing of it is in force before `bind`. Raises `AgentError`."""
+        """Load the plugins of a working directory. They are not in force before `bind`. Raises `AgentError`."""
 
     def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None:
-        """Put what was loaded last in force, for a session that begins for this reason.
+        """Put the plugins that were loaded last in force, for a session that begins for this reason.
 
-        `agent` is its port, which may be kept: it does not keep the agent alive.
+        `agent` is its port, which a plugin may hold: it does not keep the agent alive.
         """
 
     async def begin(self) -> None:
-        """Tell that the session has begun, unless that was told. Returns when all know."""
+        """Tell plugins that the session has begun, unless they were told. Returns when all of them know."""
 
     async def leave(self, reason: str, target: str | None = None) -> None:
-        """Tell that the session ends. What is in force stays so; without a `bind`, it is told of a begin again."""
+        """Tell plugins that the session ends. They stay in force until `bind`; without it, `begin` tells them again."""
 
     async def close(self) -> None:
-        """End everything that was begun."""
+        """End all plugins."""
 
 
 class PluginChain:
-    """Any number of plugins as one, in this order; they end in the other."""
+    """Any number of plugins as one. They begin in this order, and end in reverse order."""
 
     def __init__(self, *members: Plugins) -> None:
         self._members = members
@@ -388,12 +388,12 @@ class McpServerState(Wire, kw_only=True):
     source: str | None = None
     """Where it is configured."""
     tools: int | None = None
-    """How many it has; none if that is not known yet."""
+    """The number of its tools; left out if it is not known yet."""
     pid: int | None = None
     protocol: str | None = None
     error: str | None = None
     stderr: str | None = None
-    """The end of what it wrote there."""
+    """The end of its error output."""
 
 
 class McpServers(Protocol):
@@ -402,11 +402,11 @@ class McpServers(Protocol):
     def states(self) -> list[McpServerState]: ...
 
     async def set(self, servers: Any) -> list[McpServerState]:
-        """Replace those that the client has set before. Raises `AgentError`, changing nothing."""
+        """Replace the servers that the client has set before. Raises `AgentError`, changing nothing."""
 
 
 class NoMcpServers:
-    """An agent that was told to have none."""
+    """Stands for the servers of an agent that has none."""
 
     def states(self) -> list[McpServerState]:
         return []
@@ -416,26 +416,26 @@ class NoMcpServers:
 
 
 class Listener(Protocol):
-    """Somebody who wants every event. An outbox of a wire is one."""
+    """Gets every event: an outbox of a wire, a log, a program."""
 
     def put(self, event: Event) -> None:
         """Take an event, at once."""
 
     @property
     def full(self) -> bool:
-        """Whether so much is waiting that the agent should pause."""
+        """Whether so many events wait that the agent should pause."""
 
     async def room(self) -> None:
         """Return when there is room again."""
 
 
 class NeverFull:
-    """A listener for which the agent never pauses: it is done with an event at once, or old ones make way."""
+    """A listener for which the agent never pauses: it handles an event at once, or drops old ones."""
 
     full = False
 
     async def room(self) -> None:
-        """There is always room."""
+        """Return at once."""
 
 
 class Hub:
@@ -449,14 +449,14 @@ class Hub:
         self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def close(self) -> None:
-        """Let go of the listeners: nothing more will happen."""
+        """Let go of the listeners: no more events will come."""
         self._listeners = ()
 
     def publish(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener.put(event)
-            except Exception as error:  # whoever cannot take it must not keep it from the others
+            except Exception as error:  # a listener that fails must not keep the event from the others
                 trace.bug(error)
 
     @property

@@ -1,6 +1,6 @@
-"""Images that come with a prompt, in the notations that clients use. What is no image is refused before it is stored.
+"""Images that come with a prompt, in the notations that clients use. Other data is refused before it is stored.
 
-Models take PNG, JPEG, GIF and WebP; which of them it is, the bytes say, whatever type was declared.
+Models take PNG, JPEG, GIF and WebP. The type of an image is read from its bytes; the declared type is ignored.
 """
 
 import base64
@@ -20,7 +20,7 @@ _TAKEN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 async def read_images(items: Sequence[Any], proxy: str | None = None) -> list[Image]:
     """Accept `{data, mimeType}`, and `{source: {type: "base64", data} | {type: "url", url}}`. Raises `AgentError`.
 
-    It waits only for images that are named by a URL.
+    Waits only for images that are named by a URL.
     """
     return [await _read(f"images[{index}]", item, proxy) for index, item in enumerate(items)]
 

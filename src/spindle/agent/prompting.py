@@ -1,7 +1,8 @@
 """How a message gets to the model: it is accepted or refused at once, then prepared, then it starts a run or waits.
 
-What is known without waiting decides about acceptance: the admission table, and whether there is a model and a key.
-Everything that may take time (hooks, extensions that still load, a compaction) comes after the answer to the client.
+Acceptance depends only on facts that are known without waiting: the admission table, and whether there is a model and
+a key. Everything that may take time (hooks, extensions that still load, a compaction) comes after the response to the
+client.
 """
 
 import asyncio
@@ -34,19 +35,19 @@ class Prompting:
         self._engine = engine
         self._plugins = plugins
         self._in_order = asyncio.Lock()
-        """Messages come to their queues in the order in which they were sent, however long hooks look at them."""
+        """Held while hooks look at a message: messages are queued in the order in which they were sent."""
         self._beginning = asyncio.Lock()
-        """Prompts and commands go on in the order in which they were sent, once extensions know the session."""
+        """Held while extensions learn of the session: prompts and commands then go on in the order they were sent."""
         self._unseen: list[Submission] = []
-        """Kept from before, for hooks to look at."""
+        """Messages kept from before, which hooks have yet to look at."""
         self.commands = Tasks()
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
         self._running: dict[asyncio.Task[None], str] = {}
-        """Names of these commands."""
+        """Names of the slash commands at work."""
         engine.lifecycle.on_free = self.arrive
 
     def take(self, submission: Submission) -> Disposition:
-        """Accept what was sent, or raise `AgentError`. Never waits."""
+        """Accept a submission, or raise `AgentError`. Never waits."""
         engine, hooks = self._engine, self._engine.hooks
         engine.lifecycle.check_open()
         name = self._command(submission)
@@ -80,12 +81,12 @@ class Prompting:
         return "started"
 
     async def admissible(self, submission: Submission) -> None:
-        """Wait until the message would not be refused because of what the agent is doing. Raises `AgentError`."""
+        """Wait until the message would not be refused because the agent is at work. Raises `AgentError`."""
         if not self._command(submission):
             await self._engine.lifecycle.admissible(_request(submission))
 
     def _command(self, submission: Submission) -> str:
-        """Return the name of the extension's command that was sent; nothing if it is none."""
+        """Return the name of the extension's command in a submission; an empty text if there is none."""
         name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
         return name if name and self._engine.hooks.has_command(name) else ""
 
@@ -97,16 +98,16 @@ class Prompting:
         return await read_images(images, self._engine.settings.http_proxy)
 
     async def queue(self, text: str, images: Sequence[Any], name: str, source: str) -> Disposition:
-        """Take a message that starts nothing. `name` is that of its queue."""
+        """Accept a message that starts no run. `name` is that of its queue. Raises `AgentError`."""
         return self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
 
     def arrive(self) -> None:
-        """Look again at what was kept while the session changed, or an abort was not over."""
+        """Accept the submissions that were held back until a change of session, an abort or a run was over."""
         engine = self._engine
         arrived = engine.queues.arrived()
         for submission in arrived:
             waits = submission.is_prompt and engine.lifecycle.running and not self._command(submission)
-            if waits:  # it was accepted, so it waits for the one before it
+            if waits:  # it was accepted already, so it waits for the prompt before it
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
                 continue
             try:
@@ -120,7 +121,7 @@ class Prompting:
             engine.queues.save()
 
     def offer_again(self) -> None:
-        """Let messages wait again that a session was left with, or that its process was killed with."""
+        """Let messages wait again that waited when the session was left or its process was killed."""
         engine, session = self._engine, self._engine.conversation.session
         kept = KeptQueues.read(session.read_beside(), session.id)
         if kept is None:
@@ -134,7 +135,7 @@ class Prompting:
                 engine.queues.let_go(submission)
 
     def begun(self) -> None:
-        """Extensions know the session: their hooks may look at what it was left with."""
+        """Let hooks look at messages kept from before, now that extensions know the session."""
         if not self._engine.lifecycle.closed:
             for submission in self._take_unseen():
                 self.commands.spawn(self._queue_later(submission), "spindle-queue")
@@ -156,7 +157,7 @@ class Prompting:
         self._engine.start(prepare)
 
     def deliver(self) -> None:
-        """Start a run with what waits in the queues, unless there is one that will take it."""
+        """Start a run with the messages in the queues, unless there is a run that will deliver them."""
         lifecycle = self._engine.lifecycle
         if not (lifecycle.running or lifecycle.changes or lifecycle.closed):
             self._engine.start(with_nothing_new)
@@ -184,7 +185,7 @@ class Prompting:
         await self._engine.hooks.run_command(submission.text)
 
     async def _until_begun(self, submission: Submission) -> None:
-        """Wait until extensions know the session. One that sends a prompt may be what they wait for."""
+        """Wait until extensions know the session, unless one of them sent the message: they may be waiting for it."""
         if submission.source != "extension":
             async with self._beginning:
                 await self._plugins.begin()
@@ -216,7 +217,7 @@ class Prompting:
         text, images = self._expand(ready[0], submission), ready[1]
         engine.conversation.release_held()
         if chain.hooks.wants_input:
-            self.require_model()  # they may have taken long, and a key or a provider may be gone
+            self.require_model()  # hooks may have taken long, and a key or a provider may be gone
         await engine.make_room()
         made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()
@@ -228,7 +229,7 @@ class Prompting:
         return [submission.message(text, images), *engine.take_for_next_prompt(), *start.messages]
 
     async def _queue_later(self, submission: Submission) -> None:
-        """Let hooks look at a message, then put it in its queue; if the run has ended, a prompt starts one."""
+        """Let hooks look at a message, then put it in its queue; if the run has ended, a prompt starts another."""
         async with self._in_order:
             await self._until_begun(submission)
             ready = await self._engine.hooks.input(
@@ -243,7 +244,7 @@ class Prompting:
             self._engine.queues.let_go(submission)
 
     def _claim(self) -> None:
-        """Refuse what could not be saved, because the file of a new session is another's by now."""
+        """Reserve the file of a new session. Raises `AgentError` if a message could not be saved in it."""
         try:
             self._engine.conversation.session.claim()
         except SessionError as error:
@@ -266,7 +267,7 @@ class Prompting:
 
 
 async def with_nothing_new(chain: Chain) -> list[AgentMessage]:
-    """Begin a run with what is there, in the conversation or in the queues."""
+    """Begin a run with the messages that are in the conversation or in the queues already."""
     return []
 
 

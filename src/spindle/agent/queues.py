@@ -1,7 +1,7 @@
-"""Messages that wait for the agent: steering comes before the next model call, follow-ups when the run would end.
+"""Messages that wait: steering is delivered before the next model call, follow-ups when the run would end.
 
-What the user sent is kept beside the session file until it is in there, so that a kill costs none of it. The time of a
-message says which one it is: one that is in the session was delivered, whatever the kept file says.
+The user's messages are kept beside the session file until they are in it, so that a kill loses none of them. A message
+is identified by its timestamp: if it is in the session, it was delivered, whatever the file beside it says.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -24,13 +24,13 @@ Queued = UserMessage | CustomMessage
 
 
 class Kept(Wire):
-    """A message of the user that is in no session yet."""
+    """A message of the user that is not in the session file yet."""
 
     kind: str
-    """`steer`, else it waits behind the run."""
+    """`steer`; otherwise it is a follow-up."""
     message: UserMessage
     text: str | None = None
-    """As it was sent, if hooks and templates have not seen it yet."""
+    """The text as it was sent, if hooks and templates have not been applied yet."""
     expand: bool = True
     source: str = "rpc"
 
@@ -40,7 +40,7 @@ class Kept(Wire):
         return cls(kind, message, item.text, item.expand, item.source)
 
     def submission(self) -> Submission:
-        """Return what was sent, as something that starts nothing."""
+        """Return the message as a submission that starts no run."""
         content = self.message.content if isinstance(self.message.content, list) else []
         return Submission(
             text=self.text or "",
@@ -55,16 +55,16 @@ class Kept(Wire):
 
 
 class KeptQueues(Wire):
-    """What is kept beside a session file."""
+    """The content of the file beside a session file."""
 
     session_id: str
     waiting: list[Kept]
-    """In the order in which they were sent."""
+    """Messages in the order in which they were sent."""
     prompted: bool = False
 
     @classmethod
     def read(cls, data: bytes | None, session_id: str) -> "KeptQueues | None":
-        """Return what was kept for a session; None for anything else."""
+        """Return the messages that were kept for a session; None if `data` is unreadable or of another session."""
         try:
             kept = msgspec.convert(decode(data or b"null"), cls)
         except (DecodeError, msgspec.ValidationError):
@@ -76,13 +76,13 @@ class MessageQueue(Struct):
     mode: QueueMode = "one-at-a-time"
     waiting: list[Queued] = field(default_factory=list)
     taken: list[Queued] = field(default_factory=list)
-    """On their way into the conversation: still shown, but they cannot be cleared any more."""
+    """Messages on their way into the conversation: still shown, but they cannot be cleared any more."""
 
     def __len__(self) -> int:
         return len(self.taken) + len(self.waiting)
 
     def batch(self) -> list[Queued]:
-        """Take what the next delivery holds. Each message is to be told of with `Queues.deliver`."""
+        """Take the messages to deliver next. Call `Queues.deliver` for each of them."""
         count = 1 if self.mode == "one-at-a-time" else len(self.waiting)
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
         self.taken += batch
@@ -92,7 +92,7 @@ class MessageQueue(Struct):
         self.taken[:] = [other for other in self.taken if other is not message]
 
     def put_back(self) -> None:
-        """Let what was taken but not delivered wait again."""
+        """Let messages wait again that were taken but not delivered."""
         self.waiting[:0] = self.taken
         self.taken.clear()
 
@@ -108,7 +108,7 @@ class MessageQueue(Struct):
 
 
 class Queues:
-    """Both queues, and the one place that tells of every change."""
+    """Both queues. Every change of them is saved and told here."""
 
     def __init__(
         self,
@@ -117,17 +117,17 @@ class Queues:
         follow_up_mode: QueueMode,
         save: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tell` tells of every change; `save` keeps what waits, before that is told."""
+        """`tell` tells clients of every change. Before that, `save` keeps the messages that wait."""
         self.steering = MessageQueue(steering_mode)
         self.follow_up = MessageQueue(follow_up_mode)
         self.prompted = False
         """Whether a prompt is among the follow-ups: it is delivered even if the run before it failed."""
         self._arriving: list[Submission] = []
-        """Sent while the session changes, for the session it changes to."""
+        """Submissions that are held back until a change of session, an abort or the current run is over."""
         self._looked_at: list[Submission] = []
-        """Accepted, but hooks look at them before they come to their queues."""
+        """Accepted submissions that hooks look at before they are queued."""
         self._entering: list[Kept] = []
-        """Out of the queues, and not in the session file yet."""
+        """Messages that are not in a queue any more, and not in the session file yet."""
         self._tell = tell
         self.save = save
 
@@ -140,17 +140,17 @@ class Queues:
 
     @property
     def deliverable(self) -> bool:
-        """Whether a message waits that the run which is going on may deliver."""
+        """Whether a message waits that the current run may deliver."""
         return len(self.steering) + len(self.follow_up) > 0
 
     def put(self, message: Queued, behavior: str | None, *, prompt: bool = False) -> None:
-        """Add a message: `steer`, else behind the run."""
+        """Add a message: to the steering queue for `steer`, else to the follow-ups."""
         (self.steering if behavior == "steer" else self.follow_up).waiting.append(message)
         self.prompted = self.prompted or prompt
         self._changed()
 
     def deliver(self, message: Queued) -> None:
-        """Let go of a message because it enters the conversation now."""
+        """Take a message out of its queue, because it enters the conversation now."""
         if isinstance(message, UserMessage):
             is_steering = any(other is message for other in self.steering.taken)
             self._entering.append(Kept("steer" if is_steering else "followUp", message))
@@ -160,14 +160,14 @@ class Queues:
         self._changed()
 
     def put_back(self) -> None:
-        """The run is over: what was taken but not delivered waits again."""
+        """Let messages wait again that were taken but not delivered: the run is over."""
         self.steering.put_back()
         self.follow_up.put_back()
         self._entering.clear()
         self.save()
 
     def texts(self) -> tuple[list[str], list[str]]:
-        """Return what waits, as the user wrote it: steering, and all the rest."""
+        """Return the user's texts that wait: steering, and all others."""
         return self.steering.texts(), [*self.follow_up.texts(), *(item.text for item in self._arriving)]
 
     def items(self) -> list[QueuedItem]:
@@ -193,7 +193,7 @@ class Queues:
         return kind, message
 
     def change(self, id: str, text: str) -> None:
-        """Give a message that waits another text; images stay. Raises `AgentError`."""
+        """Replace the text of a message that waits; its images stay. Raises `AgentError`."""
         _, queue, index, message = self._find(id)
         content = message.content if isinstance(message.content, list) else []
         images = [block for block in content if not isinstance(block, Text)]
@@ -201,14 +201,14 @@ class Queues:
         self._changed()
 
     def hurry(self, id: str) -> None:
-        """Let a message be the next that is delivered. Raises `AgentError`."""
+        """Make a message the next to be delivered. Raises `AgentError`."""
         _, queue, index, message = self._find(id)
         del queue.waiting[index]
         self.steering.waiting.insert(0, message)
         self._changed()
 
     def clear(self) -> tuple[list[str], list[str]]:
-        """Empty all; return the texts that were waiting."""
+        """Empty both queues, and drop submissions that are held back. Returns the texts of all of them."""
         removed = self.steering.clear(), [*self.follow_up.clear(), *(item.text for item in self._arriving)]
         self.refuse("Taken out of the queue")
         self._arriving.clear()
@@ -217,30 +217,30 @@ class Queues:
         return removed
 
     def forget(self) -> None:
-        """Empty both queues without an event: the session they belonged to is gone."""
+        """Empty both queues without an event: the agent has left their session."""
         for queue in (self.steering, self.follow_up):
             queue.waiting.clear()
             queue.taken.clear()
         self.prompted = False
 
-    # -- what a kill must not cost ---------------------------------------------------------------
+    # -- messages that a kill must not lose ------------------------------------------------------
 
     def accept(self, submission: Submission) -> None:
-        """Keep what was accepted and is in no queue, until `let_go`."""
+        """Keep a submission that was accepted but is not in a queue yet, until `let_go`."""
         self._looked_at.append(submission)
         self.save()
 
     def accept_start(self, submission: Submission) -> None:
-        """Keep what starts a run until it is stored or the run ends; that is to be saved before the sender is told."""
+        """Note a prompt that starts a run. Until it is stored or the run ends, each `save` keeps it."""
         self._entering.append(Kept.sent(submission))
 
     def let_go(self, submission: Submission) -> None:
-        """Hooks have looked at it: it is in its queue, or was dealt with."""
+        """Forget a submission that hooks have looked at: it is in its queue now, or was dealt with."""
         self._looked_at = [other for other in self._looked_at if other is not submission]
         self.save()
 
     def stored(self, message: object) -> None:
-        """A message is in the session file. What is kept beside it may say so later."""
+        """Note that a message is in the session file. The file beside it is updated later."""
         if self._entering and isinstance(message, UserMessage):
             self._entering = [kept for kept in self._entering if kept.message.timestamp != message.timestamp]
 
@@ -253,14 +253,14 @@ class Queues:
         ]
 
     def kept(self, session_id: str) -> KeptQueues:
-        """Return all that must not be lost, in the order in which it was sent."""
+        """Return all messages that must not be lost, in the order in which they were sent."""
         sent = map(Kept.sent, (*self._looked_at, *self._arriving))
         return kept_queues(session_id, [*self._entering, *self.in_queues(), *sent], self.prompted)
 
     def offer(self, kept: KeptQueues, delivered: Container[float]) -> list[Submission]:
-        """Let what was kept wait again, but for messages with the times in `delivered`.
+        """Let kept messages wait again, except those with the timestamps in `delivered`.
 
-        Returns those that hooks have yet to look at; `let_go` of each.
+        Returns the submissions that hooks have yet to look at; call `let_go` for each.
         """
         unseen = []
         for item in kept.waiting:
@@ -275,40 +275,43 @@ class Queues:
         self._changed()
         return unseen
 
-    # -- while the session changes ---------------------------------------------------------------
+    # -- submissions that are held back ----------------------------------------------------------
 
     def keep(self, submission: Submission) -> None:
-        """Keep what was sent until the agent has arrived in the other session."""
+        """Hold a submission back until `arrived`."""
         self._arriving.append(submission)
         self._changed()
 
     @property
     def starting(self) -> bool:
-        """Whether a prompt is kept, which will start a run."""
+        """Whether a prompt is held back, which will start a run."""
         return any(item.is_prompt for item in self._arriving)
 
     def demote(self) -> bool:
-        """An abort: what is kept will wait in its queue, and start nothing by itself. Returns whether it would have."""
+        """Let no prompt that is held back start a run, because of an abort. Returns whether there was one.
+
+        They will wait in their queues.
+        """
         starting = self.starting
         self.refuse(NOT_BEGUN)
         self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
         return starting
 
     def withdraw(self, run: Run) -> None:
-        """Take back a prompt that is kept."""
+        """Take back a prompt that is held back."""
         self._arriving = [item for item in self._arriving if item.run is not run]
         run.refuse("The prompt was taken back")
         self._changed()
 
     def refuse(self, why: str) -> None:
-        """Tell the senders of prompts that are kept that they start nothing after all."""
+        """Tell the senders of prompts that are held back that these start no run after all."""
         for item in self._arriving:
             if item.run is not None:
                 item.run.refuse(why)
         self._arriving = [replace(item, run=None) for item in self._arriving]
 
     def arrived(self) -> list[Submission]:
-        """Return what was kept, to be looked at now; then `save`."""
+        """Return the submissions that were held back, to be accepted now. Call `save` afterwards."""
         arriving, self._arriving = self._arriving, []
         if arriving:
             self._tell()

@@ -1,7 +1,7 @@
 """The agent as every wire drives it: one object, one method per thing a client can ask for.
 
 Its parts do the work: engine, conversation, prompting, changes of session, model choice, shell. This class holds them
-together, and is all that a wire, an extension or a program needs to know of them.
+together; wires, extensions and programs need to know only this class.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class AgentSession:
         """Which kind of wire drives it: `rpc`, `json`, `print`, `chat`, `remote`, or `sdk` for a Python program."""
         self.plugins = plugins or PluginChain()
         self.shutdown_requested = asyncio.Event()
-        """An extension wants the session to end."""
+        """Set when an extension wants the session to end."""
         self.check_place: Callable[[str], None] = lambda cwd: None
         """Raises `AgentError` if no session may work in that directory."""
         self._conversation = Conversation(session)
@@ -78,7 +78,7 @@ class AgentSession:
         self._noticed: str | None = None
         self.mcp_servers: McpServers = NoMcpServers()
         self._extension_hooks = Hooks()
-        """Those that plugins brought."""
+        """Hooks of extensions."""
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
@@ -97,14 +97,14 @@ class AgentSession:
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)
-        """How plugins and changes of session reach it: they do not keep it alive."""
+        """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
         self._prompting = Prompting(engine.port, self.plugins)
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()
 
     def learn(self) -> None:
-        """Learn from the session what it knows: model, thinking level, todos, rules that were told, permissions."""
+        """Learn todos, told rules and permissions from the session; write model and thinking level into a new one."""
         self._engine.choice.record(self.session)
         self._todos.rebuild()
         self._rules.rebuild()
@@ -122,7 +122,7 @@ class AgentSession:
         self._engine.publish(event)
 
     def tell_write_error(self, error: str) -> None:
-        """Tell that the conversation goes on in memory only."""
+        """Tell clients that the conversation goes on in memory only."""
         self.publish(events.ExtensionError("", "session_write", error))
 
     # -- prompting -------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ class AgentSession:
 
         `behavior` is the queue it may wait in if the agent is at work. `expand` says whether commands, skills and
         templates in it count. `ordered` is the same text and images in an order of their own. With `wait`, a prompt
-        that would be refused because of what the agent is doing waits for the end of that.
-        Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
+        that would be refused because the agent is at work waits until it can be accepted.
+        Raises `AgentError` if the prompt is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = await self._prompting.read_images(images)
         run = Run(self)
@@ -156,15 +156,15 @@ class AgentSession:
         if run.disposition != "started":
             run.keep()
         if behind_abort and run.disposition == "queued":
-            await self.wait_idle()  # so that a client does not take the end of what was aborted for the end of this
+            await self.wait_idle()  # so that a client does not take the end of the aborted run for the end of this one
         return run
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
-        """Queue a message for before the next model call."""
+        """Queue a message to be delivered before the next model call."""
         return await self._prompting.queue(text, images, "steer", source)
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
-        """Queue a message for when the run would end."""
+        """Queue a message to be delivered when the run would end."""
         return await self._prompting.queue(text, images, "followUp", source)
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Run:
@@ -209,14 +209,17 @@ class AgentSession:
         return run
 
     def send_queued(self, id: str) -> None:
-        """Deliver a message that waits before all others; if nothing runs, it starts a run. Raises `AgentError`."""
+        """Deliver a message that waits before all others; if there is no run, start one. Raises `AgentError`."""
         self._engine.lifecycle.admit(Request.PROMPT_OR_QUEUE)
         self._prompting.require_model()
         self.queues.hurry(id)
         self._prompting.deliver()
 
     def clear_context(self) -> None:
-        """Begin again within the session: what came before stays in the file, on a branch of its own."""
+        """Begin with an empty context in the same session; the old messages stay in the file, on another branch.
+
+        Raises `AgentError`.
+        """
         self._engine.lifecycle.admit(Request.REGENERATE)
         self.session.move(None)
         self._engine.choice.record(self.session)
@@ -229,10 +232,10 @@ class AgentSession:
         return await self.hooks.complete_command(name, prefix)
 
     def commands(self) -> list[Any]:
-        """Return what may follow a slash: commands of extensions, prompt templates, skills."""
+        """Return all slash commands: those of extensions, prompt templates, skills."""
         return [*self.hooks.commands(), *self.resources.commands()]
 
-    # -- where it stands -------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session:
@@ -260,7 +263,7 @@ class AgentSession:
 
     @property
     def phase(self) -> str:
-        """Where it stands, in a word for people."""
+        """The phase, in words for people."""
         return self.lifecycle.phase.value
 
     @property
@@ -269,7 +272,7 @@ class AgentSession:
 
     @property
     def aborting(self) -> bool:
-        """Whether what was running was aborted and is coming to its end."""
+        """Whether a run or a summary was aborted and is coming to its end."""
         return self.lifecycle.aborting
 
     @property
@@ -292,14 +295,14 @@ class AgentSession:
         return self._conversation.last_assistant()
 
     def last_assistant_text(self) -> str | None:
-        """Return the text of the last answer that has any content."""
+        """Return the text of the last answer, except an aborted one without content; None if there is no text."""
         return self._conversation.last_assistant_text()
 
     def user_messages(self) -> list[tuple[str, str]]:
         """Return entry id and text of every user message of the session, on all branches."""
         return self._conversation.user_messages()
 
-    # -- how it is set up ------------------------------------------------------------------------
+    # -- setup -----------------------------------------------------------------------------------
 
     def configure(
         self,
@@ -322,12 +325,12 @@ class AgentSession:
         self.publish(events.StateChanged())
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
-        """Ask the user before every tool call, or after so many model calls; neither: only what permissions ask."""
+        """Ask the user before every tool call, or after so many model calls, besides the questions of permissions."""
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(events.StateChanged())
 
     def set_permissions(self, **given: str | Sequence[str] | None) -> None:
-        """Set `mode`, and replace `allow`, `ask`, `deny`, `directories` as set here before.
+        """Set `mode`, and replace the `allow`, `ask`, `deny` and `directories` that were set here before.
 
         Raises `AgentError`, changing nothing.
         """
@@ -335,11 +338,11 @@ class AgentSession:
         self.publish(events.StateChanged())
 
     def permissions(self, tool: str | None = None, arguments: Any = None) -> PermissionState:
-        """Return mode and rules, and what they say about a call."""
+        """Return mode and rules, and the decision about a call if a tool is given."""
         return self._approval.state(tool, arguments)
 
     def give_up_questions(self) -> None:
-        """No client is there to answer: questions about permissions are answered with no."""
+        """Answer questions about permissions with no: there is no client to answer them."""
         self._approval.give_up()
 
     def set_todos(self, phases: Any) -> list[TodoPhase]:
@@ -360,7 +363,7 @@ class AgentSession:
         return bool(self._host_tools.names)
 
     def use_extensions(self, hooks: Hooks, tools: Iterable[Tool]) -> None:
-        """Let these hooks and tools take the place of those that plugins brought before."""
+        """Replace the hooks and tools of extensions."""
         self.hooks.replace(self._extension_hooks, hooks)
         self._extension_hooks = hooks
         self._engine.toolbox.use_extension_tools(tools)
@@ -371,7 +374,7 @@ class AgentSession:
         self._engine.tools_changed()
 
     def use_server_tools(self, tools: Sequence[Tool]) -> None:
-        """Let these tools take the place of those of MCP servers before."""
+        """Replace the tools of MCP servers."""
         self._engine.toolbox.use_server_tools(tools)
         self._engine.tools_changed()
 
@@ -408,7 +411,7 @@ class AgentSession:
         return self._engine.choice.levels()
 
     async def set_model(self, provider: str, model_id: str) -> Model:
-        """Switch to an available model; it answers from the next turn on."""
+        """Switch to an available model, which answers from the next turn on. Raises `AgentError`."""
         model, note = self._engine.choice.find(provider, model_id)
         await self.use_model(model, None, "set")
         if note:
@@ -423,7 +426,7 @@ class AgentSession:
         return CycledModel(model.shown(), self.thinking_level, scoped)
 
     async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
-        """Switch models, keep it in the session and tell of it."""
+        """Switch models, write the change into the session, and tell clients and extensions."""
         choice = self._engine.choice
         previous, old_level = choice.model, choice.level
         level_changed = choice.use(model, level)
@@ -434,7 +437,7 @@ class AgentSession:
         await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
     def set_thinking_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
-        """Set how hard the model thinks, clamped to what it supports, at once. To be awaited: extensions are told."""
+        """Set the thinking level at once, clamped to what the model supports. Await the result to tell extensions."""
         previous = self.thinking_level
         return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
 
@@ -444,7 +447,7 @@ class AgentSession:
         return level
 
     def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
-        """Keep a change of the thinking level in the session and tell of it, in the end extensions."""
+        """Write a new thinking level into the session and tell clients. Await the result to tell extensions."""
         self.session.append_thinking_level(self.thinking_level)
         self.publish(events.ThinkingLevelChanged(self.thinking_level))
         return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
@@ -452,7 +455,7 @@ class AgentSession:
     # -- the session -----------------------------------------------------------------------------
 
     def set_label(self, entry_id: str, label: str | None) -> None:
-        """Label an entry; None or nothing takes its label away. Raises `EntryNotFound`."""
+        """Label an entry; None or an empty text removes its label. Raises `EntryNotFound`."""
         self.session.append_label(entry_id, label)
         self.publish(events.StateChanged())
 
@@ -489,7 +492,7 @@ class AgentSession:
         return await navigate(self, self._engine, jump)
 
     def rebuild(self, reason: str) -> None:
-        """Read the context again after a jump in the session tree, and tell of it."""
+        """Read the context again after a jump in the session tree, and tell clients."""
         self._conversation.reload()
         self._todos.rebuild()
         self._rules.rebuild()
@@ -533,7 +536,10 @@ class AgentSession:
         return await self._changes.carry_out("switch", self._changes.switch(path))
 
     async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
-        """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
+        """Begin a session with everything before a user message. Raises `AgentError`.
+
+        Returns the text of the message, and whether an extension cancelled the fork.
+        """
         return await self._changes.carry_out("fork", self._changes.fork(entry_id, invalid))
 
     async def clone(self, entry_id: str | None = None) -> bool:
@@ -545,7 +551,10 @@ class AgentSession:
         await self._changes.reload()
 
     async def begin(self) -> None:
-        """Tell what was left out, and tell extensions that a session has begun, once there is a client to see it."""
+        """Tell clients which untrusted files were not loaded, and extensions that the session has begun.
+
+        To be called when there is a client to see it.
+        """
         notice = self.resources.trust.notice()
         if notice is not None and notice.message != self._noticed:
             self._noticed = notice.message
@@ -562,7 +571,7 @@ class AgentSession:
         self._engine.stop()
 
     async def abort(self) -> None:
-        """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queues are kept."""
+        """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queued messages stay."""
         self.stop()
         await self.wait_idle()
 
@@ -594,7 +603,7 @@ class AgentSession:
         self.lifecycle.closed = True
         self._host_tools.disconnect()
         self._todos.close()
-        if not self.busy:  # what was running has ended by itself, and extensions may see to that
+        if not self.busy:  # the last run has ended by itself, and extensions may handle its last events
             self.dialogs.withdraw()
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()

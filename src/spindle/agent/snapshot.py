@@ -1,4 +1,4 @@
-"""What a client may ask about the agent: its state, and the figures of its session."""
+"""The state of the agent and the figures of its session, for clients."""
 
 from typing import Any
 
@@ -33,11 +33,11 @@ class SessionStats(Wire, kw_only=True):
     total_messages: int
     tokens: TokenTotals
     cost: int | float | None = None
-    """US dollars; left out if they are not known of every answer."""
+    """US dollars; left out if the cost of an answer is not known."""
     cost_source: str
     """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
     known_cost: int | float | None = None
-    """What is known of an unknown cost, if anything."""
+    """The known part of the cost, if the whole is not known."""
     context_usage: ContextUsage | None = None
 
 
@@ -63,16 +63,16 @@ class State(Wire, kw_only=True):
     session_id: str
     session_name: str | None = None
     session_saved: bool
-    """Whether what is said gets into the session file; false for a session in memory."""
+    """Whether messages are written to a session file; false for a session in memory."""
     save_error: str | None = None
-    """Why the file is behind."""
+    """Why the session file lacks the latest messages."""
     auto_compaction_enabled: bool
     auto_retry_enabled: bool
     message_count: int
     pending_message_count: int
     queued_message_count: int
     queue: Queued
-    """The texts that wait; messages of extensions are only counted."""
+    """Texts of messages that wait; messages of extensions are only counted."""
     queue_items: list[QueuedItem]
     """The same, message by message."""
     approval: Asked

@@ -1,6 +1,7 @@
 """The tool calls of one answer: checked one after another, run together, answered in call order.
 
-A result is in the session file before its end is told, so the file has results in the order of their ends.
+A result is in the session file before clients are told that its call ended, so the file has results in the order in
+which calls ended.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
 
 
 class ToolPort(Protocol):
-    """What running tools needs of the session."""
+    """What a tool batch needs of the engine."""
 
     async def emit(self, event: Event) -> None: ...
 
@@ -72,14 +73,14 @@ class ToolPort(Protocol):
 
 
 class _Call(Struct):
-    """One call on its way."""
+    """One call and its progress."""
 
     call: ToolCall
     tool: Tool | None = None
     args: Any = None
-    """After repair, validation and hooks."""
+    """Arguments after repair, validation and hooks."""
     started: bool = False
-    """`tool_execution_start` went out."""
+    """Whether `tool_execution_start` was sent."""
     began: float = 0.0
     finished: float = 0.0
     ran: bool = False
@@ -111,7 +112,7 @@ class ToolBatch:
             return await self._one_by_one()
         return await self._together()
 
-    # -- the three ways --------------------------------------------------------------------------
+    # -- three ways to run the calls -------------------------------------------------------------
 
     async def _refuse_all(self) -> tuple[list[ToolResultMessage], bool]:
         for item in self._calls:
@@ -161,14 +162,14 @@ class ToolBatch:
             return True
         except Aborted:
             await self._end(item, _error(ABORTED), failed=True)
-        except Exception as error:  # hooks are foreign code, and they fail closed
+        except Exception as error:  # hooks are foreign code: if one fails, the call is refused
             refusal = _error(str(error) or type(error).__name__)
             refusal.terminate = isinstance(error, Blocked) and error.terminate
             await self._end(item, refusal, failed=True)
         return False
 
     async def _check(self, item: _Call) -> None:
-        """Fill in the arguments the tool will get. Raises with the text of the error result."""
+        """Fill in the arguments that the tool gets. Raises an exception with the text of the error result."""
         from spindle.tools.validate import validate_arguments
 
         if item.tool is None:
@@ -187,7 +188,7 @@ class ToolBatch:
             CALL.reset(before)
 
     async def _execute(self, item: _Call) -> None:
-        """Run the tool. Leaves the outcome in `item`; lets only cancellation out."""
+        """Run the tool and put the outcome into `item`. An error of the tool is its outcome."""
         assert item.tool is not None
         item.ran, item.began = True, time.monotonic()
         CALL.set(item.call.id)
@@ -211,7 +212,7 @@ class ToolBatch:
             outcome, failed = _error(text), True
         finally:
             del clock  # it holds this task, whose cancellation would hold this frame
-        # Kept before hooks see it: an abort now does not undo what was done.
+        # Set before hooks see the outcome: an abort from here on does not undo the work of the tool.
         item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
         item.outcome, item.failed = await self._hooks.tool_result(item.call.id, item.tool, item.args, outcome, failed)
 
@@ -231,7 +232,7 @@ class ToolBatch:
         end = ToolExecutionEnd(
             item.call.id, item.call.name, ToolResult(outcome.content, outcome.details), failed, duration
         )
-        # Hooks may change the message, so they see all of it now; clients see the messages in call order later.
+        # Hooks may change the message, so they see these events now; clients see the messages later, in call order.
         await self._port.observe(end)
         await self._port.observe(MessageStart(message))
         stored = await self._port.store(message)
@@ -241,7 +242,7 @@ class ToolBatch:
     # -- many calls ------------------------------------------------------------------------------
 
     async def _watch(self, running: dict[asyncio.Task[None], _Call]) -> None:
-        """Tell of each end as it comes; on abort or steering, stop what is still running."""
+        """Tell of the end of each call as it comes. On abort or steering, stop the calls that still run."""
         try:
             while running:
                 with self._signal:
@@ -267,14 +268,14 @@ class ToolBatch:
         await self._end(item, _error(ABORTED if error is None else str(error)), failed=True)
 
     async def _skip(self, running: dict[asyncio.Task[None], _Call]) -> None:
-        """Stop what may be interrupted, for the sake of a message that waits; what it had done does not count."""
+        """Stop calls that may be interrupted, because a steering message waits. Their results so far are dropped."""
         chosen = [t for t, item in running.items() if not t.done() and item.tool and item.tool.interruptible]
         await self._stop(chosen)
         for task in chosen:
             await self._end(running.pop(task), _error(SKIPPED), failed=True)
 
     async def _stop(self, chosen: list[asyncio.Task[None]]) -> None:
-        """Cancel running calls and wait until they are gone. One that ignores that goes on without us."""
+        """Cancel running calls and wait for their end. A call that ignores the cancellation goes on by itself."""
         for task in chosen:
             task.cancel()
         if chosen:
@@ -298,7 +299,7 @@ _calls = Tasks()
 
 
 def _checked(result: ToolResult) -> ToolResult:
-    """Raise for what a tool must not return: it could be neither shown nor stored."""
+    """Return the result of a tool. Raises an exception if it could be neither shown nor stored."""
     if not isinstance(result, ToolResult):
         raise TypeError(f"The tool returned {type(result).__name__} instead of a ToolResult")
     if result.details is not None:

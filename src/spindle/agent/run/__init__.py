@@ -1,1 +1,1 @@
-"""One run: what was asked for, what it uses up, what came of it."""
+"""One run: its options, its limits, its result."""

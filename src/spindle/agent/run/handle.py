@@ -1,4 +1,4 @@
-"""A prompt that the agent has taken, as its sender holds it: where it went, its events, and what came of it."""
+"""A prompt that the agent has taken, as its sender holds it: its disposition, its events, and its result."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 Disposition = Literal["started", "queued", "handled"]
 EVENTS_WAITING = 1000
-"""So many events that were not read make the agent pause."""
+"""Unread events at which the agent pauses."""
 
 
 class Run:
-    """`AgentSession.submit` returns one. A prompt that was queued ends with the run that it joins."""
+    """A prompt that was taken, as `AgentSession.submit` returns it. A queued prompt ends with the run that it joins."""
 
     def __init__(self, agent: "AgentSession") -> None:
         self.disposition: Disposition = "started"
-        """It started a run; it waits in a queue; or a command of an extension deals with it, and no run follows."""
+        """The prompt started a run, waits in a queue, or is handled by a command of an extension without a run."""
         self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the message is in a file: that of the session, or the one beside it."""
         self.context = copy_context()
-        """The sender's. Work on the prompt goes on in it, so that the trace knows who asked for the run."""
+        """Context of the sender. The run works in it, so that the trace knows who asked for the run."""
         self._agent = agent
         self._begun = False
-        """It is part of the run that is going on; until then it waits for another to end."""
+        """Whether the prompt is part of the current run; before that it waits for another run to end."""
         self._over = asyncio.Event()
         self._result: RunResult | None = None
         self._refusal = ""
@@ -44,9 +44,9 @@ class Run:
         return self._over.is_set()
 
     async def result(self) -> RunResult:
-        """Wait for the end and return what came of the prompt.
+        """Wait for the end of the run and return its result.
 
-        Raises `AgentError` if it was refused after all, in the session that it was meant for.
+        Raises `AgentError` if the prompt was refused after it had been accepted.
         """
         if self.disposition == "handled":
             await self._agent.finished()
@@ -88,23 +88,23 @@ class Run:
     # -- the agent's side ------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """The message is in a file."""
+        """Note that the message is in a file."""
         if not self.kept.done():
             self.kept.set_result(None)
 
     def begin(self) -> None:
-        """The prompt is part of the run that begins, or that is going on."""
+        """Note that the prompt is part of a run that begins, or that is going on."""
         self._begun = True
         for reader in self._readers:
             self._agent.subscribe(reader)
 
     def end(self, result: RunResult) -> None:
-        """The run is over, and everyone was told so."""
+        """Note that the run is over, and that listeners were told so."""
         self._result = result
         self._close()
 
     def refuse(self, why: str) -> None:
-        """The prompt starts nothing after all."""
+        """Note that the prompt starts no run after all."""
         self._refusal = why
         self._close()
 

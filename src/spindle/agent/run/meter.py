@@ -1,6 +1,6 @@
-"""What one run may use up: model calls, money, time, tokens; and signs that it goes nowhere.
+"""Limits of one run: model calls, money, time, tokens; and signs that it leads nowhere.
 
-Limits are checked before each model call, so that money and tokens go over them by at most one call. A run that is
+Limits are checked before each model call, so that money and tokens exceed them by at most one call. A run that is
 stopped here ends gracefully: its history is whole, and another prompt goes on from there.
 """
 
@@ -45,7 +45,7 @@ class Meter(Struct):
     cost: float = 0
     """US dollars, as far as known."""
     cost_sources: set[str] = field(default_factory=set)
-    """How the parts of it are known."""
+    """How the costs of the calls are known."""
     tool_calls: int = 0
     files_changed: dict[str, None] = field(default_factory=dict)
     """Paths that tools wrote to, in order."""
@@ -53,13 +53,13 @@ class Meter(Struct):
     stopped: str | None = None
     """The limit that ended the run, or `denied`."""
     _uncounted: bool = False
-    """An answer came without its cost, so that a limit of money cannot be kept."""
+    """Whether an answer came without its cost, so that a limit of money cannot be kept."""
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""
 
     def exhausted(self) -> bool:
-        """Say whether no further model call may be made; the run then ends for that reason."""
+        """Say whether a limit forbids another model call; the run then ends because of it."""
         self.stopped = self.stopped or self.reached()
         return self.stopped is not None
 
@@ -75,7 +75,7 @@ class Meter(Struct):
         return "repeated" if self._failures >= self.runaway.max_repeated_failures else None
 
     def _used(self) -> dict[str, float]:
-        """Return how much there is to be compared with each limit."""
+        """Return the amounts that were used up, by the name of their limit."""
         return {
             "max_turns": self.turns,
             "max_cost": math.inf if self._uncounted else self.cost,
@@ -90,13 +90,13 @@ class Meter(Struct):
             self._uncounted = True
 
     def spent(self, usage: Usage) -> None:
-        """Count tokens and money, also of a request beside the conversation."""
+        """Count tokens and money, also of a request that is not part of the conversation."""
         self.usage.add(usage)
         self.cost += usage.cost.total
         self.cost_sources.add(usage.cost.source)
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
-        """Count a call. The same call that fails again and again leads nowhere; nor do calls that are cut off."""
+        """Count a call, and failures in a row of the same call, or of calls that are cut off."""
         self.tool_calls += 1
         if not failed:
             if kind_of(name) == "edit" and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):

@@ -1,4 +1,4 @@
-"""What is sent to the agent: a message with its images, and what the sender wishes for its run."""
+"""A message to the agent with its images, the options for its run, and the chain that it starts."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ from spindle.tools.base import Tool
 
 
 class ApprovalRequest(Struct, frozen=True):
-    """What the user is asked: may this tool run, or (no tool) may the model go on?"""
+    """A question to the user: may this tool run, or (no tool) may the model go on?"""
 
     tool: Tool | None = None
     arguments: Any = None
@@ -34,54 +34,54 @@ Ask = Callable[[ApprovalRequest], Awaitable[bool]]
 
 
 class RunOptions(Struct, frozen=True):
-    """Wishes of one request. They hold for its run and for nothing else."""
+    """Options of one request. They hold only for its run."""
 
     max_tokens: int | None = None
-    """Limit of an answer; None: the model's own."""
+    """Length of the longest answer; None: the model's own."""
     system_prompt: str | None = None
     """Takes the place of the built-in part of the system prompt."""
     tools: Sequence[str] | None = None
-    """The only tools the model is told of; None: those of the session."""
+    """The only tools that the model is told of; None: those of the session."""
     hooks: Hooks | None = None
-    """Sees the run like the session's own hooks, after them."""
+    """Hooks for the run, which are called after those of the session."""
     ask: Ask | None = None
-    """Puts questions of approval to the user; None: a dialog of the session does."""
+    """Puts questions of approval to the user; None: the session opens a dialog."""
     limits: RunLimits = RunLimits()
     schema: dict[str, Any] | None = None
     """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
-    """Ask before every tool call, even if the session does not want that."""
+    """Ask before every tool call, even if the session does not."""
 
 
 class Chain(Struct):
-    """One chain of work, from the accepted prompt until the agent is settled."""
+    """One chain, from the accepted prompt until the agent is settled."""
 
     options: RunOptions
     meter: Meter
     run: Run | None
-    """Held by the one who sent the prompt; None: an extension or a message that waited began it."""
+    """Held by the sender of the prompt; None: an extension or a queued message began the chain."""
     hooks: HookChain
-    """Those of the session, then those of the request."""
+    """Hooks of the session, then those of the request."""
     system_prompt: str | None = None
-    """As hooks changed it for this chain."""
+    """The system prompt as hooks changed it for this chain; None: they did not."""
     recovered: bool = False
     """Whether an overflow was already answered by a compaction since the last user message."""
     structured: StructuredAnswer | None = None
     """Takes the result, if the request has a schema for it."""
     stop_reason: str = "end"
     error: str | None = None
-    """Why it could not begin, or how it broke."""
+    """Why the chain could not begin, or how it failed."""
     span: trace.Span = trace.NO_SPAN
 
     def broke(self, error: Exception) -> str:
-        """Let it end for an error. Returns the text for the user."""
+        """Let the chain end with an error. Returns the text for the user."""
         name = type(error).__name__
         self.stop_reason, self.error = "error", str(error) if isinstance(error, AgentError) else f"{name}: {error}"
         self.span.fail(name)
         return self.error
 
     def tell_end(self, result: RunResult, failure: Failure | None) -> None:
-        """Tell the trace how it ended; `failure` is that of the last answer."""
+        """Tell the trace how the chain ended; `failure` is that of the last answer."""
         self.span.set(**result.figures())
         if result.status == "error":
             self.span.fail(failure.error if failure is not None else "ModelError")
@@ -89,7 +89,7 @@ class Chain(Struct):
             self.span.fail("Aborted")
 
     def result(self, text: str, session: Session) -> RunResult:
-        """Return what came of it; `text` is that of the last answer."""
+        """Return the result of the chain; `text` is that of the last answer."""
         meter = self.meter
         cost_source = joint_source(meter.cost_sources)
         return RunResult(
@@ -115,7 +115,7 @@ _last_time = 0
 
 
 def _unique_time() -> int:
-    """Return the time in milliseconds, later than any before: it says which message of the user is meant."""
+    """Return the time in milliseconds, later than any before: it identifies a message of the user."""
     global _last_time
     _last_time = max(int(time.time() * 1000), _last_time + 1)
     return _last_time
@@ -125,7 +125,7 @@ class Submission(Struct, frozen=True):
     text: str
     images: list[Image] = []
     behavior: str | None = None
-    """`steer` or `followUp`: which queue it may wait in."""
+    """`steer` or `followUp`: the queue that it may wait in."""
     source: str = "rpc"
     expand: bool = True
     """Whether commands, skills and templates in it count."""
@@ -135,12 +135,12 @@ class Submission(Struct, frozen=True):
     is_prompt: bool = True
     """False: a steering or follow-up message, which starts nothing."""
     timestamp: int = field(default_factory=_unique_time)
-    """Of its message, whatever becomes of it."""
+    """Timestamp of its message, which identifies the message."""
     run: Run | None = None
     """Held by its sender, if it is a prompt."""
 
     def message(self, text: str, images: list[Image]) -> UserMessage:
-        """Return the message of the user, of the text and images that were made of it."""
+        """Return the message of the user, with text and images as hooks and templates changed them."""
         content: list[Text | Image] = [Text(text), *images]
         if self.ordered is not None and (text, images) == (self.text, self.images):
             content = list(self.ordered)

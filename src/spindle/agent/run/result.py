@@ -1,4 +1,4 @@
-"""What came of a prompt, as one object: for programs that look at nothing else."""
+"""The result of a prompt as one object, for programs that look at nothing else."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ STATUSES = {
     "denied": "denied",
     "schema": "schema",
 }
-"""By stop reason; every other one is a limit."""
+"""Status by stop reason; every other stop reason is a limit."""
 EXIT_CODES = {"ok": 0, "error": 1, "aborted": 1, "denied": 3, "limit": 4, "schema": 5}
-"""2 is a wrong command line, 128 + n the end by signal n."""
+"""Exit code by status. 2 is a wrong command line, 128 + n the end by signal n."""
 
 
 class RunTokens(Wire, omit_defaults=False):
-    """What the model calls of a run took, together."""
+    """Tokens of all model calls of a run."""
 
     input: int = 0
     output: int = 0
@@ -40,34 +40,34 @@ class RunTokens(Wire, omit_defaults=False):
 
 
 class RunResult(Wire, kw_only=True, omit_defaults=False):
-    """What came of a run."""
+    """The result of a run."""
 
     status: str
     """`ok`, `error`, `aborted`, `denied`, `limit` or `schema`."""
     stop_reason: str
     """As `agent_settled` has it."""
     text: str
-    """Of the last answer."""
+    """Text of the last answer."""
     value: Any | UnsetType = UNSET
-    """What was handed in, if a schema was given."""
+    """The result that the model handed in, if a schema was given."""
     error: str | None = None
     denials: list[Denial]
-    """Calls that were not allowed. With any of them a run that ended well has the status `denied`."""
+    """Tool calls that were not allowed. If there are any, a run that ended well has the status `denied`."""
     turns: int
     tool_calls: int
     tokens: RunTokens
     cost: float | None
-    """US dollars; null if they are not known of every model call."""
+    """US dollars; null if the cost of a model call is not known."""
     cost_source: str
     """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
     session_id: str
     session_file: str | None
     files_changed: list[str]
-    """By the tools `write` and `edit`."""
+    """Paths that the tools `write` and `edit` wrote to."""
     duration_ms: int
 
     def figures(self) -> dict[str, Any]:
-        """Return what the trace may know: nothing that was said."""
+        """Return the figures for the trace, which gets nothing of the conversation itself."""
         return {
             "stop_reason": self.stop_reason,
             "turns": self.turns,
@@ -113,12 +113,12 @@ def without_run(session: Session) -> RunResult:
 
 
 class RunFailed(AgentError):
-    """A run that did not end well; one that was aborted has no class of its own."""
+    """A run that did not end well; an aborted run has no class of its own."""
 
     def __init__(self, text: str, result: RunResult) -> None:
         super().__init__(text)
         self.result = result
-        """All that came of it."""
+        """The result of the run."""
 
 
 class ModelError(RunFailed):
