@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from spindle.agent.compaction import limits_for
+from spindle.agent.compaction import bounds_for
 from spindle.agent.run.options import RunOptions
 from spindle.base.settings import Compaction, decode_settings
 from spindle.shapes.messages import text_of
@@ -32,33 +32,33 @@ def compactions(rig: Rig) -> list[tuple]:
 
 
 def test_limits_of_a_usual_model_are_the_users():
-    limits = limits_for(Compaction(), Script(["x"]).model(context_window=200_000))
+    limits = bounds_for(Compaction(), Script(["x"]).model(context_window=200_000))
     assert (limits.reserve_tokens, limits.keep_recent_tokens, limits.threshold) == (16384, 20000, 200_000 - 16384)
 
 
 @pytest.mark.parametrize("window", [2048, 8192, 16384, 32768, 50_000])
 def test_a_small_window_keeps_less_than_makes_it_compact_again(window):
-    limits = limits_for(Compaction(), Script(["x"]).model(context_window=window))
+    limits = bounds_for(Compaction(), Script(["x"]).model(context_window=window))
     assert 0 < limits.keep_recent_tokens <= limits.threshold / 2
     assert 0 < limits.threshold < window
 
 
 def test_a_window_of_unknown_size_is_never_full():
-    assert limits_for(Compaction(), Script(["x"]).model(context_window=0)).threshold == float("inf")
+    assert bounds_for(Compaction(), Script(["x"]).model(context_window=0)).threshold == float("inf")
 
 
 def test_overrides_hold_for_their_model_only():
     raw = {"compaction": {"reserveTokens": 1000, "modelOverrides": {"p/m": {"reserveTokens": 5000, "enabled": False}}}}
     settings, problems = decode_settings(raw)
     assert not problems
-    own = limits_for(settings.compaction, Script(["x"]).model(provider="p", id="m"))
-    other = limits_for(settings.compaction, Script(["x"]).model(provider="p", id="n"))
+    own = bounds_for(settings.compaction, Script(["x"]).model(provider="p", id="m"))
+    other = bounds_for(settings.compaction, Script(["x"]).model(provider="p", id="n"))
     assert (own.reserve_tokens, own.automatic, other.reserve_tokens, other.automatic) == (5000, False, 1000, True)
 
 
 def test_an_override_that_makes_no_sense_does_not_count():
     settings = Compaction(model_overrides={"p/m": {"reserveTokens": "many"}})
-    assert limits_for(settings, Script(["x"]).model(provider="p", id="m")).reserve_tokens == 16384
+    assert bounds_for(settings, Script(["x"]).model(provider="p", id="m")).reserve_tokens == 16384
 
 
 def test_a_prompt_that_comes_while_the_last_run_is_summarised_waits(tmp_path):

@@ -8,8 +8,12 @@ import pytest
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
+from spindle.agent.run.handle import EVENTS_WAITING
+from spindle.agent.run.options import RunOptions
 from spindle.base import flow
+from spindle.inprocess import Agent
 from spindle.testing import Pause
+from spindle.tools.base import Tool
 from tests.agent.rig import Rig, run
 
 SMALL = {"compaction": {"keepRecentTokens": 10, "reserveTokens": 500}}
@@ -192,7 +196,7 @@ def test_no_more_begin_at_once_than_the_gate_lets_through_and_all_in_order(tmp_p
     run(main())
 
 
-def test_a_prompt_that_waited_at_the_gate_when_its_agent_was_closed_is_offered_again(tmp_path):
+def test_a_prompt_that_waited_at_the_gate_when_its_agent_was_closed_is_in_the_session(tmp_path):
     async def main():
         async with Rig(tmp_path, ["one"], session=True) as rig:
             gate = flow.beginnings()
@@ -202,6 +206,217 @@ def test_a_prompt_that_waited_at_the_gate_when_its_agent_was_closed_is_offered_a
             await asyncio.sleep(0)
             path = rig.agent.session.path
         async with Rig(tmp_path, ["one"], open=str(path)) as rig:
-            assert rig.agent.queues.texts() == ([], ["not begun"])
+            assert rig.roles() == ["user", "assistant(aborted)"]
+
+    run(main())
+
+
+# -- moments at which a prompt could get lost, or end with somebody else's run ---------------------
+
+
+class Held(Hooks):
+    """Holds a run in its ending until it is told to go on."""
+
+    def __init__(self):
+        self.ending, self.go = asyncio.Event(), asyncio.Event()
+
+    async def before_settle(self, answer, context):
+        self.ending.set()
+        await self.go.wait()
+
+
+def test_a_prompt_and_an_abort_in_one_piece_leave_the_message_in_the_session(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["never"], session=True) as rig:
+            accepted, stopped = rig.send("prompt", message="keep me"), rig.send("abort")
+            assert (await rig.response(accepted))["success"] and (await rig.response(stopped))["success"]
+            assert rig.roles() == ["user", "assistant(aborted)"]
+            assert len(rig.of("agent_start")) == len(rig.of("agent_end")) == len(rig.of("agent_settled")) == 1
+            assert "keep me" in rig.agent.session.path.read_text()
+
+    run(main())
+
+
+def test_two_prompts_of_programs_at_the_end_of_a_run_have_runs_of_their_own(tmp_path):
+    schema = {"type": "object", "properties": {"v": {"type": "integer"}}}
+    result = {"calls": [{"name": "final_result", "arguments": {"v": 1}}]}
+
+    async def main():
+        async with Rig(tmp_path, ["one", {"text": ["a", Pause(gate="go"), "b"]}, result, "end"]) as rig:
+            agent, held = Agent(rig.agent), Held()
+            rig.agent.hooks.add(held)
+            first = asyncio.create_task(agent.run("hi"))
+            await held.ending.wait()
+            second = asyncio.create_task(agent.run("a"))
+            third = asyncio.create_task(agent.run("b", schema=schema))
+            fourth = asyncio.create_task(agent.run("c"))
+            await asyncio.sleep(0)
+            held.go.set()
+            await rig.script.reached("go")
+            fourth.cancel()  # it has not begun, so that this ends nothing else
+            await asyncio.wait([fourth])
+            rig.script.release("go")
+            assert [(await task).text for task in (first, second)] == ["one", "ab"]
+            assert (await third).value == {"v": 1}
+            assert [message.role for message in rig.agent.messages].count("user") == 3
+
+    run(main())
+
+
+def test_a_prompt_behind_an_abort_that_is_cancelled_does_not_run(tmp_path):
+    async def main():
+        go = asyncio.Event()
+
+        async def execute(call_id, args, ctx):
+            try:
+                await asyncio.sleep(30)
+            finally:
+                await go.wait()
+
+        tool = Tool("slow", "slow", {"type": "object", "properties": {}}, execute)
+        calls = {"calls": [{"name": "slow", "arguments": {}}]}
+        async with Rig(tmp_path, [calls, "never"], tools=[tool]) as rig:
+            agent = Agent(rig.agent)
+            first = asyncio.create_task(agent.run("hi"))
+            await rig.until("tool_execution_start")
+            rig.agent.stop()
+            second = asyncio.create_task(agent.run("cancelled"))
+            await asyncio.sleep(0)
+            second.cancel()
+            await asyncio.wait([second])
+            go.set()
+            assert (await first).status == "aborted"
+            await rig.agent.finished()
+            assert [message.role for message in rig.agent.messages].count("user") == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["remove_queued", "clear_queue"])
+def test_a_prompt_that_is_taken_out_of_its_queue_has_no_result(tmp_path, way):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["a", Pause(gate="go"), "b"]}]) as rig:
+            first = await rig.agent.submit("hi")
+            await rig.script.reached("go")
+            second = await rig.agent.submit("removed", behavior="followUp")
+            fields = {"queuedId": rig.of("queue_update")[-1]["items"][0]["id"]} if way == "remove_queued" else {}
+            await rig.data(way, **fields)
+            rig.script.release("go")
+            assert (await first.result()).text == "ab"
+            with pytest.raises(AgentError, match="Taken out of the queue"):
+                await second.result()
+
+    run(main())
+
+
+def test_a_prompt_that_hooks_look_at_ends_with_its_session_or_when_it_is_taken_back(tmp_path):
+    async def main():
+        looked, go = asyncio.Event(), asyncio.Event()
+
+        class Looks(Hooks):
+            wants_input = True
+
+            async def input(self, text, images, source, behavior):
+                if "look" in text:
+                    looked.set()
+                    await go.wait()
+                return text, images
+
+        async with Rig(tmp_path, [{"text": ["a", Pause(gate="go"), "b"]}], session=True) as rig:
+            rig.agent.hooks.add(Looks())
+            await rig.agent.submit("hi")
+            await rig.script.reached("go")
+            back = await rig.agent.submit("look, then take back", behavior="followUp")
+            await looked.wait()
+            await back.stop()
+            ended = await rig.agent.submit("look", behavior="followUp")
+            await rig.agent.close()
+            for held, why in ((back, "taken back"), (ended, "The session has ended")):
+                with pytest.raises(AgentError, match=why):
+                    await held.result()
+
+    run(main())
+
+
+def test_a_command_that_is_sent_during_a_change_of_session_has_an_end(tmp_path):
+    async def main():
+        changing, go, done = asyncio.Event(), asyncio.Event(), []
+
+        class Slow(Hooks):
+            async def ask(self, event, fields):
+                changing.set()
+                await go.wait()
+                return {}
+
+        def extension(agent):
+            @agent.command("hi")
+            async def hi(args, ctx):
+                done.append(args)
+
+        async with Rig(tmp_path, ["one"], session=True, extensions=[extension]) as rig:
+            await rig.agent.begin()
+            rig.agent.hooks.add(Slow())
+            change = asyncio.create_task(rig.agent.new_session())
+            await changing.wait()
+            sent = await rig.agent.submit("/hi there")
+            assert sent.disposition == "queued"
+            go.set()
+            await change
+            assert (await sent.result()).stop_reason == "handled" and done == ["there"]
+
+    run(main())
+
+
+def test_events_that_are_dropped_hold_up_nothing(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["x "] * 3 * EVENTS_WAITING}]) as rig:
+            accepted = await rig.agent.submit("hi")
+            closed = accepted.events()
+            await closed.aclose()
+            accepted.events()  # and this one is forgotten
+            assert (await accepted.result()).status == "ok"
+
+    run(main())
+
+
+def test_a_schema_that_is_none_leaves_the_agent_free(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["one"]) as rig:
+            with pytest.raises(AgentError):
+                await rig.agent.submit("hi", options=RunOptions(schema=[]))
+            assert (await (await rig.agent.submit("hi")).result()).text == "one"
+
+    run(main())
+
+
+def test_a_prompt_that_comes_to_its_queue_during_a_change_that_is_vetoed_is_delivered(tmp_path):
+    async def main():
+        go, seen = asyncio.Event(), asyncio.Event()
+
+        class Holds(Hooks):
+            wants_input = True
+
+            async def input(self, text, images, source, behavior):
+                if text == "held":
+                    await go.wait()
+                return text, images
+
+            async def ask(self, event, fields):
+                go.set()
+                await seen.wait()
+                return {"cancel": True}
+
+        async with Rig(tmp_path, [{"text": ["o", Pause(gate="go"), "ne"]}, "two"], session=True) as rig:
+            rig.agent.hooks.add(Holds())
+            first = await rig.agent.submit("hi")
+            await rig.script.reached("go")
+            held = await rig.agent.submit("held", behavior="followUp")
+            rig.script.release("go")
+            await first.result()
+            change = asyncio.create_task(rig.agent.new_session())
+            await rig.until(lambda frame: frame["type"] == "queue_update" and frame["followUp"] == ["held"])
+            seen.set()
+            assert await change is True
+            assert (await held.result()).text == "two"
 
     run(main())

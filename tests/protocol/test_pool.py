@@ -12,7 +12,7 @@ from spindle.agent import AgentError
 from spindle.apps.cli.agent_source import CommandLineAgents
 from spindle.apps.cli.args import parse
 from spindle.base import limits as times
-from spindle.protocol.pool import LiveLimits, SessionPool, TooManySessions, UnknownSession
+from spindle.protocol.pool import PoolBounds, SessionPool, TooManySessions, UnknownSession
 from spindle.protocol.registry import Wanted
 from tests.agent.rig import run, until_true
 
@@ -42,7 +42,7 @@ def place(tmp_path, monkeypatch):
 
 def pool_of(place, *args, roots=(), **limits):
     options = parse(["--model", f"scripted/{place}/script.json", *args])
-    return SessionPool(CommandLineAgents(options, "rpc", roots=roots), LiveLimits(**limits))
+    return SessionPool(CommandLineAgents(options, "rpc", roots=roots), PoolBounds(**limits))
 
 
 async def say(live, text="hi"):

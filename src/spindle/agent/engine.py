@@ -96,7 +96,7 @@ class Engine:
         self.owner = object()
         """Owner of the agent's processes. A process that is kept running outlives the agent."""
         self.failure: llm.Failure | None = None
-        self.run: Chain | None = None
+        self.chain: Chain | None = None
         """The chain that is going on."""
         self.joined: list[Run] = []
         """Prompts that end with this chain."""
@@ -107,7 +107,7 @@ class Engine:
         self._next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self._base_prompt: str | None = None
-        self._chain: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     # -- setup -----------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Engine:
 
     @property
     def max_tokens(self) -> int | None:
-        return self.run.options.max_tokens if self.run is not None else None
+        return self.chain.options.max_tokens if self.chain is not None else None
 
     @property
     def signal(self) -> AbortSignal:
@@ -138,20 +138,20 @@ class Engine:
 
     def run_prompt(self) -> str:
         """Return the system prompt of the current run."""
-        run = self.run
-        if run is None or (run.options.system_prompt is None and run.options.tools is None):
+        chain = self.chain
+        if chain is None or (chain.options.system_prompt is None and chain.options.tools is None):
             return self.system_prompt
-        return self.resources.system_prompt(self._tools(), self.conversation.session.cwd, run.options.system_prompt)
+        return self.resources.system_prompt(self._tools(), self.conversation.session.cwd, chain.options.system_prompt)
 
     def tools_changed(self) -> None:
         self._base_prompt = None
 
     def _tools(self) -> list[Tool]:
-        only = self.run.options.tools if self.run is not None else None
+        only = self.chain.options.tools if self.chain is not None else None
         tools = self.toolbox.active_tools()
         if only is not None:
             tools = [tool for tool in tools if tool.name in only]
-        structured = self.run.structured if self.run is not None else None
+        structured = self.chain.structured if self.chain is not None else None
         return tools if structured is None else [*tools, structured.tool]
 
     def add_to_next_prompt(self, message: CustomMessage) -> None:
@@ -175,8 +175,8 @@ class Engine:
 
     def _tell_kept(self) -> None:
         """Tell the sender of the chain's prompt that it is in a file now."""
-        if self.run is not None and self.run.run is not None:
-            self.run.run.keep()
+        if self.chain is not None and self.chain.run is not None:
+            self.chain.run.keep()
 
     def publish(self, event: Event) -> None:
         """Publish an event without waiting."""
@@ -259,27 +259,27 @@ class Engine:
         if isinstance(message, UserMessage):
             self.conversation.sync_soon()
             await asyncio.sleep(0)  # the thread gets its turn now: the disk works while the request is made
-            if self.run is not None:
-                self.run.recovered = False
+            if self.chain is not None:
+                self.chain.recovered = False
         elif isinstance(message, AssistantMessage):
-            if self.run is not None:
-                self.run.meter.answered(message)
+            if self.chain is not None:
+                self.chain.meter.answered(message)
             if message.stop_reason not in ("error", "aborted"):
                 await self.retry.succeeded()
 
     def limit_reached(self) -> str | None:
         """Return the limit of the run that forbids another model call, if one does; the run then ends because of it."""
-        return self.run.meter.stopped if self.run is not None and self.run.meter.exhausted() else None
+        return self.chain.meter.stopped if self.chain is not None and self.chain.meter.exhausted() else None
 
     @property
     def counts_spending(self) -> bool:
         """Whether money or tokens of the run are limited."""
-        return self.run is not None and self.run.meter.limits.on_spending
+        return self.chain is not None and self.chain.meter.limits.on_spending
 
     def spent(self, usage: Usage) -> None:
         """Count a request that is not part of the conversation, such as a summary, if there is a run."""
-        if self.run is not None:
-            self.run.meter.spent(usage)
+        if self.chain is not None:
+            self.chain.meter.spent(usage)
 
     # -- a chain ---------------------------------------------------------------------------------
 
@@ -293,64 +293,64 @@ class Engine:
 
         `run` is held by the sender of the prompt.
         """
-        self.lifecycle.begin(Phase.PREPARING)
         structured = None if options.schema is None else StructuredAnswer(options.schema)
+        self.lifecycle.begin(Phase.PREPARING)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
         meter = Meter(options.limits.over(self.limits), self.settings.runaway)
-        self.run = Chain(options, meter, run, self._active_hooks, structured=structured)
+        self.chain = Chain(options, meter, run, self._active_hooks, structured=structured)
         if run is not None:
             self.join(run)
-        work, context = self._work_in_span(self.run, prepare), run.context if run is not None else None
-        self._chain = asyncio.create_task(work, name="spindle-run", context=context)
+        work, context = self._work_in_span(self.chain, prepare), run.context if run is not None else None
+        self._task = asyncio.create_task(work, name="spindle-run", context=context)
 
-    async def _work_in_span(self, run: Chain, prepare: Prepare) -> None:
-        with trace.span("run", session=self.conversation.session.id, model=self.choice.name) as run.span:
-            await self._work(run, prepare)
+    async def _work_in_span(self, chain: Chain, prepare: Prepare) -> None:
+        with trace.span("run", session=self.conversation.session.id, model=self.choice.name) as chain.span:
+            await self._work(chain, prepare)
 
     def join(self, run: Run) -> None:
         """Make a prompt part of the chain, so that its sender is told of the end."""
         run.begin()
         self.joined.append(run)
 
-    async def _work(self, run: Chain, prepare: Prepare) -> None:
+    async def _work(self, chain: Chain, prepare: Prepare) -> None:
         from spindle.agent import following, loop
 
-        run.hooks.begin_run()
-        clock = self._start_clock(run)
+        chain.hooks.begin_run()
+        clock = self._start_clock(chain)
         try:
-            messages = await prepare(run)
+            messages = await prepare(chain)
             if messages is None:
-                run.stop_reason = "handled"
+                chain.stop_reason = "handled"
                 messages = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 ending = await loop.run(messages, self, self.signal)
-                messages = await following.after(run, ending, self)
+                messages = await following.after(chain, ending, self)
                 if messages is None and self.is_awaited(ending.answer):
                     messages = []  # a message was queued at the last moment; there is no await between this and the end
         except Aborted:
             pass  # before a run had begun
         except AgentError as error:
-            run.broke(error)
+            chain.broke(error)
         except Exception as error:  # a bug of ours: the session outlives it, and the client is told
             trace.bug(error)
-            self.publish(ExtensionError("", "agent", run.broke(error)))
+            self.publish(ExtensionError("", "agent", chain.broke(error)))
         finally:
             if clock is not None:
                 clock.cancel()
-            self._settle(run)
+            self._settle(chain)
 
-    def _start_clock(self, run: Chain) -> asyncio.TimerHandle | None:
+    def _start_clock(self, chain: Chain) -> asyncio.TimerHandle | None:
         """Start a timer that ends the run when its time is over, even during a model call."""
-        if run.meter.limits.max_time is None:
+        if chain.meter.limits.max_time is None:
             return None
 
         def expire() -> None:
-            run.meter.stopped = run.meter.stopped or "maxTime"
+            chain.meter.stopped = chain.meter.stopped or "maxTime"
             self.stop()
 
-        return asyncio.get_running_loop().call_later(run.meter.limits.max_time, expire)
+        return asyncio.get_running_loop().call_later(chain.meter.limits.max_time, expire)
 
     async def make_room(self) -> None:
         """Compact before a prompt if the last answer left too little room. Raises `Aborted`, `AgentError`."""
@@ -375,32 +375,33 @@ class Engine:
         """
         if self.signal.aborted or self.lifecycle.changes or not self.queues.deliverable:
             return False
-        if self.run is not None and self.run.meter.stopped:
+        if self.chain is not None and self.chain.meter.stopped:
             return False
         return self.queues.prompted or answer.stop_reason not in ("error", "aborted")
 
-    def _settle(self, run: Chain) -> None:
+    def _settle(self, chain: Chain) -> None:
         """End the chain. Whatever went wrong before, the agent is idle afterwards."""
-        self._chain = None
-        if self.lifecycle.closed:
-            self.queues.save()  # a prompt that is not in the session yet is offered when that is opened again
-        else:
-            self.queues.put_back()
-        self.run = None
+        self._task = None
         try:
+            if self.lifecycle.closed:
+                self.queues.save()  # a prompt that is not in the session yet is offered when that is opened again
+            else:
+                self.queues.put_back()
             self.conversation.release_held()
             self.conversation.sync_later()
         finally:
-            limit = run.meter.stopped
+            self.chain = None
+            limit = chain.meter.stopped
             aborted = self.signal.aborted and limit is None
-            run.stop_reason = limit or ("aborted" if aborted else run.stop_reason)
-            text = (self.conversation.last_assistant_text() or "") if run.meter.turns else ""
-            self.last_result = run.result(text, self.conversation.session)
-            run.tell_end(self.last_result, self.failure)
+            chain.stop_reason = limit or ("aborted" if aborted else chain.stop_reason)
+            text = (self.conversation.last_assistant_text() or "") if chain.meter.turns else ""
+            self.last_result = chain.result(text, self.conversation.session)
+            chain.tell_end(self.last_result, self.failure)
             self.lifecycle.end()
-            self.publish(AgentSettled(aborted, run.stop_reason, run.error))
+            self.publish(AgentSettled(aborted, chain.stop_reason, chain.error))
             for joined in self._leave():
                 joined.end(self.last_result)
+            self.queues.senders.clear()
             self._active_hooks = self.hooks
             self.lifecycle.free()
 
@@ -412,6 +413,7 @@ class Engine:
         """Refuse the prompts that wait in the queues, because the agent leaves their session."""
         for joined in self._leave():
             joined.refuse(why)
+        self.queues.senders.clear()
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -428,7 +430,7 @@ class Engine:
     async def kill(self) -> None:
         """End the work for good: the agent is being closed."""
         self.stop()
-        chain = self._chain
+        chain = self._task
         if chain is None:
             return
         _, late = await asyncio.wait([chain], timeout=limits.RUN_END)
@@ -464,19 +466,19 @@ class Engine:
         return message
 
     def exhausted(self) -> bool:
-        run = self.run
-        if run is None:
+        chain = self.chain
+        if chain is None:
             return False
-        if run.structured is not None:
-            if run.structured.failed:
-                run.meter.stopped = run.meter.stopped or "schema"
-            elif run.structured.value is not UNSET:
+        if chain.structured is not None:
+            if chain.structured.failed:
+                chain.meter.stopped = chain.meter.stopped or "schema"
+            elif chain.structured.value is not UNSET:
                 return True
-        return run.meter.exhausted()
+        return chain.meter.exhausted()
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
-        if self.run is not None:
-            self.run.meter.tool_ended(name, arguments, failed=failed, cut=cut)
+        if self.chain is not None:
+            self.chain.meter.tool_ended(name, arguments, failed=failed, cut=cut)
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return not self.signal.aborted and self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt)
@@ -493,18 +495,18 @@ class Engine:
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images
 
-        run = self.run
-        assert run is not None
-        if not await run.hooks.before_turn():
+        chain = self.chain
+        assert chain is not None
+        if not await chain.hooks.before_turn():
             self.signal.abort()
         self.signal.check()
-        prompt = run.system_prompt if run.system_prompt is not None else self.run_prompt()
-        messages, prompt = await run.hooks.context(self.conversation.messages, prompt)
+        prompt = chain.system_prompt if chain.system_prompt is not None else self.run_prompt()
+        messages, prompt = await chain.hooks.context(self.conversation.messages, prompt)
         history = to_model_messages(messages)
         if self.settings.images.block_images:
             history = without_images(history)
         specs = [llm.ToolSpec(tool.name, tool.description, tool.parameters) for tool in self._tools()]
-        return await self.open_stream(llm.Request(prompt, history, specs), run.options.max_tokens)
+        return await self.open_stream(llm.Request(prompt, history, specs), chain.options.max_tokens)
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, once the user's message is on the disk."""

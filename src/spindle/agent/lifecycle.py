@@ -114,7 +114,7 @@ class Request(Enum):
 
     PROMPT = "a prompt"
     PROMPT_OR_QUEUE = "a prompt with streamingBehavior"
-    OWN = "a prompt of a program, which gets a run of its own"
+    OWN = "a prompt that gets a run of its own: of a program, or of the remote protocol"
     QUEUE = "a steering or follow-up message"
     INSIDE = "a prompt of an extension, which may be what the agent waits for"
     INSIDE_OR_QUEUE = "a prompt of an extension with deliver_as"
@@ -270,7 +270,7 @@ class Lifecycle:
 
         Raises `AgentError` if the agent is going away.
         """
-        while self.aborting or self.changes or isinstance(ADMISSION[request][self.phase], str):
+        while self.aborting or self.changes or ADMISSION[request][self.phase] not in (Verdict.START, Verdict.QUEUE):
             self.check_open()
             await self.wait_free()
 

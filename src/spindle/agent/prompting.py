@@ -12,7 +12,7 @@ from typing import Any
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
-from spindle.agent.lifecycle import Phase, Request, Verdict
+from spindle.agent.lifecycle import Aborted, Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.meter import check_limits
@@ -38,6 +38,8 @@ class Prompting:
         """Held while hooks look at a message: messages are queued in the order in which they were sent."""
         self._beginning = asyncio.Lock()
         """Held while extensions learn of the session: prompts and commands then go on in the order they were sent."""
+        self._undelivered = False
+        """A prompt came to its queue during a change of session, and started no run."""
         self._unseen: list[Submission] = []
         """Messages kept from before, which hooks have yet to look at."""
         self.commands = Tasks()
@@ -59,8 +61,11 @@ class Prompting:
             task = self.commands.spawn(self._run_command(submission), f"spindle-command-{name}")
             self._running[task] = name
             task.add_done_callback(self._running.pop)
+            if (run := submission.run) is not None:
+                session = engine.conversation.session
+                task.add_done_callback(lambda _: run.end(without_run(session)))
             return "handled"
-        verdict = engine.lifecycle.admit(_request(submission))
+        verdict = engine.lifecycle.admit(request_of(submission))
         if verdict is Verdict.WAIT:
             engine.queues.keep(submission)
             return "queued"
@@ -83,7 +88,7 @@ class Prompting:
     async def admissible(self, submission: Submission) -> None:
         """Wait until the message would not be refused because the agent is at work. Raises `AgentError`."""
         if not self._command(submission):
-            await self._engine.lifecycle.admissible(_request(submission))
+            await self._engine.lifecycle.admissible(request_of(submission))
 
     def _command(self, submission: Submission) -> str:
         """Return the name of the extension's command in a submission; an empty text if there is none."""
@@ -107,6 +112,9 @@ class Prompting:
         arrived = engine.queues.arrived()
         for submission in arrived:
             waits = submission.is_prompt and engine.lifecycle.running and not self._command(submission)
+            if waits and request_of(submission) is Request.OWN:
+                engine.queues.keep(submission)
+                continue
             if waits:  # it was accepted already, so it waits for the prompt before it
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
                 continue
@@ -119,6 +127,8 @@ class Prompting:
                     submission.run.refuse(str(error))
         if arrived:
             engine.queues.save()
+        if self._undelivered and engine.queues.prompted:  # the change of session did not come about
+            self.deliver()
 
     def offer_again(self) -> None:
         """Let messages wait again that waited when the session was left or its process was killed."""
@@ -159,6 +169,7 @@ class Prompting:
     def deliver(self) -> None:
         """Start a run with the messages in the queues, unless there is a run that will deliver them."""
         lifecycle = self._engine.lifecycle
+        self._undelivered = lifecycle.changes > 0
         if not (lifecycle.running or lifecycle.changes or lifecycle.closed):
             self._engine.start(with_nothing_new)
 
@@ -205,17 +216,24 @@ class Prompting:
     async def _prepare(self, submission: Submission, chain: Chain) -> list[AgentMessage] | None:
         """Make the first messages of a run. Raises `AgentError`, `Aborted`."""
         engine, signal = self._engine, self._engine.signal
-        with signal:
-            if chain.run is not None:
-                await self._take_turn(chain.run)
-            await self._until_begun(submission)
-            if submission.source != "extension":
-                await engine.lifecycle.change_told.wait()
-            ready = await chain.hooks.input(submission.text, submission.images, submission.source, None)
+        ready: tuple[str, list[Image]] | None = submission.text, submission.images
+        try:
+            with signal:
+                if chain.run is not None:
+                    await self._take_turn(chain.run)
+                await self._until_begun(submission)
+                if submission.source != "extension":
+                    await engine.lifecycle.change_told.wait()
+                ready = await chain.hooks.input(submission.text, submission.images, submission.source, None)
+        except Aborted:
+            if chain.hooks.wants_input:
+                raise
         if ready is None:
             return None
         text, images = self._expand(ready[0], submission), ready[1]
         engine.conversation.release_held()
+        if signal.aborted:  # before it began: the message was accepted, so it is stored, with an aborted answer
+            return [submission.message(text, images)]
         if chain.hooks.wants_input:
             self.require_model()  # hooks may have taken long, and a key or a provider may be gone
         await engine.make_room()
@@ -230,6 +248,7 @@ class Prompting:
 
     async def _queue_later(self, submission: Submission) -> None:
         """Let hooks look at a message, then put it in its queue; if the run has ended, a prompt starts another."""
+        run = submission.run
         async with self._in_order:
             await self._until_begun(submission)
             ready = await self._engine.hooks.input(
@@ -237,10 +256,10 @@ class Prompting:
             )
             while self._engine.lifecycle.phase is Phase.SUMMARIZING:  # the run has ended, and another cannot begin yet
                 await self._engine.lifecycle.wait_idle()
-            if ready is not None:
+            if run is not None and ready is None:
+                run.end(without_run(self._engine.conversation.session))
+            if ready is not None and not (run is not None and run.over):  # its sender may have taken it back
                 self._queue(submission, self._expand(ready[0], submission), ready[1])
-            elif submission.run is not None:
-                submission.run.end(without_run(self._engine.conversation.session))
             self._engine.queues.let_go(submission)
 
     def _claim(self) -> None:
@@ -252,9 +271,10 @@ class Prompting:
 
     def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
         engine = self._engine
-        engine.queues.put(submission.message(text, images), submission.behavior, prompt=submission.is_prompt)
+        message = submission.message(text, images)
         if submission.run is not None:
             engine.join(submission.run)
+        engine.queues.put(message, submission.behavior, prompt=submission.is_prompt, sender=submission.run)
         if submission.is_prompt:
             self.deliver()
 
@@ -271,11 +291,11 @@ async def with_nothing_new(chain: Chain) -> list[AgentMessage]:
     return []
 
 
-def _request(submission: Submission) -> Request:
+def request_of(submission: Submission) -> Request:
     if not submission.is_prompt:
         return Request.QUEUE
     if submission.source == "extension":
         return Request.INSIDE_OR_QUEUE if submission.behavior else Request.INSIDE
-    if submission.source == "sdk":
+    if submission.source in ("sdk", "remote"):
         return Request.OWN
     return Request.PROMPT_OR_QUEUE if submission.behavior else Request.PROMPT

@@ -19,6 +19,7 @@ from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import CustomMessage, Image, Text, UserMessage, Wire, text_of
 
 NOT_BEGUN = "Aborted before it began; the message waits in its queue"
+TAKEN_OUT = "Taken out of the queue"
 QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
 
@@ -126,6 +127,8 @@ class Queues:
         """Submissions that are held back until a change of session, an abort or the current run is over."""
         self._looked_at: list[Submission] = []
         """Accepted submissions that hooks look at before they are queued."""
+        self.senders: dict[str, Run] = {}
+        """Message id → the run of a queued prompt, for a sender that waits for its result."""
         self._entering: list[Kept] = []
         """Messages that are not in a queue any more, and not in the session file yet."""
         self._tell = tell
@@ -143,8 +146,10 @@ class Queues:
         """Whether a message waits that the current run may deliver."""
         return len(self.steering) + len(self.follow_up) > 0
 
-    def put(self, message: Queued, behavior: str | None, *, prompt: bool = False) -> None:
-        """Add a message: to the steering queue for `steer`, else to the follow-ups."""
+    def put(self, message: Queued, behavior: str | None, *, prompt: bool = False, sender: Run | None = None) -> None:
+        """Add a message: to the steering queue for `steer`, else to the follow-ups. `sender` waits for its result."""
+        if sender is not None and isinstance(message, UserMessage):
+            self.senders[_id_of(message)] = sender
         (self.steering if behavior == "steer" else self.follow_up).waiting.append(message)
         self.prompted = self.prompted or prompt
         self._changed()
@@ -154,6 +159,7 @@ class Queues:
         if isinstance(message, UserMessage):
             is_steering = any(other is message for other in self.steering.taken)
             self._entering.append(Kept("steer" if is_steering else "followUp", message))
+            self.senders.pop(_id_of(message), None)
         self.steering.delivered(message)
         self.follow_up.delivered(message)
         self.prompted = self.prompted and len(self.follow_up) > 0
@@ -188,9 +194,14 @@ class Queues:
         """Take one message out of its queue. Returns the queue's name and the message. Raises `AgentError`."""
         kind, queue, index, message = self._find(id)
         del queue.waiting[index]
+        self._take_out(message)
         self.prompted = self.prompted and len(self.follow_up) > 0
         self._changed()
         return kind, message
+
+    def _take_out(self, message: Queued) -> None:
+        if isinstance(message, UserMessage) and (sender := self.senders.pop(_id_of(message), None)) is not None:
+            sender.refuse(TAKEN_OUT)
 
     def change(self, id: str, text: str) -> None:
         """Replace the text of a message that waits; its images stay. Raises `AgentError`."""
@@ -209,8 +220,10 @@ class Queues:
 
     def clear(self) -> tuple[list[str], list[str]]:
         """Empty both queues, and drop submissions that are held back. Returns the texts of all of them."""
+        for message in (*self.steering.waiting, *self.follow_up.waiting):
+            self._take_out(message)
         removed = self.steering.clear(), [*self.follow_up.clear(), *(item.text for item in self._arriving)]
-        self.refuse("Taken out of the queue")
+        _refuse(self._arriving, TAKEN_OUT)
         self._arriving.clear()
         self.prompted = False
         self._changed()
@@ -293,22 +306,20 @@ class Queues:
         They will wait in their queues.
         """
         starting = self.starting
-        self.refuse(NOT_BEGUN)
-        self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
+        self._arriving = [replace(item, is_prompt=False) for item in _refuse(self._arriving, NOT_BEGUN)]
         return starting
 
     def withdraw(self, run: Run) -> None:
-        """Take back a prompt that is held back."""
+        """Take back a prompt that is held back, or that hooks look at."""
         self._arriving = [item for item in self._arriving if item.run is not run]
+        self._looked_at = [item for item in self._looked_at if item.run is not run]
         run.refuse("The prompt was taken back")
         self._changed()
 
     def refuse(self, why: str) -> None:
-        """Tell the senders of prompts that are held back that these start no run after all."""
-        for item in self._arriving:
-            if item.run is not None:
-                item.run.refuse(why)
-        self._arriving = [replace(item, run=None) for item in self._arriving]
+        """Tell the senders of prompts that are held back, or that hooks look at, that these start no run after all."""
+        self._arriving = _refuse(self._arriving, why)
+        self._looked_at = _refuse(self._looked_at, why)
 
     def arrived(self) -> list[Submission]:
         """Return the submissions that were held back, to be accepted now. Call `save` afterwards."""
@@ -320,6 +331,15 @@ class Queues:
 
 def kept_queues(session_id: str, waiting: Iterable[Kept], prompted: bool) -> KeptQueues:
     return KeptQueues(session_id, sorted(waiting, key=lambda kept: kept.message.timestamp), prompted)
+
+
+def _refuse(held: Iterable[Submission], why: str) -> list[Submission]:
+    """Tell the senders, and return the submissions without them."""
+    held = list(held)
+    for item in held:
+        if item.run is not None:
+            item.run.refuse(why)
+    return [replace(item, run=None) for item in held]
 
 
 def _id_of(message: UserMessage) -> str:

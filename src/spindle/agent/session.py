@@ -24,7 +24,7 @@ from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.permissions.approval import Approval, PermissionOptions, PermissionState
-from spindle.agent.prompting import Prompting, with_nothing_new
+from spindle.agent.prompting import Prompting, request_of, with_nothing_new
 from spindle.agent.queues import NOT_BEGUN, QueueMode
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions, Submission
@@ -155,7 +155,7 @@ class AgentSession:
         run.disposition = self._prompting.take(submission)
         if run.disposition != "started":
             run.keep()
-        if behind_abort and run.disposition == "queued":
+        if behind_abort and run.disposition == "queued" and request_of(submission) is not Request.OWN:
             await self.wait_idle()  # so that a client does not take the end of the aborted run for the end of this one
         return run
 
@@ -609,12 +609,12 @@ class AgentSession:
         await self._engine.kill()
         if self._engine.queues.starting:
             self.publish(events.AgentSettled(True, "aborted", SESSION_ENDED))
-        self._engine.queues.refuse(SESSION_ENDED)
-        self._engine.refuse_joined(SESSION_ENDED)
         await self._shell.abort_all()
         kill_all(self._engine.owner)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)
+        self._engine.queues.refuse(SESSION_ENDED)
+        self._engine.refuse_joined(SESSION_ENDED)
         try:
             await self.plugins.close()
         finally:

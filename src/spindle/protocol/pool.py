@@ -45,7 +45,7 @@ class TooManySessions(AgentError):
     """As many sessions are alive as there may be, and all are in use."""
 
 
-class LiveLimits(Struct, frozen=True, kw_only=True):
+class PoolBounds(Struct, frozen=True, kw_only=True):
     max_sessions: int = 2000
     """How many sessions may be alive; 0: no limit."""
     keep_seconds: float = 600
@@ -71,7 +71,7 @@ class SessionPool:
     def __init__(
         self,
         source: AgentSource,
-        limits: LiveLimits = LiveLimits(),  # noqa: B008 - frozen
+        limits: PoolBounds = PoolBounds(),  # noqa: B008 - frozen
         *,
         numbered: bool = False,
     ) -> None:

@@ -16,7 +16,7 @@ from spindle.base import limits, trace
 from spindle.protocol.dialect import SPINDLE
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.neighbours import DIALECTS
-from spindle.protocol.pool import AgentSource, LiveLimits, SessionPool, UnknownSession
+from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import Wanted
 from spindle.wires.chat.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
@@ -47,7 +47,7 @@ class RemoteServer:
                 "Set SPINDLE_REMOTE_TOKEN or --remote-token-file (or --remote-insecure if you know better)."
             )
         self._options = options
-        kept = LiveLimits(
+        kept = PoolBounds(
             max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
         )
         self._pool = SessionPool(source, kept, numbered=True)

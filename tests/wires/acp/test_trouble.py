@@ -196,7 +196,7 @@ import spindle.base.limits
 import spindle.protocol.pool as live
 spindle.base.limits.EDITOR_FILE = 0.2
 begin = live.SessionPool.__init__
-live.SessionPool.__init__ = lambda pool, source, _: begin(pool, source, live.LiveLimits(keep_seconds=0.3))
+live.SessionPool.__init__ = lambda pool, source, _: begin(pool, source, live.PoolBounds(keep_seconds=0.3))
 """
 
 

@@ -440,3 +440,32 @@ def test_nothing_is_left_after_a_busy_connection(tmp_path):
 
     steps = [{**GATED, "match": "gated"}, {**CALL, "match": "call"}, "yes"]
     run(story, steps, tmp_path, tools=[noting([])])
+
+
+def test_a_request_while_the_run_of_another_client_ends_keeps_its_own_wishes(tmp_path):
+    """It must not become part of that run: its confirmations would not be asked for."""
+    done, ending, go = [], asyncio.Event(), asyncio.Event()
+
+    def extension(agent):
+        @agent.on("agent_end")
+        def hold(event, ctx):
+            loop.call_soon_threadsafe(ending.set)
+            asyncio.run_coroutine_threadsafe(go.wait(), loop).result()
+
+    async def story(world):
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
+            await rpc.call("prompt", message="hi")
+            await ending.wait()
+            await chat.send("c", {"Text": "note it"}, config=ASK)
+            assert not done
+            go.set()
+            assert kind(await chat.read()) == "ToolConfirmationRequest" and not done
+            await chat.send("y", APPROVE)
+            while kind(await chat.read()) != "Text":
+                pass
+            assert done == [{"n": 1}]
+
+    loop = None
+    run(story, ["one", CALL, "noted it"], tmp_path, tools=[noting(done)], extension=extension)

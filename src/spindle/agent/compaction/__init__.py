@@ -37,7 +37,7 @@ _FAILURE = {
 }
 
 
-class CompactionLimits(msgspec.Struct, frozen=True):
+class CompactionBounds(msgspec.Struct, frozen=True):
     """The user's settings as they apply to one model."""
 
     automatic: bool
@@ -47,20 +47,20 @@ class CompactionLimits(msgspec.Struct, frozen=True):
     """The context is compacted when it has more tokens than this."""
 
 
-def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
+def bounds_for(settings: Compaction, model: Model | None) -> CompactionBounds:
     """Return the limits for a model: its overrides count, but never more than fits into its context window.
 
     If a compaction kept more than the threshold allows, the next one would follow at once.
     """
     if model is None:
-        return CompactionLimits(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
+        return CompactionBounds(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
     chosen = settings.for_model(f"{model.provider}/{model.id}")
     window = model.context_window
     if window <= 0:
-        return CompactionLimits(chosen.enabled, chosen.reserve_tokens, chosen.keep_recent_tokens, math.inf)
+        return CompactionBounds(chosen.enabled, chosen.reserve_tokens, chosen.keep_recent_tokens, math.inf)
     reserve = chosen.reserve_tokens if chosen.reserve_tokens < window else window // 2
     keep = min(chosen.keep_recent_tokens, (window - reserve) // 2)
-    return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
+    return CompactionBounds(chosen.enabled, reserve, keep, window - reserve)
 
 
 class CompactionPort(Protocol):
@@ -104,9 +104,9 @@ class Compactor:
         """Whether compactions start by themselves."""
 
     @property
-    def limits(self) -> CompactionLimits:
+    def limits(self) -> CompactionBounds:
         """How full the context of the current model may get."""
-        return limits_for(self._port.settings.compaction, self._port.model)
+        return bounds_for(self._port.settings.compaction, self._port.model)
 
     def possible(self) -> bool:
         return self.refusal() is None

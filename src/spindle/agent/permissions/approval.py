@@ -87,7 +87,7 @@ class ApprovalPort(Protocol):
 
     conversation: Conversation
     resources: Resources
-    run: Chain | None
+    chain: Chain | None
     may_read: Callable[[str], bool]
 
     @property
@@ -208,9 +208,9 @@ class Approval(Hooks):
         return messages, f"{system_prompt}\n\n{PLAN}" if planning else system_prompt
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        run = self._port.run
-        assert run is not None
-        if run.structured is not None and tool is run.structured.tool:
+        chain = self._port.chain
+        assert chain is not None
+        if chain.structured is not None and tool is chain.structured.tool:
             return args  # the call hands in the result of the run
         decision = self._decide(tool.name, args)
         if decision.behavior == "allow":
@@ -218,10 +218,10 @@ class Approval(Hooks):
         try:
             refusal = await self._refusal(decision, call_id, tool, args)
         except Blocked as blocked:
-            self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, str(blocked)))
+            self._refused(chain.meter, call_id, Denial(tool.name, args, decision.rule, str(blocked)))
             raise
         if refusal is not None:
-            self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
+            self._refused(chain.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
             raise Blocked(refusal)
         return args
 
@@ -255,7 +255,7 @@ class Approval(Hooks):
     @property
     def _options(self) -> RunOptions:
         """Options of the current run, which may say whom to ask."""
-        return RunOptions() if self._port.run is None else self._port.run.options
+        return RunOptions() if self._port.chain is None else self._port.chain.options
 
     async def _refusal(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> str | None:
         """Return why the call must not run, as the model should read it; None: the user agreed. Raises `Blocked`."""

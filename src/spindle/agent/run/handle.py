@@ -1,7 +1,7 @@
 """A prompt that the agent has taken, as its sender holds it: its disposition, its events, and its result."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Literal
 
@@ -56,34 +56,36 @@ class Run:
             raise AgentError(self._refusal)
         return self._result
 
-    def events(self) -> AsyncGenerator[Event, None]:
-        """Return the events of the run from now on, until the agent has settled. The agent pauses for a slow reader.
-
-        Read them, or close the generator.
-        """
+    def events(self) -> "RunEvents":
+        """Return the events of the run from now on, until the agent has settled. The agent pauses for a slow reader."""
         reader: Mailbox[Event] = Mailbox(EVENTS_WAITING)
         self._readers.append(reader)
         if self.over or self.disposition == "handled":
             reader.close()
         elif self._begun:
             self._agent.subscribe(reader)
-        return self._read(reader)
+        return RunEvents(self, reader)
 
-    async def _read(self, reader: Mailbox[Event]) -> AsyncGenerator[Event, None]:
-        try:
-            async for event in reader:
-                yield event
-        finally:
+    def forget(self, reader: Mailbox[Event]) -> None:
+        """Let go of a reader, which reads no more."""
+        if reader in self._readers:
             self._readers.remove(reader)
             self._agent.unsubscribe(reader)
             reader.drop()
 
-    async def stop(self) -> None:
-        """Take the prompt back if it still waits for another run to end; else abort the run that it is part of."""
+    def cancel(self) -> None:
+        """Take the prompt back if it still waits for another run to end; else stop the run that it is part of."""
         if self._begun and not self.over:
-            await self._agent.abort()
+            self._agent.stop()
         elif not self.over:
             self._agent.queues.withdraw(self)
+
+    async def stop(self) -> None:
+        """Cancel the prompt, and return when its run is over."""
+        if self._begun and not self.over:
+            await self._agent.abort()
+        else:
+            self.cancel()
 
     # -- the agent's side ------------------------------------------------------------------------
 
@@ -100,13 +102,15 @@ class Run:
 
     def end(self, result: RunResult) -> None:
         """Note that the run is over, and that listeners were told so."""
-        self._result = result
-        self._close()
+        if not self.over:
+            self._result = result
+            self._close()
 
     def refuse(self, why: str) -> None:
-        """Note that the prompt starts no run after all."""
-        self._refusal = why
-        self._close()
+        """Note that the prompt is not answered after all."""
+        if not self.over:
+            self._refusal = why
+            self._close()
 
     def _close(self) -> None:
         self.keep()
@@ -114,3 +118,20 @@ class Run:
         for reader in self._readers:
             self._agent.unsubscribe(reader)
             reader.close()
+
+
+class RunEvents(AsyncIterator[Event]):
+    """`async for event in run.events()`. Closing or dropping it lets go of the events; the run goes on."""
+
+    def __init__(self, run: Run, reader: Mailbox[Event]) -> None:
+        self._run = run
+        self._reader = reader
+
+    async def __anext__(self) -> Event:
+        return await anext(self._reader)
+
+    async def aclose(self) -> None:
+        self._run.forget(self._reader)
+
+    def __del__(self) -> None:
+        self._run.forget(self._reader)

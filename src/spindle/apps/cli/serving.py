@@ -21,7 +21,7 @@ from spindle.resources.loader import load_resources
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
     from spindle.base.settings import Bounds
-    from spindle.protocol.pool import LiveLimits, SessionPool
+    from spindle.protocol.pool import PoolBounds, SessionPool
     from spindle.wires.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -63,10 +63,10 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     return await StdioSeat(agent, wire, Renderer(dialect, options.updates), make_pool).run()
 
 
-def _pool_bounds(bounds: "Bounds") -> "LiveLimits":
-    from spindle.protocol.pool import LiveLimits
+def _pool_bounds(bounds: "Bounds") -> "PoolBounds":
+    from spindle.protocol.pool import PoolBounds
 
-    return LiveLimits(max_sessions=sessions_with_files(bounds.sessions), keep_seconds=bounds.idle_seconds or FOR_EVER)
+    return PoolBounds(max_sessions=sessions_with_files(bounds.sessions), keep_seconds=bounds.idle_seconds or FOR_EVER)
 
 
 def run_acp(options: Options) -> NoReturn:

@@ -12,7 +12,7 @@ from spindle.base import limits, trace
 from spindle.base.version import __version__
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live_session import LiveSession
-from spindle.protocol.pool import AgentSource, LiveLimits, SessionPool, UnknownSession
+from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import REPLIES, Wanted
 from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
@@ -67,7 +67,7 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class Editor:
-    def __init__(self, wire: StdioWire, source: StoredSessions, limits: LiveLimits) -> None:
+    def __init__(self, wire: StdioWire, source: StoredSessions, limits: PoolBounds) -> None:
         self._wire = wire
         self._source = source
         self._pool = SessionPool(source, limits)

@@ -164,7 +164,7 @@ class ChatRun(Hooks):
 
     def _stop(self) -> None:
         if self._run is not None:
-            self._agent.stop()
+            self._run.cancel()
         else:
             self._waiting.abort()
 

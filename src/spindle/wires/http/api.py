@@ -14,7 +14,7 @@ from msgspec import UNSET, ValidationError, convert
 from spindle.agent import AgentError
 from spindle.agent.hooks import NeverFull
 from spindle.agent.run.handle import Run
-from spindle.agent.run.result import RunResult
+from spindle.agent.run.result import RunResult, without_run
 from spindle.base import limits
 from spindle.base.flow import Tasks
 from spindle.base.version import __version__
@@ -160,12 +160,14 @@ class HttpApi:
         live.in_hand += 1
         try:
             data = await carry_out(Call(live.agent, seat, UNSET), frame, spec)
+            if seat.run is not None and waits == "true" and seat.run.disposition == "handled":
+                return json_answer(without_run(live.agent.session))
             if seat.run is not None and waits == "true":
                 connection = request.protocol
                 assert isinstance(connection, HttpConnection)
                 return json_answer(await _result_of(seat.run, connection.gone))
             if seat.run is not None:
-                await seat.run.kept
+                await asyncio.shield(seat.run.kept)  # others wait for it, too
         finally:
             live.in_hand -= 1
             live.touch()
