@@ -22,7 +22,7 @@ from spindle.base import limits
 from spindle.base.flow import Tasks, beginnings
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
-from spindle.shapes.events import AgentSettled, ExtensionError, Notice
+from spindle.shapes.events import AgentSettled, ExtensionError, MessageStart, Notice
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
 
 
@@ -47,6 +47,19 @@ class Prompting:
         self._running: dict[asyncio.Task[None], str] = {}
         """Names of the slash commands at work."""
         engine.lifecycle.on_free = self.arrive
+
+    async def submit(self, submission: Submission, run: Run, *, wait: bool) -> None:
+        """Accept a prompt, or raise `AgentError`. With `wait`, wait until it would not be refused for what goes on."""
+        engine, request = self._engine, request_of(submission)
+        if wait and not self._command(submission):
+            await engine.lifecycle.admissible(request)
+        behind_abort = engine.lifecycle.aborting
+        run.disposition = self.take(submission)
+        if run.disposition != "started":
+            run.keep()
+        if behind_abort and run.disposition == "queued" and request is not Request.OWN:
+            # So that a client does not take the end of the aborted run for the end of this one.
+            await engine.lifecycle.wait_idle()
 
     def take(self, submission: Submission) -> Disposition:
         """Accept a submission, or raise `AgentError`. Never waits."""
@@ -84,11 +97,6 @@ class Prompting:
         engine.queues.accept_start(submission)
         engine.start(lambda chain: self._prepare(submission, chain), submission.options, submission.run)
         return "started"
-
-    async def admissible(self, submission: Submission) -> None:
-        """Wait until the message would not be refused because the agent is at work. Raises `AgentError`."""
-        if not self._command(submission):
-            await self._engine.lifecycle.admissible(request_of(submission))
 
     def _command(self, submission: Submission) -> str:
         """Return the name of the extension's command in a submission; an empty text if there is none."""
@@ -154,7 +162,27 @@ class Prompting:
         unseen, self._unseen = self._unseen, []
         return unseen
 
-    def send(self, message: CustomMessage) -> None:
+    async def send(self, message: CustomMessage, *, trigger_turn: bool, deliver_as: str | None) -> None:
+        """Put a message of an extension into the conversation, or into a queue if the agent is at work."""
+        engine = self._engine
+        if deliver_as == "nextTurn":
+            engine.add_to_next_prompt(message)
+        elif engine.lifecycle.running:
+            engine.queues.put(message, deliver_as or "steer")
+        elif trigger_turn:
+            self._start_with(message)
+        else:
+            await engine.emit(MessageStart(message))
+            await engine.commit(message)
+
+    def send_queued(self, id: str) -> None:
+        """Deliver a message that waits before all others; if there is no run, start one. Raises `AgentError`."""
+        self._engine.lifecycle.admit(Request.PROMPT_OR_QUEUE)
+        self.require_model()
+        self._engine.queues.hurry(id)
+        self.deliver()
+
+    def _start_with(self, message: CustomMessage) -> None:
         """Let the model answer a message of an extension. Raises `AgentError`."""
         self._engine.lifecycle.admit(Request.INSIDE)
         self.require_model()

@@ -24,7 +24,7 @@ from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.permissions.approval import Approval, PermissionOptions, PermissionState
-from spindle.agent.prompting import Prompting, request_of, with_nothing_new
+from spindle.agent.prompting import Prompting, with_nothing_new
 from spindle.agent.queues import NOT_BEGUN, QueueMode
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions, Submission
@@ -146,17 +146,9 @@ class AgentSession:
         that would be refused because the agent is at work waits until it can be accepted.
         Raises `AgentError` if the prompt is refused: the agent is at work, there is no model, or no key for it.
         """
-        pictures = await self._prompting.read_images(images)
-        run = Run(self)
-        submission = Submission(text, pictures, behavior, source, expand, ordered, options, run=run)
-        if wait:
-            await self._prompting.admissible(submission)
-        behind_abort = self.aborting
-        run.disposition = self._prompting.take(submission)
-        if run.disposition != "started":
-            run.keep()
-        if behind_abort and run.disposition == "queued" and request_of(submission) is not Request.OWN:
-            await self.wait_idle()  # so that a client does not take the end of the aborted run for the end of this one
+        pictures, run = await self._prompting.read_images(images), Run(self)
+        sent = Submission(text, pictures, behavior, source, expand, ordered, options, run=run)
+        await self._prompting.submit(sent, run, wait=wait)
         return run
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
@@ -175,23 +167,9 @@ class AgentSession:
 
     async def send_message(self, message: CustomMessage, *, trigger_turn: bool, deliver_as: str | None) -> None:
         """Put a message of an extension into the conversation, or into a queue if the agent is at work."""
-        engine = self._engine
-        if deliver_as == "nextTurn":
-            engine.add_to_next_prompt(message)
-        elif engine.lifecycle.running:
-            engine.queues.put(message, deliver_as or "steer")
-        elif trigger_turn:
-            self._prompting.send(message)
-        else:
-            await engine.emit(events.MessageStart(message))
-            await engine.commit(message)
+        await self._prompting.send(message, trigger_turn=trigger_turn, deliver_as=deliver_as)
 
-    async def regenerate(
-        self,
-        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-        *,
-        wait: bool = False,
-    ) -> Run:
+    async def regenerate(self, options: RunOptions = RunOptions(), *, wait: bool = False) -> Run:  # noqa: B008 - frozen
         """Drop everything after the last user message and answer it again. Raises `AgentError`."""
         if wait:
             await self.lifecycle.admissible(Request.REGENERATE)
@@ -210,10 +188,7 @@ class AgentSession:
 
     def send_queued(self, id: str) -> None:
         """Deliver a message that waits before all others; if there is no run, start one. Raises `AgentError`."""
-        self._engine.lifecycle.admit(Request.PROMPT_OR_QUEUE)
-        self._prompting.require_model()
-        self.queues.hurry(id)
-        self._prompting.deliver()
+        self._prompting.send_queued(id)
 
     def clear_context(self) -> None:
         """Begin with an empty context in the same session; the old messages stay in the file, on another branch.

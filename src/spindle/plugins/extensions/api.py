@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 from spindle.base.children import environment
 from spindle.base.process import run
 from spindle.plugins.extensions.events import EVENTS
-from spindle.plugins.extensions.generation import Board, Command, Extension, Flag, Handler
+from spindle.plugins.extensions.generation import Board, Extension, ExtensionCommand, Flag, Handler
 from spindle.plugins.extensions.handlers import ExtensionHooks
 from spindle.plugins.extensions.providers import make_provider
 from spindle.plugins.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
@@ -223,14 +223,14 @@ class Agent:
 
     def command(
         self, name: str, *, help: str = "", complete: Callable[[str], Any] | None = None
-    ) -> Callable[[Callable[..., Any]], Command]:
+    ) -> Callable[[Callable[..., Any]], ExtensionCommand]:
         """Add a slash command: `@agent.command("name")` on a function `(args, ctx)`; `args` is the rest of the line."""
         if not name or name != name.strip().lstrip("/") or " " in name:
             raise ValueError(f'"{name}" cannot be the name of a command: no spaces, no leading slash')
 
-        def add(function: Callable[..., Any]) -> Command:
+        def add(function: Callable[..., Any]) -> ExtensionCommand:
             _require_arguments(function, f"Command {name}", "args", "ctx")
-            made = Command(name, function, self._extension, help or _first_line(function.__doc__), complete)
+            made = ExtensionCommand(name, function, self._extension, help or _first_line(function.__doc__), complete)
             self._extension.commands[name] = made
             self._changed()
             return made

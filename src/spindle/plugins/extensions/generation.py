@@ -47,7 +47,7 @@ class Handler(Struct, frozen=True, eq=False):
     """Seconds."""
 
 
-class Command(Struct, eq=False):
+class ExtensionCommand(Struct, eq=False):
     """A slash command. Use `@command.complete` for a function that completes its arguments."""
 
     name: str
@@ -86,7 +86,7 @@ class Extension(Struct, eq=False):
     """The function that was called to make it."""
     handlers: list[Handler] = []
     tools: dict[str, Tool] = {}
-    commands: dict[str, Command] = {}
+    commands: dict[str, ExtensionCommand] = {}
     flags: dict[str, Flag] = {}
     providers: dict[str, Provider] = {}
     listeners: list[tuple[str, Listener]] = []
@@ -249,7 +249,7 @@ class Generation:
         """Finds a built-in tool, also while extensions load."""
         self.handlers: dict[str, tuple[Handler, ...]] = {}
         self.listening: frozenset[str] = frozenset()
-        self.commands: dict[str, Command] = {}
+        self.commands: dict[str, ExtensionCommand] = {}
         """Commands by the name that the user types."""
 
     def add(self, extension: Extension) -> None:
@@ -283,7 +283,7 @@ class Generation:
         self.listening = frozenset((*handlers, *implied))
         self.commands = self._name_commands()
 
-    def _name_commands(self) -> dict[str, Command]:
+    def _name_commands(self) -> dict[str, ExtensionCommand]:
         """Number commands of the same name: none of them is lost, none silently wins."""
         found = [command for extension in self.extensions for command in extension.commands.values()]
         many = Counter(command.name for command in found)

@@ -54,7 +54,7 @@ class ChatState(Struct):
             self.prompt = config.prompt or None
 
 
-class Decision(Struct, frozen=True):
+class Consent(Struct, frozen=True):
     agreed: bool
     reason: str | None = None
 
@@ -65,7 +65,7 @@ class Confirmation(Struct, frozen=True):
     tool: str | None
     """None: the question is about more turns."""
     arguments: Any
-    answered: asyncio.Future[Decision]
+    answered: asyncio.Future[Consent]
 
 
 class ChatRun(Hooks):
@@ -126,7 +126,7 @@ class ChatRun(Hooks):
         self.question = None
         self._stop()
 
-    def answer(self, answer: Decision) -> None:
+    def answer(self, answer: Consent) -> None:
         """Answer the open question, if there is one."""
         question, self.question = self.question, None
         if question is not None and not question.answered.done():
@@ -222,7 +222,7 @@ class ChatRun(Hooks):
         tool = wanted.tool
         if tool is None:
             return self._reply.refusal is None and await self._ask_for_turns(wanted.turns, wanted.turns)
-        answer = Decision(False)
+        answer = Consent(False)
         if self._reply.refusal is None:  # after one refusal there are no more questions
             asked = {"name": tool.name, "arguments": wanted.arguments, "description": tool.description or None}
             answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, wanted.arguments)
@@ -239,7 +239,7 @@ class ChatRun(Hooks):
             self._reply.refusal = TURNS_REFUSED
         return answer.agreed
 
-    async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Decision:
+    async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Consent:
         question = self.question = Confirmation(tool, arguments, asyncio.get_running_loop().create_future())
         self._reply.ask(content)
         self._request_time.pause()
@@ -249,7 +249,7 @@ class ChatRun(Hooks):
                 return await question.answered
         except TimeoutError:
             self._reply.fail(structured_error("timeout_error", "The confirmation was not answered in time"))
-            return Decision(False)
+            return Consent(False)
         finally:
             self.question = None
             self._request_time.go_on()

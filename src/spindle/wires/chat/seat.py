@@ -32,7 +32,7 @@ from spindle.wires.chat.protocol import (
     structured_error,
 )
 from spindle.wires.chat.reply import FrameQueue
-from spindle.wires.chat.request import ChatRun, ChatState, Confirmation, Decision
+from spindle.wires.chat.request import ChatRun, ChatState, Confirmation, Consent
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import BYE, REPLACED, Peer
 
@@ -190,14 +190,14 @@ class ChatSeat(Seat):
             # A yes sent twice must not allow the next call of the same tool.
             self._refuse(request.id, "Tool confirmation validation failed: these are not the arguments asked about")
         else:
-            run.answer(Decision(answer.approved, answer.reason))
+            run.answer(Consent(answer.approved, answer.reason))
 
     def _turn_answer(self, request: ChatRequest, answer: TurnAnswer) -> None:
         run, question = self._run, self._question
         if run is None or question is None or question.tool is not None:
             self._refuse(request.id, NOT_WAITING_FOR_TURN)
         else:
-            run.answer(Decision(answer.confirmed, answer.reason))
+            run.answer(Consent(answer.confirmed, answer.reason))
 
     # -- controls --------------------------------------------------------------------------------
 
