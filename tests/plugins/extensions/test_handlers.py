@@ -227,7 +227,8 @@ def test_project_trust_takes_the_first_yes_or_no():
         agent.on("project_trust", lambda e, ctx: {"trusted": "no"})
 
     async def check():
-        assert await (await load(extension)).hooks.project_trust("/x") == (True, True)
+        loaded = await load(extension)
+        assert await loaded.hooks.project_trust("/x") == (True, True)
 
     run(check())
 
@@ -238,7 +239,8 @@ def test_resources_of_all_handlers_are_collected():
         agent.on("resources_discover", lambda e, ctx: {"skillPaths": ["c"]})
 
     async def check():
-        assert await (await load(extension)).hooks.resources_discover("/x", "startup") == (["a", "c"], ["b"])
+        loaded = await load(extension)
+        assert await loaded.hooks.resources_discover("/x", "startup") == (["a", "c"], ["b"])
 
     run(check())
 
@@ -257,7 +259,8 @@ def test_before_settle_goes_on_only_if_told_to():
 
     async def check():
         answer = assistant("x")
-        assert await (await load(adds)).hooks.before_settle(answer, [answer]) is None
+        loaded = await load(adds)
+        assert await loaded.hooks.before_settle(answer, [answer]) is None
         agent = await load(adds, goes_on, watches)
         (message,) = await agent.hooks.before_settle(answer, [user("hi"), answer])
         assert isinstance(message, CustomMessage) and message.content == "stop"
