@@ -196,6 +196,8 @@ async def load(
         agent, host = await make_agent(session, options)
     except AgentError as error:
         raise RuntimeError(str(error)) from None
+    if host.hooks is not None:  # a test may hold on to nothing but its extension
+        host.hooks.generation.binding.bind(agent)
     return LoadedExtension(agent, host, user, script)
 
 
