@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import aiohttp
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -469,3 +470,22 @@ def test_a_request_while_the_run_of_another_client_ends_keeps_its_own_wishes(tmp
 
     loop = None
     run(story, ["one", CALL, "noted it"], tmp_path, tools=[noting(done)], extension=extension)
+
+
+def test_over_http_a_command_is_not_waited_for_behind_the_run_of_another_client(tmp_path):
+    def extension(agent):
+        @agent.command("hi")
+        async def hi(args, ctx):
+            pass
+
+    async def story(world):
+        async with world.rpc() as rpc, aiohttp.ClientSession() as http:
+            await rpc.call("prompt", message="long")
+            await world.script.reached("go")
+            address = f"http://{world.address}/v1/sessions/{rpc.ready['sessionId']}/prompt?wait=true"
+            async with http.post(address, json={"message": "/hi"}) as answer:
+                assert answer.status == 200 and (await answer.json())["stopReason"] == "handled"
+            assert world.agents[0].busy
+            world.script.release("go")
+
+    run(story, [GATED], tmp_path, extension=extension)
