@@ -420,3 +420,33 @@ def test_a_prompt_that_comes_to_its_queue_during_a_change_that_is_vetoed_is_deli
             assert (await held.result()).text == "two"
 
     run(main())
+
+
+def test_a_prompt_that_is_taken_back_while_hooks_look_at_it_is_not_delivered(tmp_path):
+    async def main():
+        looked, go = asyncio.Event(), asyncio.Event()
+
+        class Looks(Hooks):
+            wants_input = True
+
+            async def input(self, text, images, source, behavior):
+                if text == "look":
+                    looked.set()
+                    await go.wait()
+                return text, images
+
+        async with Rig(tmp_path, [{"text": ["a", Pause(gate="go"), "b"]}, "never"]) as rig:
+            rig.agent.hooks.add(Looks())
+            first = await rig.agent.submit("hi")
+            await rig.script.reached("go")
+            back = await rig.agent.submit("look", behavior="followUp")
+            await looked.wait()
+            await back.stop()
+            go.set()
+            behind = await rig.agent.submit("behind it", behavior="steer")  # goes through the same hooks, after it
+            rig.script.release("go")
+            await first.result()
+            await behind.result()
+            assert [message.role for message in rig.agent.messages].count("user") == 2
+
+    run(main())
