@@ -1,8 +1,8 @@
 # make run    set up (once) and watch an agent work, without an API key
 # make test   set up (once) and run all tests
 # make check  tests, lint, types, import contract
-# make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes docs/endurance.md
-# make bench  measure beside pi from npm and write docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
+# make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes into docs/benchmarks.md
+# make bench  measure beside pi from npm and write into docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
 # make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
@@ -48,7 +48,7 @@ check: lint test
 soak:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@cd "$(ROOT)" && "$(BIN)/python" -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
-	  $(if $(ONLY),,--report docs/endurance.md)
+	  $(if $(ONLY),,--report docs/benchmarks.md)
 
 bench:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock

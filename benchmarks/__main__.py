@@ -15,6 +15,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from scripts.marks import put
+
 from benchmarks.peers import Peer, our_peer, pi_peer
 from benchmarks.scenarios import FIGURES, SCENARIOS
 from benchmarks.states import compare
@@ -30,7 +32,7 @@ def main() -> int:
     parser.add_argument("--base", help="a git ref: print CPU beside that state of this repository")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the rounds")
     parser.add_argument("--only", default="", help="scenarios: " + ",".join(one.sample.__name__ for one in SCENARIOS))
-    parser.add_argument("--report", type=Path, help="write the page there")
+    parser.add_argument("--report", type=Path, help="a page with the part `beside`, which is written")
     parser.add_argument("--bound", type=float, help="fail if CPU is above so many times that of --base")
     options = parser.parse_args()
     module = [sys.executable, "-m", "benchmarks.fast_model"]
@@ -48,10 +50,10 @@ def main() -> int:
             samples = measure(peers, options.only.split(",") if options.only else [], options.scale)
         finally:
             model.stdin.close()
-    text = page(peers, samples, time.monotonic() - begin)
+    text = part(peers, samples, time.monotonic() - begin)
     print(text)
     if options.report:
-        options.report.write_text(text)
+        options.report.write_text(put(options.report.read_text(), "beside", text))
     return 0
 
 
@@ -75,10 +77,10 @@ def measure(peers: dict[str, list[Peer]], only: list[str], scale: float) -> Samp
     return samples
 
 
-# -- the page ------------------------------------------------------------------------------------
+# -- the part of the page ------------------------------------------------------------------------------------
 
 
-def page(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
+def part(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
     ours, others = peers["delta"][0].title, [peers[form][1].title for form in FORMS]
     names = " and ".join(dict.fromkeys(others))
     rows, worse = [], []
@@ -94,7 +96,7 @@ def page(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
             note = "within the spread of this run" if overlap else "beyond the spread of this run"
             worse.append(f"* {about.title}: {ratio:.2f} of {title}'s figure, {note}.")
     machine = f"{os.cpu_count()} cores ({processor()}), {platform.system()} {platform.release()}"
-    return PAGE.format(
+    return PART.format(
         names=names,
         date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         commit=git("describe", "--always", "--dirty") or "unknown",
@@ -120,8 +122,7 @@ def git(*arguments: str) -> str:
 BUSY = """
 
 **The machine was busy with other work: these figures show that the program runs, not how fast anything is.**"""
-PAGE = """# Benchmarks
-
+PART = """\
 Spindle ({commit}, Python {python}) beside {names}, written by `make bench` on {date}.
 {machine}, load average {load} at the end, {seconds:.0f} seconds.{busy}
 
@@ -133,7 +134,7 @@ hour to hour.
 |---|---|---|---|---|
 {rows}
 
-## Where the others are better
+### Where the others are better
 
 {worse}
 

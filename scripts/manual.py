@@ -4,7 +4,6 @@
 `python scripts/manual.py` writes them; with `--check` it only names files that are not current, and exits with 1.
 """
 
-import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
+from marks import put
 from reference import field_notes, reference_page
 
 from spindle.agent.run.result import EXIT_CODES
@@ -153,10 +153,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     texts: dict[str, str] = {}
     for page, name, made in parts():
         before = texts.get(page) or (DOCS / page).read_text()
-        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not mark.search(before):
-            raise SystemExit(f"docs/{page} has no place for {name!r}")
-        texts[page] = mark.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", before)
+        texts[page] = put(before, name, made)
     for page, text in texts.items():
         yield DOCS / page, text
     yield DOCS / "protocol.md", reference_page()

@@ -22,7 +22,7 @@ _HEAD = """\
 # Protocol reference
 
 Made from the registry in the code by `scripts/manual.py`; do not edit. `spindle schema --markdown` prints this page,
-`spindle schema` the same as JSON Schema. How a client uses it is in [hosts.md](hosts.md).
+`spindle schema` the same as JSON Schema. How a client uses it is in [rpc.md](rpc.md).
 
 One JSON object a line: commands go to the agent, responses and events come from it. Every command may carry an `id`
 of any JSON type, which its response repeats. Fields in *italics* may be left out. `data` is what a successful response

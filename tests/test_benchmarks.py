@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import page
+from benchmarks.__main__ import part
 from benchmarks.codex import measured, spindle
 from benchmarks.peers import ROOT, our_peer, state_peer
 from benchmarks.scenarios import FIGURES, full_form, start, tools
@@ -23,7 +23,7 @@ def model():
         process.stdin.close()
 
 
-def test_a_page_of_figures(model, tmp_path):
+def test_a_table_of_figures(model, tmp_path):
     peers = {
         form: [our_peer(tmp_path, model, form), our_peer(tmp_path, model, form, title="other")]
         for form in ("delta", "full")
@@ -32,7 +32,7 @@ def test_a_page_of_figures(model, tmp_path):
     for peer in peers["delta"]:
         for figure, value in {**start(peer), **tools(peer)}.items():
             samples.setdefault(figure, {})[peer.title] = [value]
-    text = page(peers, samples, 1.0)
+    text = part(peers, samples, 1.0)
     assert all(FIGURES[figure].title in text for figure in samples)
 
 

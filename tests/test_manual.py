@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from scripts.marks import put
 
 from spindle.agent.run.result import EXIT_CODES
 from spindle.apps.cli.args import COMMANDS, IGNORED, OPTIONS
@@ -33,6 +34,13 @@ def test_what_is_made_of_the_code_is_current():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_figures_have_a_place_to_be_written_to():
+    text = page("benchmarks.md")
+    for name in ("beside", "survived"):  # `make bench`, `make soak`
+        text = put(text, name, f"new {name}")
+    assert "new beside" in text and "new survived" in text and "BROKEN" not in text.partition("Two attacks")[0]
+
+
 def keys(group: type[msgspec.Struct], prefix: str = "") -> "list[str]":
     found = []
     for item in msgspec.structs.fields(group):
@@ -43,7 +51,13 @@ def keys(group: type[msgspec.Struct], prefix: str = "") -> "list[str]":
 
 
 def test_every_setting_is_there_with_a_meaning():
-    rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| ([^|]+) \|$", page("settings.md"), re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"^\| `([\w.]+)` \|.*\| ([^|]+) \|$",
+            page("settings.md").partition("## Environment variables")[0],
+            re.MULTILINE,
+        )
+    )
     assert set(keys(Settings)) == set(rows)
     assert all(len(meaning) > 5 for meaning in rows.values())
 
@@ -79,7 +93,7 @@ def variables() -> set[str]:
 
 
 def test_every_variable_is_there():
-    text, names = page("environment.md"), variables()
+    text, names = page("settings.md").partition("## Environment variables")[2], variables()
     assert {"SPINDLE_DIR", "PI_MODEL", "SPINDLE_REMOTE_TOKEN", "PATH", "AWS_REGION"} <= names
     assert sorted(name for name in names if f"`{name}`" not in text) == []
 

@@ -1,7 +1,7 @@
 """Run the attacks: `python -m tests.soak [--seconds 3600] [--seed WORD] [--only kills,lines]`; see --help.
 
 Each attack gets its share of the time. A broken promise ends its attack, not the others; the exit code is 1 then.
-`--report FILE` writes the figures as a page.
+`--report FILE` writes the figures into the part `survived` of a page.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from scripts.marks import put
 
 from tests.soak.attack import Attack, strike
 from tests.soak.disks import Disks
@@ -34,7 +36,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of attacks: " + ",".join(attack.name for attack in ATTACKS))
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
     parser.add_argument("--rounds", type=int, help="so many rounds of each attack, instead of a time")
-    parser.add_argument("--report", type=Path, help="write the figures there")
+    parser.add_argument("--report", type=Path, help="a page with the part `survived`, which is written")
     options = parser.parse_args()
     nursery.use_short_way(False)  # its figures are those of the program as users start it
     names = options.only.split(",") if options.only else [attack.name for attack in ATTACKS]
@@ -55,7 +57,8 @@ def main() -> int:
         rows.append(row(attack, time.monotonic() - start, result))
         print(rows[-1], flush=True)
     if options.report:
-        options.report.write_text(page(options.seed, commit, time.monotonic() - began, rows))
+        text = part(options.seed, commit, time.monotonic() - began, rows)
+        options.report.write_text(put(options.report.read_text(), "survived", text))
     return int(failed)
 
 
@@ -66,14 +69,13 @@ def row(attack: Attack, seconds: float, result: str) -> str:
     return f"| {attack.name} | {seconds:,.0f} s | {', '.join(figures)} | {told} |"
 
 
-def page(seed: str, commit: str, seconds: float, rows: list[str]) -> str:
+def part(seed: str, commit: str, seconds: float, rows: list[str]) -> str:
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return PAGE.format(commit=commit, date=date, minutes=seconds / 60, machine=machine, seed=seed, rows="\n".join(rows))
+    return PART.format(commit=commit, date=date, minutes=seconds / 60, machine=machine, seed=seed, rows="\n".join(rows))
 
 
-PAGE = """# Endurance
-
+PART = """\
 Written by `make soak`, which attacks the real process (`spindle --mode rpc`, `spindle --remote`) with a scripted model
 server; `tests/soak` says how. This run, of commit {commit} on {date}, took {minutes:.0f} minutes (a whole one takes an
 hour) on {machine}. Its seed is {seed}: `make soak SEED={seed}` repeats the same attacks, but not at the same moments.

@@ -152,7 +152,7 @@ def test_sessions_and_their_pages(newcomer: Place) -> None:  # noqa: F811
     done = shell(newcomer, lines.replace(asked, f"{asked} || echo kept"))
     assert (done.returncode, "\nkept\n" in done.stdout) == (0, True), done.stderr
     assert (newcomer.project / "one.jsonl").exists()
-    (lines,) = blocks(ROOT / "docs" / "export.md", "bash")
+    (lines,) = blocks(ROOT / "docs" / "sessions.md", "bash")
     assert shell(newcomer, lines).returncode == 0
     assert (newcomer.project / "page.html").exists() and list(newcomer.project.glob("pi-session-*.html"))
 

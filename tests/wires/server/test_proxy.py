@@ -1,4 +1,4 @@
-"""The example of docs/scale.md: two processes behind nginx, a session at one of them, and the death of one."""
+"""The example of docs/remote.md: two processes behind nginx, a session at one of them, and the death of one."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The page for hosts says what the agent does: its dialogues are held, its rule is loaded, its settings exist."""
+"""docs/rpc.md says what the agent does: its dialogues are held, its rule is loaded, its settings exist."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from spindle.resources.rule_files import load_rules
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, reply
 
-PAGE = (Path(__file__).parents[3] / "docs" / "hosts.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "rpc.md").read_text()
 ANY = "…"
 
 
