@@ -3,6 +3,7 @@
 # make check  tests, lint, types, import contract
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes into docs/benchmarks.md
 # make bench  measure beside pi from npm and write into docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
+# make eval   which tasks get solved, beside other harnesses (EVAL="--gguf FILE --harness spindle --harness pi --small")
 # make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
@@ -11,7 +12,7 @@ BIN  := $(ROOT)/.venv/bin
 JOBS ?= 4
 SECONDS ?= 3600
 
-.PHONY: run test test-ray test-harbor check lint lock soak bench
+.PHONY: run test test-ray test-harbor check lint lock soak bench eval
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -53,6 +54,10 @@ soak:
 bench:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks $(if $(BASE),--base $(BASE)) $(if $(BASE)$(BENCH),,--report docs/benchmarks.md) $(BENCH)
+
+eval:
+	@"$(ROOT)/scripts/setup" requirements-local.lock
+	@cd "$(ROOT)" && PATH="$(BIN):$$PATH" "$(BIN)/python" -m evals $(EVAL)
 
 # Pin the newest versions that pyproject.toml allows (needs uv and the network).
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links

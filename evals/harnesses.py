@@ -1,0 +1,147 @@
+"""The programs that are compared: how each is started on a workspace, and which of its tool calls failed.
+
+A harness gets the address of the meter as an API like OpenAI's, and a home of its own, so that nothing of the user's
+settings counts.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MODEL = "evaluated"
+"""The name by which every harness knows the model."""
+CONTEXT = 32_768
+
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "TZ")
+
+CLASSES = (
+    ("unknown tool", r"^Tool .* not found"),
+    ("bad arguments", r"^Validation failed|^Invalid (arguments|timeout)|must have required property"),
+    ("edit missed", r"(?i)could not find|not found in|occurrences|must be unique|no changes made"),
+    ("no such file", r"ENOENT|No such file|does not exist|not found:"),
+    ("timed out", r"(?i)timed out"),
+    ("refused", r"(?i)permission|denied|blocked"),
+    ("command failed", r"Command exited with code|returncode|exit code"),
+)
+"""Kinds of failed tool calls, by the first pattern that fits the text of the result."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    command: list[str]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Harness:
+    name: str
+    launch: Callable[["Harness", Path, str, str, float], Launch]
+    """`(harness, home, prompt, url, seconds)`; `home` is a folder that the trial keeps."""
+    failures: Callable[[Path], Iterator[str]]
+    """Texts of the tool calls that failed, from what the run left in `home`."""
+    program: tuple[str, ...]
+
+
+def classes(texts: Iterator[str]) -> Counter[str]:
+    """Count failed tool calls by their kind."""
+    return Counter(next((name for name, pattern in CLASSES if re.search(pattern, text)), "other") for text in texts)
+
+
+def _environment(home: Path, **extra: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return kept | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"} | extra
+
+
+# -- Spindle and pi ------------------------------------------------------------------------------
+
+
+def _write_models(folder: Path, url: str) -> None:
+    model = {"id": MODEL, "contextWindow": CONTEXT, "maxTokens": 4096, "input": ["text"]}
+    provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "none", "models": [model]}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "models.json").write_text(json.dumps({"providers": {"eval": provider}}))
+
+
+def _launch_spindle(harness: Harness, home: Path, prompt: str, url: str, seconds: float) -> Launch:
+    _write_models(home / "agent", url)
+    words = [*harness.program, "-p", "--model", f"eval/{MODEL}", "--session-dir", str(home / "sessions")]
+    words += ["--max-time", str(int(seconds)), "--max-turns", "60"]
+    return Launch([*words, "--", prompt], _environment(home, SPINDLE_DIR=str(home / "agent")))
+
+
+def _launch_pi(harness: Harness, home: Path, prompt: str, url: str, seconds: float) -> Launch:
+    _write_models(home / "agent", url)
+    words = [*harness.program, "-p", "--provider", "eval", "--model", MODEL, "--session-dir", str(home / "sessions")]
+    return Launch([*words, prompt], _environment(home, PI_CODING_AGENT_DIR=str(home / "agent"), PI_OFFLINE="1"))
+
+
+def _session_failures(home: Path) -> Iterator[str]:
+    for path in (home / "sessions").rglob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            message: dict[str, Any] = json.loads(line).get("message") or {}
+            if message.get("role") == "toolResult" and message.get("isError"):
+                yield "".join(block.get("text", "") for block in message.get("content") or ())
+
+
+# -- mini-swe-agent ------------------------------------------------------------------------------
+
+
+def _launch_mini(harness: Harness, home: Path, prompt: str, url: str, seconds: float) -> Launch:
+    settings = [
+        "mini.yaml",
+        "agent.mode=yolo",
+        "agent.step_limit=60",
+        "agent.cost_limit=0",
+        f"model.model_kwargs.api_base={url}",
+    ]
+    words = [*harness.program, "-m", f"openai/{MODEL}", "-t", prompt, "-y", "--exit-immediately"]
+    words += ["-o", str(home / "trajectory.json")]
+    for setting in settings:
+        words += ["-c", setting]
+    env = {"OPENAI_API_KEY": "none", "MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_CONFIGURED": "true"}
+    env |= {
+        "MSWEA_SILENT_STARTUP": "1",
+        "MSWEA_GLOBAL_CONFIG_DIR": str(home / "config"),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+    return Launch(words, _environment(home, **env))
+
+
+def _trajectory_failures(home: Path) -> Iterator[str]:
+    path = home / "trajectory.json"
+    if not path.is_file():
+        return
+    for message in json.loads(path.read_text()).get("messages", ()):
+        content = message.get("content")
+        if message.get("role") == "tool" and isinstance(content, str):
+            code = re.search(r'"returncode": (-?\d+)', content)
+            if code and code[1] != "0":
+                yield content
+        elif message.get("role") == "user" and isinstance(content, str) and content.startswith("Tool call error"):
+            yield "Validation failed: no call of a tool"
+
+
+HARNESSES: dict[str, Harness] = {
+    one.name: one
+    for one in (
+        Harness("spindle", _launch_spindle, _session_failures, ("spindle",)),
+        Harness("pi", _launch_pi, _session_failures, ("pi",)),
+        Harness("mini", _launch_mini, _trajectory_failures, ("mini",)),
+    )
+}
+
+
+def parse(text: str) -> Harness:
+    """Return the harness of `NAME`, `NAME=PROGRAM` or `LABEL:NAME=PROGRAM`. Raises `ValueError`."""
+    name, _, program = text.partition("=")
+    label, _, kind = name.rpartition(":")
+    if kind not in HARNESSES:
+        raise ValueError(f"no harness {kind!r}; there are {', '.join(HARNESSES)}")
+    known = HARNESSES[kind]
+    words = tuple(program.split()) if program else known.program
+    return Harness(label or kind, known.launch, known.failures, words)

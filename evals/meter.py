@@ -1,0 +1,153 @@
+"""The way to the model, the same for every harness: it sets the sampling, counts what goes through, and keeps it.
+
+Each trial has a meter of its own, a small HTTP server between the harness and an API like OpenAI's. A harness cannot
+choose its own temperature here, and tokens are counted by one rule whatever the harness reports.
+"""
+
+import asyncio
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+_DROPPED = ("host", "content-length", "transfer-encoding", "connection", "accept-encoding", "authorization")
+
+
+@dataclass
+class Sampling:
+    """What every request is given, whatever the harness asked for."""
+
+    temperature: float = 0.2
+    top_p: float = 0.95
+    seed: int | None = None
+    max_tokens: int = 2048
+
+
+@dataclass
+class Usage:
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    failed: int = 0
+    """Calls that the model's server refused or broke off."""
+    last_text: str = ""
+    """The text of the last answer."""
+    last_calls: int = 0
+    """Tool calls in the last answer."""
+
+
+@dataclass
+class Meter:
+    upstream: str
+    """Address of the model's API, as `http://127.0.0.1:8080/v1`."""
+    key: str
+    sampling: Sampling
+    log: Path
+    """Every answer goes here, one JSON object a line."""
+    usage: Usage = field(default_factory=Usage)
+    url: str = ""
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", "/v1/{path:.*}", self._pass_on)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{port}/v1"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        path = request.match_info["path"]
+        body = await request.read()
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _DROPPED}
+        headers["Authorization"] = f"Bearer {self.key}"
+        counted = path == "chat/completions" and request.method == "POST"
+        if counted:
+            body = self._with_sampling(body)
+        begin = time.monotonic()
+        async with self._session.request(
+            request.method, f"{self.upstream}/{path}", data=body, headers=headers
+        ) as answer:
+            response = web.StreamResponse(status=answer.status)
+            response.content_type = answer.content_type
+            await response.prepare(request)
+            pieces = []
+            try:
+                async for piece in answer.content.iter_any():
+                    pieces.append(piece)
+                    await response.write(piece)
+            except (aiohttp.ClientError, ConnectionError, asyncio.CancelledError):
+                self.usage.failed += counted
+                raise
+            finally:
+                if counted:
+                    self._count(b"".join(pieces), answer.status, time.monotonic() - begin)
+            await response.write_eof()
+            return response
+
+    def _with_sampling(self, body: bytes) -> bytes:
+        asked: dict[str, Any] = json.loads(body)
+        wanted = {name: value for name, value in asdict(self.sampling).items() if value is not None}
+        asked.pop("max_completion_tokens", None)
+        asked |= wanted
+        if asked.get("stream"):
+            asked["stream_options"] = {"include_usage": True}
+        return json.dumps(asked).encode()
+
+    def _count(self, data: bytes, status: int, seconds: float) -> None:
+        self.usage.calls += 1
+        if status != 200:
+            self.usage.failed += 1
+        text, calls, used, finish = read_answer(data)
+        self.usage.input += used.get("prompt_tokens") or 0
+        self.usage.output += used.get("completion_tokens") or 0
+        self.usage.last_text, self.usage.last_calls = text, len(calls)
+        row = {
+            "status": status,
+            "seconds": round(seconds, 2),
+            "usage": used,
+            "finish": finish,
+            "text": text,
+            "calls": calls,
+        }
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def read_answer(data: bytes) -> tuple[str, list[str], dict[str, Any], str | None]:
+    """Return text, names of tool calls, usage and finish reason of an answer, streamed or whole."""
+    text, finish = "", None
+    calls: list[str] = []
+    usage: dict[str, Any] = {}
+    lines = data.decode("utf-8", "replace").splitlines()
+    parts = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")] or ["".join(lines)]
+    for part in parts:
+        try:
+            chunk = json.loads(part)
+        except ValueError:
+            continue
+        if not isinstance(chunk, dict):
+            continue
+        usage = chunk.get("usage") or usage
+        for choice in chunk.get("choices") or ():
+            message = choice.get("delta") or choice.get("message") or {}
+            text += message.get("content") or ""
+            calls += [
+                name for call in message.get("tool_calls") or () if (name := (call.get("function") or {}).get("name"))
+            ]
+            finish = choice.get("finish_reason") or finish
+    return text, calls, usage, finish
