@@ -89,6 +89,8 @@ LOOPBACK_SERVER: Final = 1.0
 CATALOGUE_DOWNLOAD: Final = 30.0
 """For each step of getting newer prices."""
 LOCAL_SERVER_EXIT: Final = 2.0
+MODEL_DOWNLOAD: Final = 30.0
+"""For each step of getting a model from an address."""
 PULL_LOOK: Final = 0.2
 """Between two looks at the progress of a local model's download."""
 

