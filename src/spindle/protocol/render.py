@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, without
+from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, UpdateMode, without
 from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
@@ -75,6 +75,7 @@ class Renderer:
         self._unknown_in_piece = tuple(path[1:] for path in unknown if path[0] == "assistantMessageEvent")
         self._unknown_in_message = tuple(path[1:] for path in unknown if path[0] == "message")
         self._with_edges = ANSWER_EDGES not in dialect.events
+        self._tries = Tries() if dialect.splits_runs else None
         _keep_big_blocks()
 
     def set_update_mode(self, mode: UpdateMode) -> None:
@@ -82,7 +83,15 @@ class Renderer:
         self.update_mode = mode
 
     def render(self, item: Item) -> bytes:
-        """Return `item` as a line, newline included; nothing if this client does not know such events."""
+        """Return `item` as a line, newline included; nothing if this client does not know such events.
+
+        A dialect that splits runs may have several lines for it.
+        """
+        if self._tries is None or type(item) is MessageUpdate:
+            return self._tagged(item)
+        return b"".join(map(self._tagged, self._tries.split(item)))
+
+    def _tagged(self, item: Item) -> bytes:
         line = self._line(item)
         if not self._tag or not line:
             return line

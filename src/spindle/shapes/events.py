@@ -194,8 +194,9 @@ class TurnEnd(Event, tag="turn_end"):
 
 class AgentEnd(Event, tag="agent_end"):
     messages: list[Any]
-    """All messages this run created, its prompt included."""
+    """All messages this run created, its prompt and failed answers included."""
     will_retry: bool
+    """Whether another try follows; only in the dialect `pi-0.87`, where each try has an `agent_end`."""
 
 
 class AgentSettled(Event, tag="agent_settled"):
