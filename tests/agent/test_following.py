@@ -39,7 +39,6 @@ class _After:
         self.compacted.append((found, step))
         return self._recovers and step is Step.RECOVER
 
-
     async def end_run(self) -> None:
         if self.ended_at is None:
             self.ended_at = len(self.asked)

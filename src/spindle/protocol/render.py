@@ -1,8 +1,8 @@
 """Turn events and responses into lines of JSON, in one dialect.
 
 A renderer serves one session of one client. It encodes items as they are, except `message_update`, the hot path: it
-keeps the JSON of the answer so far and encodes only new pieces, so a frame of a long answer costs a copy of it, not an
-encoding. The bytes are the same either way.
+keeps the JSON of the pieces so far and encodes only new ones, so a frame of a long answer costs a copy of it, not an
+encoding. Updates are rendered in their order, each of them once: a frame shows the answer up to its own piece.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, Upda
 from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
+    STARTS,
     AnswerDone,
     AnswerEdge,
     AnswerFailed,
@@ -80,6 +81,8 @@ class Renderer:
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Write `message_update` from now on in this form."""
+        if mode != self.update_mode:
+            self._live = None  # in the other form, pieces were not added to it, or will not be
         self.update_mode = mode
 
     def render(self, item: Item) -> bytes:
@@ -119,17 +122,19 @@ class Renderer:
 
     def render_deltas(self, first: Delta, deltas: Sequence[str], live: LiveMessage) -> bytes:
         """Return updates in delta form, a line for each of `deltas`; all are of the block and the kind of `first`."""
-        head, tail = self._head(first), self._usage(self._kept(live)) + b"}\n"
+        head, tail = self._head(first), self._usage(self._kept(live, first)) + b"}\n"
         if self._tag:
             head = self._tag + head[1:]
         # No JSON string has a raw newline in it: each newline here stands between two updates.
         return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
 
-    def _kept(self, live: LiveMessage) -> "LiveJson":
+    def _kept(self, live: LiveMessage, piece: StreamEvent | AnswerStart) -> "LiveJson":
+        """Return the JSON of the answer up to `piece`, which is not added yet."""
         if self._live is None or self._live.live is not live:
             from spindle.protocol.live_json import LiveJson
 
-            self._live = LiveJson(live, self._unknown_in_message)
+            begins = isinstance(piece, AnswerStart) or (piece.content_index == 0 and isinstance(piece, STARTS))
+            self._live = LiveJson(live, self._unknown_in_message, from_start=begins)
         return self._live
 
     def _usage(self, kept: "LiveJson") -> bytes:
@@ -137,13 +142,18 @@ class Renderer:
         return b'},"usage":' + kept.usage() if self._with_usage else b"}"
 
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
-        kept = self._kept(live)
+        kept, full = self._kept(live, piece), self.update_mode == "full"
         if isinstance(piece, DELTAS):
-            event = self._head(piece) + codec.encode_str(piece.delta)
+            quoted = codec.encode_str(piece.delta)
+            event = self._head(piece) + quoted
+            if full:
+                kept.take_delta(piece, quoted)
         else:  # up to the last key of the event, which is left open
             event = _UPDATE + without(codec.encode(piece), self._unknown_in_piece)[:-1]
+            if full:
+                kept.take(piece)
         usage = self._usage(kept)
-        if self.update_mode == "delta":
+        if not full:
             return b"".join((event, usage, b"}\n"))
         message = kept.pieces()
         return b"".join((event, b',"partial":', *message, usage, b',"message":', *message, b"}\n"))
@@ -154,7 +164,10 @@ class Renderer:
             usage = codec.encode({"usage": message.usage}) if self._with_usage else b"{}"
             usage = without(usage, self._unknown_in_message)[1:-1]
             return _UPDATE + codec.encode(edge) + (b"," + usage if usage else b"") + b"}\n"
-        value = codec.decode(without(codec.encode(message), self._unknown_in_message))
+        if isinstance(edge, AnswerStart) and isinstance(message, LiveMessage):
+            value = codec.decode(b"".join(self._kept(message, edge).pieces()))
+        else:
+            value = codec.decode(without(codec.encode(message), self._unknown_in_message))
         event = codec.to_builtins(edge)
         event[_MESSAGE_KEYS[type(edge)]] = value
         update = {"type": "message_update", "assistantMessageEvent": event}

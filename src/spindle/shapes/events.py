@@ -77,6 +77,9 @@ DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
 """The same types for `isinstance`; most pieces of an answer are deltas."""
 
 
+STARTS = (TextStart, ThinkingStart, ToolCallStart)
+
+
 class AnswerStart(Wire, tag_field="type", tag="start"):
     """An answer begins. On the wire it has the answer as `partial`."""
 
