@@ -35,7 +35,6 @@ from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
-    AgentEnd,
     AgentSettled,
     AgentStart,
     CompactionResult,

@@ -1,10 +1,10 @@
 """The phases of an agent, and what becomes of a request in each of them.
 
 A prompt is `PREPARING` while hooks look at it, and `MAKING_ROOM` if the context has to be compacted first. The run
-then goes back and forth between `STREAMING` (the model writes) and `TOOLS`. It may wait for another try (`RETRYING`), or
-make room for one by a summary (`COMPACTING`). Once `agent_end` is out it is `ENDING` until the next step is clear: a
-summary, more messages, or nothing; then the agent is `IDLE`. Outside of any run, `SUMMARIZING` is a summary that a person asked for, and
-`SWITCHING` the change to another session.
+then goes back and forth between `STREAMING` (the model writes) and `TOOLS`. It may wait for another try (`RETRYING`),
+or make room for one by a summary (`COMPACTING`). Once `agent_end` is out it is `ENDING` until the next step is clear:
+a summary, more messages, or nothing; then the agent is `IDLE`. Outside of any run, `SUMMARIZING` is a summary that a
+person asked for, and `SWITCHING` the change to another session.
 
 An abort is asyncio cancellation, turned into one exception at one place: `AbortSignal`.
 """

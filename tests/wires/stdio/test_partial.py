@@ -96,7 +96,7 @@ def test_in_a_burst(api: str, burst: bytes) -> None:
 @pytest.mark.parametrize("merge", [False, True])
 def test_for_a_slow_reader(merge: bool) -> None:
     live, box = LiveMessage(MODEL), Outbox(Renderer())
-    pieces: list[Any] = [AnswerStart(), live.start_text(), *(live.append(0, word) for word in "one two three".split())]
+    pieces: list[Any] = [AnswerStart(), live.start_text(), *(live.append(0, word) for word in ["one", "two", "three"])]
     pieces += [live.end(0), live.start_tool_call("c1", "read"), *(live.append(1, piece) for piece in ARGUMENTS)]
     pieces += live.end_all()
     for piece in pieces:
