@@ -83,7 +83,7 @@ class Engine:
         """The engine as its parts hold it: they do not keep it alive, so that a closed agent is freed at once."""
         tell, save = weakly(self._tell_queues), weakly(self._save_queues)
         self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
-        self.interrupt_mode: str = settings.interrupt_mode
+        self.interrupt_mode: str = settings.interrupt_mode or "immediate"
         self.retry = Retry(self.port)
         self.compactor = Compactor(self.port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()

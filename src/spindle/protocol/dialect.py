@@ -1,8 +1,8 @@
 """A dialect: the events and keys that older and neighbouring clients do not know, as data.
 
 A dialect only leaves things out on the wire: event types, and keys of events and responses; one splits runs where they
-are tried again. The agent never behaves differently because of it. Host tool calls and dialogs are never left out: only
-clients that asked for them get them.
+are tried again. The agent never behaves differently because of it; one begins with another interrupt mode. Host tool
+calls and dialogs are never left out: only clients that asked for them get them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +35,10 @@ class Dialect(Struct, frozen=True):
     """Event types that are not sent; a dialog or notice is named `extension_ui_request <method>`."""
     keys: Mapping[str, tuple[Path, ...]] = {}
     """Event type, or `response <command>` → keys that are not sent."""
+    interrupt_mode: str | None = None
+    """Of sessions that begin with such a client, unless the settings have one."""
+    bare_faults: bool = False
+    """Whether responses to frames that are no proper command have no id; see `Misread` and `Misused`."""
     splits_runs: bool = False
     """Whether each try of a run has an `agent_start` and an `agent_end` of its own; see `Tries`."""
 

@@ -136,6 +136,8 @@ DIALECTS: Mapping[str, Dialect] = {
         ),
         Dialect(
             "xcsh",
+            interrupt_mode="wait",
+            bare_faults=True,
             events=frozenset(
                 _EVENTS_AFTER_0_74
                 | EVENTS_FOR_OTHERS

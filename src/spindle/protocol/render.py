@@ -56,6 +56,14 @@ class Response(msgspec.Struct, kw_only=True):
     error: str | msgspec.UnsetType = UNSET
 
 
+class Misread(Response):
+    """The response to a line that is no command: it cannot be read, or names none that there is."""
+
+
+class Misused(Response):
+    """The response to a command whose fields make no sense, or whose handler broke."""
+
+
 Item: TypeAlias = Event | Response
 
 
@@ -115,6 +123,8 @@ class Renderer:
             return self._plain(_instead_of(item, error))
 
     def _plain(self, item: Item) -> bytes:
+        if self.dialect.bare_faults and isinstance(item, Misread | Misused):
+            item = _bare(item)
         name = _name(item)
         if name in self.dialect.events:
             return b""
@@ -202,6 +212,13 @@ def _name(item: Item) -> str:
     if isinstance(item, ExtensionUIRequest):
         return f"extension_ui_request {item.method}"
     return str(type(item).__struct_config__.tag)
+
+
+def _bare(fault: Misread | Misused) -> Response:
+    """Return the response without its id; a command that was misused counts as one that could not be read."""
+    if isinstance(fault, Misused):
+        return Response(command="parse", success=False, error=f"Failed to parse command: {fault.error}")
+    return Response(command=fault.command, success=False, error=fault.error)
 
 
 def _instead_of(item: Item, error: Exception) -> Item:

@@ -143,7 +143,7 @@ BASH = reply("I try. ", call("bash", {"command": "exit 3"}))
         ([reply()], {}, None, ["Complete"], None),
         ([reply("cut off", finish="length")], {}, None, ["Stream", "Complete"], None),
     ],
-    ids=["error", "retried", "unreachable", "disconnected", "interrupt", "failed tool", "refused tool", "empty", "length"],
+    ids=["error", "retried", "unreachable", "cut", "interrupt", "failed tool", "refused tool", "empty", "length"],
 )  # fmt: skip
 def test_every_stream_ends_with_complete(steps, config, answer, frames, error):
     with ServerProcess(steps) as server, server.chat() as client:
