@@ -35,7 +35,13 @@ def test_all_tries_are_one_run(tmp_path):
 
     async def main():
         call = {"calls": [{"name": "read", "arguments": {"path": "x"}}]}
-        async with Rig(tmp_path, [DOWN, call, DOWN, "done"]) as rig:
+        seen: list[str] = []
+
+        def extension(agent):
+            for name in ("agent_start", "agent_end"):
+                agent.on(name, lambda event, ctx: seen.append(event.type))
+
+        async with Rig(tmp_path, [DOWN, call, DOWN, "done"], extensions=[extension]) as rig:
             turn, again = ["turn_start", "turn_end"], ["auto_retry_start", "turn_start", "auto_retry_end", "turn_end"]
             told = [kind for kind in kinds(await rig.run("go")) if kind.startswith(("agent", "turn", "auto"))]
             assert told == ["agent_start", *turn, *again, *turn, *again, "agent_end", "agent_settled"]
@@ -44,6 +50,7 @@ def test_all_tries_are_one_run(tmp_path):
                 "user", "error", "toolUse", "toolResult", "error", "stop",
             ]  # fmt: skip
             assert end["willRetry"] is False
+            assert seen == ["agent_start", "agent_end"]
 
     run(main())
 

@@ -268,3 +268,16 @@ def test_an_overflow_is_inside_the_run(dialect: str, runs: int) -> None:
         kinds = [kind for kind in kinds if kind != "agent_settled"]
         assert kinds == ([*start, *parts, "agent_end"] if runs == 1 else [*start, "agent_end", *parts])
         assert stop_reasons(agent)[2:] == ([["user", "error", "stop"]] if runs == 1 else [["user", "error"], ["stop"]])
+
+
+@pytest.mark.parametrize("ending", ["EOF", "limit"])
+def test_a_run_that_ends_in_its_backoff_has_an_end(ending: str) -> None:
+    with AgentProcess([failure(503, "down")], settings={"retry": {"baseDelayMs": 60_000}}) as agent:
+        agent.prompt("go", **({"maxTime": 1} if ending == "limit" else {}))
+        agent.wait("auto_retry_start")
+        if ending == "EOF":
+            assert agent.close_stdin() == 0
+        else:
+            assert agent.wait("agent_settled")["stopReason"] == "maxTime"
+        assert told(agent) == ["agent_start", *TURN, "auto_retry_start", "auto_retry_end", "agent_end", "agent_settled"]
+        assert stop_reasons(agent) == [["user", "error"]]
