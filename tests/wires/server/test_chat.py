@@ -174,6 +174,8 @@ def test_a_stream_that_cannot_begin_ends_too():
     with ServerProcess([reply("r"), reply("a", gate("go"))]) as server, server.chat() as client:
         client.send("r0", "Regenerate", stream=True)
         assert kinds(client.until_complete()) == ["Text", "Complete"]
+        client.send("i0", {"Image": {"data": "no image"}}, stream=True)
+        assert kinds(client.until_complete()) == ["Text", "Complete"]
         client.ask("a", {"Text": "1"}, config={"max_context_num": 1})
         client.ask("b", {"Text": "2"}, stream=True)
         client.send("x", {"Text": "now"}, stream=True)

@@ -5,7 +5,7 @@ from typing import Any
 from spindle.base.flow import Mailbox
 from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage, text_of
-from spindle.wires.chat.protocol import ChatRequest, response, structured_error, usage_value
+from spindle.wires.chat.protocol import response, structured_error, usage_value
 from spindle.wires.network.options import RemoteOptions
 
 HIGH_FRAMES, HIGH_CHARS = 1000, 4 << 20
@@ -65,7 +65,7 @@ class ChatReply:
     A refusal or an error is a `Text` in both forms; in a stream it stands before `Complete`.
     """
 
-    def __init__(self, request: ChatRequest, frames: FrameQueue, options: RemoteOptions) -> None:
+    def __init__(self, id: str, stream: bool, frames: FrameQueue, options: RemoteOptions) -> None:
         self.error: str | None = None
         """Why the request failed."""
         self.refusal: str | None = None
@@ -73,8 +73,8 @@ class ChatReply:
         self.interrupted = False
         self.continued = False
         """Whether the client agreed to more turns. What follows is a stream, even if the request is none."""
-        self._id = request.id
-        self._stream = request.stream
+        self._id = id
+        self._stream = stream
         self._frames = frames
         self._completion = "StreamComplete" if options.stream_complete else "Complete"
         self._reasoning = options.reasoning

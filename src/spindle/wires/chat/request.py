@@ -82,7 +82,7 @@ class ChatRun(Hooks):
         self._agent = agent
         self._state = state
         self._frames = frames
-        self._reply = ChatReply(request, frames, options)
+        self._reply = ChatReply(request.id, request.stream, frames, options)
         self._confirm_timeout = options.confirm_timeout or None
         self._request_time = _Countdown(options.request_timeout, weakly(self._time_out), "The request took too long")
         self._tool_time = _Countdown(options.tool_timeout, weakly(self._time_out), "The tools took too long")
