@@ -59,6 +59,8 @@ class AgentOptions(Struct, frozen=True):
     mode: str = "sdk"
     limits: RunLimits = RunLimits()
     """For every run whose prompt sets no others."""
+    interrupt_mode: str | None = None
+    """Unless the settings have one."""
     dialogs: Dialogs | None = None
     """Where the user is asked; None: the mode decides."""
     permissions: PermissionOptions = PermissionOptions()
@@ -111,6 +113,8 @@ async def create_session(
         permissions=options.permissions,
         limits=options.limits,
     )
+    if options.interrupt_mode is not None and resources.settings.interrupt_mode is None:
+        agent.configure(interrupt_mode=options.interrupt_mode)
     plugins.bind(agent.port)
     agent.offer_again()
     auth = resources.registry.auth

@@ -12,6 +12,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.shapes.events import (
     AgentEnd,
+    AgentStart,
     Event,
     MessageEnd,
     MessageStart,
@@ -102,6 +103,7 @@ class World:
         self.tools = {item.name: item for item in tools}
         self.events: list[Event] = []
         self.messages: list[AgentMessage] = []
+        self.created: list[AgentMessage] = []
         self.stored: list[AgentMessage] = []
         """The same in the order of the file."""
         self.seen: list[list[AgentMessage]] = []
@@ -165,11 +167,12 @@ class World:
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None: ...
 
-    def will_retry(self, message: AssistantMessage) -> bool:
-        return False
+    async def begin_try(self) -> list[AgentMessage]:
+        self.publish(AgentStart())
+        return self.created
 
-    async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
-        self.publish(AgentEnd(created, will_retry))
+    async def end_run(self) -> None:
+        self.publish(AgentEnd(self.created, will_retry=False))
 
     @property
     def unanswered(self) -> bool:

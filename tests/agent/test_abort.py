@@ -199,7 +199,9 @@ def test_while_it_waits_for_a_retry(tmp_path):
             await rig.until("auto_retry_start")
             await abort_twice(rig)
             assert rig.of("auto_retry_end")[0]["finalError"] == "Retry cancelled"
-            assert rig.of("agent_end")[0]["willRetry"] is True
+            assert [[m["role"] for m in end["messages"]] for end in rig.of("agent_end")] == [["user", "assistant"]]
+            told = kinds(rig.frames)
+            assert told.index("auto_retry_end") < told.index("agent_end") < told.index("agent_settled")
             await goes_on(rig)
 
     run(main())

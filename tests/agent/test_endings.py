@@ -37,8 +37,8 @@ def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, capsys, where):
             frames = await rig.run("go")
             order = kinds(frames)
             assert order[-1] == "agent_settled" and order.count("agent_settled") == 1
+            assert order.count("agent_start") == order.count("agent_end") == 1
             if where != "will_retry":
-                assert order.count("agent_start") == order.count("agent_end") == 1
                 assert order.count("turn_start") == order.count("turn_end")
                 told = [f["message"] for f in frames if f["type"] == "message_end"][-1]
                 assert (told["stopReason"], told["errorMessage"]) == ("error", "ZeroDivisionError: a bug")

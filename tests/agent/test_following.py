@@ -26,6 +26,8 @@ class _After:
         self.asked: list[Found] = []
         self.compacted: list[tuple[Found, Step]] = []
         self.messages: Sequence[object] = []
+        self.ended_at: int | None = None
+        """How many things had been looked for when the end of the run was told."""
         self._there = there
         self._recovers = recovers
 
@@ -37,10 +39,14 @@ class _After:
         self.compacted.append((found, step))
         return self._recovers and step is Step.RECOVER
 
+    async def end_run(self) -> None:
+        if self.ended_at is None:
+            self.ended_at = len(self.asked)
+
 
 def after(end: End, *there: Found, recovers: bool = False) -> tuple[Step, _After]:
     world = _After(there, recovers)
-    step, world.messages = asyncio.run(decide(end, world.look, world.compact))
+    step, world.messages = asyncio.run(decide(end, world.look, world.compact, world.end_run))
     return step, world
 
 
@@ -77,6 +83,13 @@ def after(end: End, *there: Found, recovers: bool = False) -> tuple[Step, _After
 )
 def test_what_follows(end, there, step):
     assert after(end, *there)[0] is step
+
+
+@pytest.mark.parametrize("end", End)
+def test_the_run_is_over_before_any_step_but_another_try(end):
+    recovering = end in (End.FAILED, End.TRUNCATED)
+    assert after(end)[1].ended_at == (None if end is End.TRANSIENT else 1 if recovering else 0)
+    assert after(end, Found.OVERFLOW, recovers=True)[1].ended_at == (None if recovering or end is End.TRANSIENT else 0)
 
 
 @pytest.mark.parametrize("end", [End.FAILED, End.TRUNCATED, End.BY_TOOLS, End.DONE])

@@ -13,7 +13,7 @@ from .port import World, calls, fails, says, tool, user
 
 
 def run(world: World, *prompt: UserMessage) -> AssistantMessage:
-    return asyncio.run(loop.run(prompt, world, AbortSignal())).answer
+    return asyncio.run(loop.run(prompt, world, AbortSignal()))
 
 
 def results(world: World) -> dict[str, str]:
@@ -29,7 +29,7 @@ def test_one_answer_tells_every_step_in_order():
     answer = run(world, user("hi"))
     assert world.names() == [
         "agent_start", "turn_start", "message_start", "message_end user",
-        "message_start", "message_end assistant", "turn_end", "agent_end",
+        "message_start", "message_end assistant", "turn_end",
     ]  # fmt: skip
     assert text_of(answer.content) == "Hello"
 
@@ -126,7 +126,7 @@ def test_an_error_ends_the_run_and_keeps_the_queue():
     answer = run(world, user("go"))
     assert (answer.stop_reason, answer.error_message) == ("error", "boom")
     assert world.queues.follow_up.texts() == ["later"]
-    assert world.names()[-2:] == ["turn_end", "agent_end"]
+    assert world.names()[-1] == "turn_end"
 
 
 def test_abort_in_mid_answer_keeps_what_came():
@@ -135,7 +135,7 @@ def test_abort_in_mid_answer_keeps_what_came():
         task = asyncio.create_task(loop.run([user("go")], world, signal))
         await world.until(MessageUpdate, lambda e: getattr(e.assistant_message_event, "delta", "") == "w0 ")
         signal.abort()
-        answer = (await asyncio.wait_for(task, 20)).answer
+        answer = await asyncio.wait_for(task, 20)
         assert (answer.stop_reason, answer.error_message) == ("aborted", "Request was aborted")
         assert text_of(answer.content) == "w0 "
         pieces = [e.assistant_message_event for e in world.events if isinstance(e, MessageUpdate)]
@@ -155,7 +155,7 @@ def test_abort_among_tools_stops_them_and_adds_one_empty_answer():
         task = asyncio.create_task(loop.run([user("go")], world, signal))
         await world.until(ToolExecutionEnd, lambda e: e.tool_call_id == "c2")
         signal.abort()
-        answer = (await asyncio.wait_for(task, 20)).answer
+        answer = await asyncio.wait_for(task, 20)
         assert results(world) == {"c1": "Operation aborted", "c2": "ok"}
         assert answer.stop_reason == "aborted" and answer.content == []
         assert sum(isinstance(e, TurnStart) for e in world.events) == 2

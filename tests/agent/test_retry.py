@@ -7,7 +7,7 @@ import pytest
 from spindle.shapes.events import AutoRetryStart, Event
 from spindle.testing import Pause
 
-from .rig import Rig, run
+from .rig import Rig, kinds, run
 
 DOWN = {"error": "503 down"}
 
@@ -30,21 +30,38 @@ def test_each_answer_has_a_budget_of_its_own(tmp_path):
     run(main())
 
 
-def test_the_promise_at_the_end_of_a_run_is_kept(tmp_path):
-    """What `agent_end` said holds, even if somebody switches retries off while it is being told."""
+def test_all_tries_are_one_run(tmp_path):
+    """Clients written from the protocol's documents take the first `agent_end` for the end of the work."""
 
     async def main():
+        call = {"calls": [{"name": "read", "arguments": {"path": "x"}}]}
+        seen: list[str] = []
+
         def extension(agent):
-            async def off(event, ctx):
-                rig.agent._engine.retry.enabled = False
+            for name in ("agent_start", "agent_end"):
+                agent.on(name, lambda event, ctx: seen.append(event.type))
 
-            agent.on("agent_end", off)
+        async with Rig(tmp_path, [DOWN, call, DOWN, "done"], extensions=[extension]) as rig:
+            turn, again = ["turn_start", "turn_end"], ["auto_retry_start", "turn_start", "auto_retry_end", "turn_end"]
+            told = [kind for kind in kinds(await rig.run("go")) if kind.startswith(("agent", "turn", "auto"))]
+            assert told == ["agent_start", *turn, *again, *turn, *again, "agent_end", "agent_settled"]
+            (end,) = rig.of("agent_end")
+            assert [m.get("stopReason", m["role"]) for m in end["messages"]] == [
+                "user", "error", "toolUse", "toolResult", "error", "stop",
+            ]  # fmt: skip
+            assert end["willRetry"] is False
+            assert seen == ["agent_start", "agent_end"]
 
-        async with Rig(tmp_path, [DOWN, "done"], extensions=[extension]) as rig:
-            frames = await rig.run("go")
-            ends = [f["willRetry"] for f in frames if f["type"] == "agent_end"]
-            assert ends == [True, False]
-            assert retries(rig) == [(1,), (True, 1, None)]
+    run(main())
+
+
+@pytest.mark.parametrize("steps", [[DOWN], [DOWN, {"error": "400 no"}]], ids=["exhausted", "fatal"])
+def test_a_run_that_fails_in_the_end_tells_so_before_it_ends(tmp_path, steps):
+    async def main():
+        async with Rig(tmp_path, steps, settings={"retry": {"baseDelayMs": 1, "maxRetries": 1}}) as rig:
+            told = kinds(await rig.run("go"))
+            assert told[-3:] == ["auto_retry_end", "agent_end", "agent_settled"]
+            assert told.count("agent_start") == told.count("agent_end") == 1
 
     run(main())
 
@@ -97,7 +114,7 @@ def test_switched_off_during_the_wait_it_counts_from_the_next_failure_on(tmp_pat
             await rig.until("auto_retry_start")
             await rig.call("set_auto_retry", enabled=False)
             await rig.until("agent_settled")
-            assert [f["willRetry"] for f in rig.of("agent_end")] == [True, False]
+            assert len(rig.of("agent_end")) == 1
             assert retries(rig) == [(1,), (False, 1, "503 down")]
             assert rig.roles() == ["user", "assistant(error)"]
 
@@ -142,8 +159,8 @@ def test_abort_retry_ends_only_the_wait(tmp_path):
             await rig.call("prompt", message="go")
             await rig.until("auto_retry_start")
             await rig.call("abort_retry")
-            order = [f["type"] for f in rig.frames][-3:]
-            assert order == ["auto_retry_end", "agent_settled", "response"]
+            order = [f["type"] for f in rig.frames][-4:]
+            assert order == ["auto_retry_end", "agent_end", "agent_settled", "response"]
             assert rig.of("agent_settled") == [
                 {"type": "agent_settled", "aborted": False, "stopReason": "error", "errorMessage": "503 down"}
             ]

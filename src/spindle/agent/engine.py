@@ -35,8 +35,8 @@ from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
-    AgentEnd,
     AgentSettled,
+    AgentStart,
     CompactionResult,
     Event,
     ExtensionError,
@@ -83,7 +83,7 @@ class Engine:
         """The engine as its parts hold it: they do not keep it alive, so that a closed agent is freed at once."""
         tell, save = weakly(self._tell_queues), weakly(self._save_queues)
         self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
-        self.interrupt_mode: str = settings.interrupt_mode
+        self.interrupt_mode: str = settings.interrupt_mode or "immediate"
         self.retry = Retry(self.port)
         self.compactor = Compactor(self.port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()
@@ -325,9 +325,9 @@ class Engine:
                 messages = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                ending = await loop.run(messages, self, self.signal)
-                messages = await following.after(chain, ending, self)
-                if messages is None and self.is_awaited(ending.answer):
+                answer = await loop.run(messages, self, self.signal)
+                messages = await following.after(chain, answer, self)
+                if messages is None and self.is_awaited(answer):
                     messages = []  # a message was queued at the last moment; there is no await between this and the end
         except Aborted:
             pass  # before a run had begun
@@ -383,6 +383,8 @@ class Engine:
         """End the chain. Whatever went wrong before, the agent is idle afterwards."""
         self._task = None
         try:
+            if (end := chain.end_run()) is not None:  # something broke or was cancelled outside of a try
+                self.publish(end)
             if self.lifecycle.closed:
                 self.queues.save()  # a prompt that is not in the session yet is offered when that is opened again
             else:
@@ -483,9 +485,18 @@ class Engine:
     def will_retry(self, message: AssistantMessage) -> bool:
         return not self.signal.aborted and self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt)
 
-    async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
-        self.lifecycle.move(Phase.ENDING)
-        await self.emit(AgentEnd(created, will_retry))
+    async def begin_try(self) -> list[AgentMessage]:
+        chain = self.chain
+        assert chain is not None
+        if chain.created is None:
+            chain.created = []
+            await self.emit(AgentStart())
+        return chain.created
+
+    async def end_run(self) -> None:
+        if self.chain is not None and (end := self.chain.end_run()) is not None:
+            self.lifecycle.move(Phase.ENDING)
+            await self.emit(end)
 
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         if self.model is None:

@@ -1,8 +1,11 @@
-"""The table that decides what follows a run.
+"""The table that decides what follows a try of a run.
 
-`End` says how the run ended, `Found` which things may be found then. A row is read from left to right, and the first
+`End` says how the try ended, `Found` which things may be found then. A row is read from left to right, and the first
 thing that is found decides on the `Step`. Gaps are skipped: no hook is asked whether to go on after the user has
 stopped the run. `COMPACT` does not end the reading, nor does `RECOVER` if no room could be made.
+
+`RETRY` and `RECOVER` are part of the run: many clients take its end for the end of the work. Listeners are told of the
+end before any other step.
 
 A step that calls the model is taken only if no limit of the run forbids the call; otherwise the agent settles.
 """
@@ -19,7 +22,6 @@ from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase
-from spindle.agent.loop import Ending
 from spindle.agent.retry import Retry
 from spindle.agent.run.options import Chain
 from spindle.llm.stream import Failure
@@ -27,11 +29,11 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage
 
 
 class End(Enum):
-    """How a run ended."""
+    """How a try ended."""
 
     STOPPED = "the user or a limit stopped it"
     CUT = "a hook stopped the answer, perhaps to have another"
-    TRANSIENT = "the answer failed, and listeners were told that it will be tried again"
+    TRANSIENT = "the answer failed, and another try may succeed"
     FAILED = "the answer failed, and will not be tried again"
     TRUNCATED = "the answer was cut off at its greatest length"
     BY_TOOLS = "the tools asked to end it"
@@ -39,7 +41,7 @@ class End(Enum):
 
 
 class Found(Enum):
-    """Things that may be found after a run, in the order in which they are looked for."""
+    """Things that may be found after a try, in the order in which they are looked for."""
 
     OVERFLOW = "the answer had too little room in the context"
     THRESHOLD = "the context is nearly full"
@@ -66,6 +68,7 @@ class Step(Enum):
 
 _RETRY, _RECOVER, _COMPACT, _REMIND = Step.RETRY, Step.RECOVER, Step.COMPACT, Step.REMIND
 _GO_ON, _FAIL, _SETTLE = Step.GO_ON, Step.FAIL, Step.SETTLE
+_IN_RUN = (Step.RETRY, Step.RECOVER)
 _______ = None
 # fmt: off
 _ROWS: dict[End, tuple[Step | None, ...]] = {
@@ -91,22 +94,28 @@ Look = Callable[[Found], Awaitable[Sequence[AgentMessage] | None]]
 """Looks for one thing. Returns None if it is not there, else its messages for the next run."""
 Compact = Callable[[Found, Step], Awaitable[bool]]
 """Compacts for the reason that was found. Returns whether the failed request can be made again."""
+EndRun = Callable[[], Awaitable[None]]
+"""Tells listeners that the run is over, if it is not over yet."""
 
 
 def end_of(answer: AssistantMessage, *, stopped: bool, will_retry: bool) -> End:
-    """Say how a run with this last answer ended."""
+    """Say how a try with this last answer ended."""
     if stopped:
         return End.STOPPED
     return End.TRANSIENT if will_retry else _BY_STOP_REASON.get(answer.stop_reason, End.BY_TOOLS)
 
 
-async def decide(end: End, look: Look, compact: Compact) -> tuple[Step, Sequence[AgentMessage]]:
+async def decide(end: End, look: Look, compact: Compact, end_run: EndRun) -> tuple[Step, Sequence[AgentMessage]]:
     """Read the row of the table, compacting on the way. Returns the step, and the messages that were found for it."""
     *things, (_, otherwise) = FOLLOWING[end].items()
     for found, step in things:
+        if step not in _IN_RUN:
+            await end_run()
         messages = await look(found)
         if messages is not None and (step not in (Step.COMPACT, Step.RECOVER) or await compact(found, step)):
             return step, messages
+    if otherwise not in _IN_RUN:
+        await end_run()
     return otherwise, []
 
 
@@ -132,22 +141,39 @@ class FollowPort(Protocol):
     @property
     def signal(self) -> AbortSignal: ...
 
+    def will_retry(self, answer: AssistantMessage) -> bool:
+        """Say whether a failed answer may be tried again."""
+
     def is_awaited(self, answer: AssistantMessage) -> bool:
         """Say whether queued messages are to be delivered after this answer."""
 
+    async def end_run(self) -> None: ...
 
-async def after(chain: Chain, ending: Ending, port: FollowPort) -> list[AgentMessage] | None:
-    """Take the step that follows a run. Returns the messages that begin the next run; None: there is no next run."""
-    answer, meter = ending.answer, chain.meter
+
+async def after(chain: Chain, answer: AssistantMessage, port: FollowPort) -> list[AgentMessage] | None:
+    """Take the step that follows a try with this last answer. Returns the messages that the next try, or the next
+    run, begins with; None: nothing follows, and the run is over.
+    """
+    following = await _follow(chain, answer, port)
+    if following is None:
+        await port.end_run()
+    return following
+
+
+async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> list[AgentMessage] | None:
+    meter = chain.meter
     failed = answer.stop_reason == "error"
     chain.stop_reason, chain.error = ("error", answer.error_message) if failed else ("end", None)
     if port.failure is not None and port.failure.stop_reason:
         meter.stopped = port.failure.stop_reason
     stopped = port.signal.aborted or meter.stopped is not None
-    end = end_of(answer, stopped=stopped, will_retry=ending.will_retry)
+    end = end_of(answer, stopped=stopped, will_retry=port.will_retry(answer))
     if end is End.FAILED:
         await port.retry.failed(answer.error_message or "Unknown error")
-    step, messages = await decide(end, partial(_look, chain, answer, port), partial(_compact, chain, answer, port))
+    elif end is not End.TRANSIENT:
+        await port.retry.gave_up()  # the attempt was stopped; one that succeeded has told so
+    look, compact = partial(_look, chain, answer, port), partial(_compact, chain, answer, port)
+    step, messages = await decide(end, look, compact, port.end_run)
     if step is Step.FAIL:
         meter.stopped = "schema"
     if step is Step.SETTLE or port.signal.aborted or meter.exhausted():
@@ -201,11 +227,12 @@ async def _compact(chain: Chain, answer: AssistantMessage, port: FollowPort, fou
     if again:
         chain.recovered = True
         port.conversation.drop_failed(answer)
+    phase = port.lifecycle.phase
     port.lifecycle.move(Phase.COMPACTING)
     try:
         await port.compactor.run(REASONS[found], port.signal, will_retry=again)
     except (AgentError, Aborted):
         return False
     finally:
-        port.lifecycle.move(Phase.ENDING)
+        port.lifecycle.move(phase)
     return again

@@ -1,10 +1,10 @@
 """The phases of an agent, and what becomes of a request in each of them.
 
 A prompt is `PREPARING` while hooks look at it, and `MAKING_ROOM` if the context has to be compacted first. The run
-then goes back and forth between `STREAMING` (the model writes) and `TOOLS`. Once `agent_end` is out it is `ENDING`
-until the next step is clear: a wait for another attempt (`RETRYING`), a summary (`COMPACTING`), more messages, or
-nothing; then the agent is `IDLE`. Outside of any run, `SUMMARIZING` is a summary that a person asked for, and
-`SWITCHING` the change to another session.
+then goes back and forth between `STREAMING` (the model writes) and `TOOLS`. It may wait for another try (`RETRYING`),
+or make room for one by a summary (`COMPACTING`). Once `agent_end` is out it is `ENDING` until the next step is clear:
+a summary, more messages, or nothing; then the agent is `IDLE`. Outside of any run, `SUMMARIZING` is a summary that a
+person asked for, and `SWITCHING` the change to another session.
 
 An abort is asyncio cancellation, turned into one exception at one place: `AbortSignal`.
 """
@@ -97,11 +97,11 @@ MOVES: Final[dict[Phase, frozenset[Phase]]] = {
     # A prompt may be dealt with by a hook (back to idle), or need room first.
     _P.PREPARING: frozenset({_P.STREAMING, _P.MAKING_ROOM, _P.IDLE}),
     _P.MAKING_ROOM: frozenset({_P.PREPARING, _P.IDLE}),
-    _P.STREAMING: frozenset({_P.TOOLS, _P.ENDING, _P.IDLE}),
+    _P.STREAMING: frozenset({_P.TOOLS, _P.RETRYING, _P.COMPACTING, _P.ENDING, _P.IDLE}),
     _P.TOOLS: frozenset({_P.STREAMING, _P.ENDING, _P.IDLE}),
-    _P.ENDING: frozenset({_P.STREAMING, _P.RETRYING, _P.COMPACTING, _P.IDLE}),
-    _P.RETRYING: frozenset({_P.STREAMING, _P.IDLE}),
-    _P.COMPACTING: frozenset({_P.ENDING, _P.IDLE}),
+    _P.ENDING: frozenset({_P.STREAMING, _P.COMPACTING, _P.IDLE}),
+    _P.RETRYING: frozenset({_P.STREAMING, _P.ENDING, _P.IDLE}),
+    _P.COMPACTING: frozenset({_P.STREAMING, _P.ENDING, _P.IDLE}),
     _P.SUMMARIZING: frozenset({_P.IDLE}),
     _P.SWITCHING: frozenset({_P.IDLE}),
 }

@@ -7,7 +7,7 @@ that collects events are enough to test it.
 import asyncio
 from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from spindle.agent.hooks import AnswerStopped
 from spindle.agent.lifecycle import Aborted, AbortSignal
@@ -15,7 +15,6 @@ from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Failure, Finished, Started
 from spindle.shapes.events import (
-    AgentStart,
     AnswerDone,
     AnswerFailed,
     AnswerStart,
@@ -65,43 +64,35 @@ class LoopPort(Protocol):
     def exhausted(self) -> bool:
         """Say whether a limit forbids another model call."""
 
-    def will_retry(self, message: AssistantMessage) -> bool:
-        """Say whether a failed answer will be tried again after this run."""
+    async def begin_try(self) -> list[AgentMessage]:
+        """Tell that a run begins, unless it is only tried again. Returns the messages it has made; more are added."""
 
-    async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
-        """Tell that the run is over, and which messages it has made."""
+    async def end_run(self) -> None:
+        """Tell that the run is over, if that was not told yet."""
 
     def broke(self, error: Exception) -> AssistantMessage:
         """Add an answer that tells of a bug, even if the session file cannot be written. Returns it."""
 
 
-class Ending(NamedTuple):
-    answer: AssistantMessage
-    """The last answer of the model."""
-    will_retry: bool
-    """Whether it will be tried again, as the listeners were told."""
+async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> AssistantMessage:
+    """Make one try of a run: until the model is done, fails, or is aborted. Returns its last answer.
 
-
-async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> Ending:
-    """Run until the model is done, fails, or is aborted. The exception of a bug is raised after the end was told."""
-    created: list[AgentMessage] = []
+    The caller ends the run, unless it tries again. After a bug the end is told here, and the exception raised.
+    """
     # Taken before the first await: the messages that a run was started for cannot be cleared any more.
     waiting = [] if prompt else port.queues.steering.batch()
     if not prompt and not waiting and not port.unanswered:
         waiting = port.queues.follow_up.batch()
-    await port.emit(AgentStart())
+    created = await port.begin_try()
     await port.emit(TurnStart())
     try:
-        answer = await _turns(prompt, waiting, port, signal, created)
+        return await _turns(prompt, waiting, port, signal, created)
     except Exception as error:
         answer = port.broke(error)
         created.append(answer)
         await port.emit(TurnEnd(answer, []))
-        await port.end(created, False)
+        await port.end_run()
         raise
-    ending = Ending(answer, port.will_retry(answer))
-    await port.end(created, ending.will_retry)
-    return ending
 
 
 async def _turns(

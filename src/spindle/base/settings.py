@@ -196,8 +196,8 @@ class Settings(_Group, frozen=True):
     """How many waiting steering messages a turn gets."""
     follow_up_mode: QueueMode = "one-at-a-time"
     """The same for messages that wait for the end of a run."""
-    interrupt_mode: Literal["immediate", "wait"] = "immediate"
-    """Whether a steering message ends tools that are running, or waits for them."""
+    interrupt_mode: Literal["immediate", "wait"] | None = None
+    """Whether a steering message ends tools that are running, or waits; without it `immediate`, for xcsh `wait`."""
     session_dir: str | None = None
     """Where sessions are kept, after `--session-dir` and `PI_CODING_AGENT_SESSION_DIR`."""
     default_project_trust: Literal["ask", "always", "never"] = "ask"

@@ -387,7 +387,7 @@ class RemoteClient:
         self._chats.append(request)
         try:
             while request in self._chats:
-                for piece in await self._pieces(await anext(request)):
+                for piece in await self._pieces(await anext(request), stream):
                     if isinstance(piece, Completion):
                         self._forget(request)
                     yield piece
@@ -398,7 +398,7 @@ class RemoteClient:
         finally:
             self._forget(request)
 
-    async def _pieces(self, frame: Json) -> list[Piece]:
+    async def _pieces(self, frame: Json, stream: bool) -> list[Piece]:
         """Read one frame of a chat request. Raises `RequestFailed`."""
         failure = _tool_failure(frame.get("error"))
         pieces: list[Piece] = []
@@ -407,6 +407,8 @@ class RemoteClient:
             match kind:
                 case "Stream" | "":
                     pieces.append(TextPiece("".join(payload) if isinstance(payload, list) else str(payload)))
+                case "Text" if stream and failure is not None and self.session_id is not None:
+                    pass  # such a server sends `Complete` behind it, agent-cli does not
                 case "Text":
                     pieces += [TextPiece(payload)] if payload else []
                     end = [Completion(convert(frame.get("token_usage"), TokenUsage | None), False, failure)]

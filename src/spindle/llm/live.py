@@ -32,6 +32,7 @@ _MAX_DEPTH = 100
 class LiveText:
     __slots__ = ("open", "parts", "signature")
     delta = TextDelta
+    first_signature: str | None = None
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -43,12 +44,12 @@ class LiveText:
 
 
 class LiveThinking:
-    __slots__ = ("open", "parts", "redacted", "signature")
+    __slots__ = ("first_signature", "open", "parts", "redacted", "signature")
     delta = ThinkingDelta
 
     def __init__(self, signature: str | None, redacted: bool) -> None:
         self.parts: list[str] = []
-        self.signature = signature
+        self.signature = self.first_signature = signature
         self.redacted = redacted
         self.open = True
 

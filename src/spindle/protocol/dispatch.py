@@ -17,7 +17,7 @@ from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, CommandSpec
-from spindle.protocol.render import Response
+from spindle.protocol.render import Misread, Misused, Response
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
 from spindle.sessions.lock import SessionLocked
@@ -84,7 +84,7 @@ class Dispatcher:
         try:
             data = begin(Call(self._agent, self._seat, id), frame, spec)
         except Exception as error:
-            self._refuse(id, _shown(kind), _explained(error))
+            self._refuse(id, kind, error)
         else:
             self._output.put(Response(id=id, command=kind, success=True, data=data))
 
@@ -94,13 +94,14 @@ class Dispatcher:
         try:
             data = await carry_out(Call(self._agent, self._seat, id), frame, spec)
         except Exception as error:
-            self._refuse(id, _shown(kind), _explained(error))
+            self._refuse(id, kind, error)
         else:
             self._output.put(Response(id=id, command=kind, success=True, data=data))
 
     def refuse_line(self, reason: str, id: Any = msgspec.UNSET) -> None:
         """Answer a line that could not be read."""
-        self._refuse(id, "parse", f"Failed to parse command: {reason}")
+        text = f"Failed to parse command: {reason}"
+        self._output.put(Misread(id=id, command="parse", success=False, error=text))
 
     @property
     def busy(self) -> bool:
@@ -114,8 +115,13 @@ class Dispatcher:
     async def close(self) -> None:
         await self._tasks.end(COMMANDS_END)
 
-    def _refuse(self, id: Any, command: Any, error: str) -> None:
-        self._output.put(Response(id=id, command=command, success=False, error=error))
+    def _refuse(self, id: Any, kind: Any, error: Exception) -> None:
+        form: type[Response] = Response
+        if isinstance(error, UnknownCommand):
+            form = Misread
+        elif isinstance(error, InvalidFields) or not isinstance(error, AgentError | SessionError):
+            form = Misused
+        self._output.put(form(id=id, command=_shown(kind), success=False, error=_explained(error)))
 
 
 def find_command(frame: dict[str, Any]) -> CommandSpec:

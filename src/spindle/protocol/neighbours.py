@@ -118,6 +118,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
+            splits_runs=True,
             events=frozenset(_EVENTS_OF_XCSH | EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
                 _EVENTS_WITH_MORE,
@@ -135,6 +136,8 @@ DIALECTS: Mapping[str, Dialect] = {
         ),
         Dialect(
             "xcsh",
+            interrupt_mode="wait",
+            bare_faults=True,
             events=frozenset(
                 _EVENTS_AFTER_0_74
                 | EVENTS_FOR_OTHERS

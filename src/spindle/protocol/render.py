@@ -1,8 +1,8 @@
 """Turn events and responses into lines of JSON, in one dialect.
 
 A renderer serves one session of one client. It encodes items as they are, except `message_update`, the hot path: it
-keeps the JSON of the answer so far and encodes only new pieces, so a frame of a long answer costs a copy of it, not an
-encoding. The bytes are the same either way.
+keeps the JSON of the pieces so far and encodes only new ones, so a frame of a long answer costs a copy of it, not an
+encoding. Updates are rendered in their order, each of them once: a frame shows the answer up to its own piece.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, without
+from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, UpdateMode, without
 from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
+    STARTS,
     AnswerDone,
     AnswerEdge,
     AnswerFailed,
@@ -55,6 +56,14 @@ class Response(msgspec.Struct, kw_only=True):
     error: str | msgspec.UnsetType = UNSET
 
 
+class Misread(Response):
+    """The response to a line that is no command: it cannot be read, or names none that there is."""
+
+
+class Misused(Response):
+    """The response to a command whose fields make no sense, or whose handler broke."""
+
+
 Item: TypeAlias = Event | Response
 
 
@@ -75,14 +84,25 @@ class Renderer:
         self._unknown_in_piece = tuple(path[1:] for path in unknown if path[0] == "assistantMessageEvent")
         self._unknown_in_message = tuple(path[1:] for path in unknown if path[0] == "message")
         self._with_edges = ANSWER_EDGES not in dialect.events
+        self._tries = Tries() if dialect.splits_runs else None
         _keep_big_blocks()
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Write `message_update` from now on in this form."""
+        if mode != self.update_mode:
+            self._live = None  # in the other form, pieces were not added to it, or will not be
         self.update_mode = mode
 
     def render(self, item: Item) -> bytes:
-        """Return `item` as a line, newline included; nothing if this client does not know such events."""
+        """Return `item` as a line, newline included; nothing if this client does not know such events.
+
+        A dialect that splits runs may have several lines for it.
+        """
+        if self._tries is None or type(item) is MessageUpdate:
+            return self._tagged(item)
+        return b"".join(map(self._tagged, self._tries.split(item)))
+
+    def _tagged(self, item: Item) -> bytes:
         line = self._line(item)
         if not self._tag or not line:
             return line
@@ -103,6 +123,8 @@ class Renderer:
             return self._plain(_instead_of(item, error))
 
     def _plain(self, item: Item) -> bytes:
+        if self.dialect.bare_faults and isinstance(item, Misread | Misused):
+            item = _bare(item)
         name = _name(item)
         if name in self.dialect.events:
             return b""
@@ -110,17 +132,19 @@ class Renderer:
 
     def render_deltas(self, first: Delta, deltas: Sequence[str], live: LiveMessage) -> bytes:
         """Return updates in delta form, a line for each of `deltas`; all are of the block and the kind of `first`."""
-        head, tail = self._head(first), self._usage(self._kept(live)) + b"}\n"
+        head, tail = self._head(first), self._usage(self._kept(live, first)) + b"}\n"
         if self._tag:
             head = self._tag + head[1:]
         # No JSON string has a raw newline in it: each newline here stands between two updates.
         return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
 
-    def _kept(self, live: LiveMessage) -> "LiveJson":
+    def _kept(self, live: LiveMessage, piece: StreamEvent | AnswerStart) -> "LiveJson":
+        """Return the JSON of the answer up to `piece`, which is not added yet."""
         if self._live is None or self._live.live is not live:
             from spindle.protocol.live_json import LiveJson
 
-            self._live = LiveJson(live, self._unknown_in_message)
+            begins = isinstance(piece, AnswerStart) or (piece.content_index == 0 and isinstance(piece, STARTS))
+            self._live = LiveJson(live, self._unknown_in_message, from_start=begins)
         return self._live
 
     def _usage(self, kept: "LiveJson") -> bytes:
@@ -128,13 +152,18 @@ class Renderer:
         return b'},"usage":' + kept.usage() if self._with_usage else b"}"
 
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
-        kept = self._kept(live)
+        kept, full = self._kept(live, piece), self.update_mode == "full"
         if isinstance(piece, DELTAS):
-            event = self._head(piece) + codec.encode_str(piece.delta)
+            quoted = codec.encode_str(piece.delta)
+            event = self._head(piece) + quoted
+            if full:
+                kept.take_delta(piece, quoted)
         else:  # up to the last key of the event, which is left open
             event = _UPDATE + without(codec.encode(piece), self._unknown_in_piece)[:-1]
+            if full:
+                kept.take(piece)
         usage = self._usage(kept)
-        if self.update_mode == "delta":
+        if not full:
             return b"".join((event, usage, b"}\n"))
         message = kept.pieces()
         return b"".join((event, b',"partial":', *message, usage, b',"message":', *message, b"}\n"))
@@ -145,7 +174,10 @@ class Renderer:
             usage = codec.encode({"usage": message.usage}) if self._with_usage else b"{}"
             usage = without(usage, self._unknown_in_message)[1:-1]
             return _UPDATE + codec.encode(edge) + (b"," + usage if usage else b"") + b"}\n"
-        value = codec.decode(without(codec.encode(message), self._unknown_in_message))
+        if isinstance(edge, AnswerStart) and isinstance(message, LiveMessage):
+            value = codec.decode(b"".join(self._kept(message, edge).pieces()))
+        else:
+            value = codec.decode(without(codec.encode(message), self._unknown_in_message))
         event = codec.to_builtins(edge)
         event[_MESSAGE_KEYS[type(edge)]] = value
         update = {"type": "message_update", "assistantMessageEvent": event}
@@ -180,6 +212,13 @@ def _name(item: Item) -> str:
     if isinstance(item, ExtensionUIRequest):
         return f"extension_ui_request {item.method}"
     return str(type(item).__struct_config__.tag)
+
+
+def _bare(fault: Misread | Misused) -> Response:
+    """Return the response without its id; a command that was misused counts as one that could not be read."""
+    if isinstance(fault, Misused):
+        return Response(command="parse", success=False, error=f"Failed to parse command: {fault.error}")
+    return Response(command=fault.command, success=False, error=fault.error)
 
 
 def _instead_of(item: Item, error: Exception) -> Item:

@@ -77,6 +77,9 @@ DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
 """The same types for `isinstance`; most pieces of an answer are deltas."""
 
 
+STARTS = (TextStart, ThinkingStart, ToolCallStart)
+
+
 class AnswerStart(Wire, tag_field="type", tag="start"):
     """An answer begins. On the wire it has the answer as `partial`."""
 
@@ -194,8 +197,9 @@ class TurnEnd(Event, tag="turn_end"):
 
 class AgentEnd(Event, tag="agent_end"):
     messages: list[Any]
-    """All messages this run created, its prompt included."""
+    """All messages this run created, its prompt and failed answers included."""
     will_retry: bool
+    """Whether another try follows; only in the dialect `pi-0.87`, where each try has an `agent_end`."""
 
 
 class AgentSettled(Event, tag="agent_settled"):

@@ -15,7 +15,7 @@ from spindle.base.user_files import BadFile, parse_json
 DEFAULTS = {
     "steering_mode": "one-at-a-time",
     "follow_up_mode": "one-at-a-time",
-    "interrupt_mode": "immediate",
+    "interrupt_mode": None,
     "default_thinking_level": "medium",
     "enabled_models": None,
     "default_tools": None,

@@ -120,13 +120,20 @@ class ChatClient(_Socket):
         return self.read()
 
     def until_terminal(self) -> list[dict[str, Any]]:
-        """Read up to and including the frame that ends a request."""
+        """Read up to and including `Complete`, a question, or the `Text` of a request that is not streamed."""
         frames = []
         while True:
             frames.append(self.read())
             kind = next(iter(frames[-1]["response"]))
-            if frames[-1]["error"] is not None or kind not in ("Stream", "ToolCall", "ToolResult"):
+            if kind not in ("Stream", "ToolCall", "ToolResult") and (kind != "Text" or len(frames) == 1):
                 return frames
+
+    def until_complete(self) -> list[dict[str, Any]]:
+        """Read up to and including `Complete`."""
+        frames = [self.read()]
+        while "Complete" not in frames[-1]["response"]:
+            frames.append(self.read())
+        return frames
 
 
 class RpcSocket(_Socket):

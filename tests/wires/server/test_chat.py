@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.agent_process import write_models
 from tests.support.images import PIXEL
-from tests.support.mock_model import call, failure, gate, reply, silent, stall
+from tests.support.mock_model import call, cut, dropped, failure, gate, reply, silent, stall
 
 from .server import TOKEN, ServerProcess
 
@@ -101,12 +101,89 @@ def test_the_turn_limit_is_confirmed_and_refused():
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_confirmed_request_goes_on_in_the_form_it_was_made_in(stream):
-    with ServerProcess([reply("r")]) as server, server.chat() as client:
+def test_a_request_that_was_confirmed_goes_on_as_a_stream(stream):
+    """As the document shows it. A request that is no stream gets its answer in one piece."""
+    steps = [reply("r"), reply("one ", gate("go"), "two"), reply("r"), failure(400, "bad thing")]
+    with ServerProcess(steps) as server, server.chat() as client:
+        server.mock.release("go")
         client.ask("a", {"Text": "1"}, config={"max_context_num": 1})
         client.ask("b", {"Text": "2"}, stream=stream)
         client.send("c", {"TurnConfirmationResponse": {"confirmed": True}}, stream=not stream)
-        assert kinds(client.until_terminal()) == (["Stream", "Complete"] if stream else ["Text"])
+        frames = client.until_complete()
+        assert {frame["request_id"] for frame in frames} == {"b"}
+        assert "".join(frame["response"].get("Stream", "") for frame in frames) == "one two"
+        assert frames[-1]["response"]["Complete"] == {"token_usage": USAGE, "interrupted": False}
+        assert stream or kinds(frames) == ["Stream", "Complete"]
+
+
+def test_a_confirmed_request_that_fails_has_an_end_too():
+    with ServerProcess([reply("r"), failure(400, "bad thing")]) as server, server.chat() as client:
+        client.ask("a", {"Text": "1"}, config={"max_context_num": 1})
+        client.ask("b", {"Text": "2"})
+        client.send("c", {"TurnConfirmationResponse": {"confirmed": True}})
+        assert kinds(client.until_complete()) == ["Text", "Complete"]
+
+
+DENY = {"ToolConfirmationResponse": {"name": "bash", "arguments": {}, "approved": False}}
+NO_MORE = {"TurnConfirmationResponse": {"confirmed": False}}
+BASH = reply("I try. ", call("bash", {"command": "exit 3"}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "config", "answer", "frames", "error"),
+    [
+        ([failure(400, "bad thing")], {}, None, ["Text", "Complete"], "processing_error"),
+        ([failure(529, "Overloaded")], {}, None, ["Text", "Complete"], "processing_error"),
+        ([dropped()], {}, None, ["Text", "Complete"], "connection_error"),
+        ([reply("half ", cut())], {}, None, ["Stream", "Text", "Complete"], "processing_error"),
+        ([reply("half ", stall())], {}, "Interrupt", ["Stream", "Complete"], None),
+        ([BASH, reply("Sorry")], {}, None, ["Stream", "ToolCall", "ToolResult", "Stream", "Text", "Complete"],
+         "tool_execution_error"),
+        ([BASH], ASK, DENY, ["Stream", "ToolConfirmationRequest", "Text", "Complete"], None),
+        ([reply()], {}, None, ["Complete"], None),
+        ([reply("cut off", finish="length")], {}, None, ["Stream", "Complete"], None),
+    ],
+    ids=["error", "retried", "unreachable", "cut", "interrupt", "failed tool", "refused tool", "empty", "length"],
+)  # fmt: skip
+def test_every_stream_ends_with_complete(steps, config, answer, frames, error):
+    with ServerProcess(steps) as server, server.chat() as client:
+        client.send("s1", {"Text": "go"}, stream=True, config=config)
+        seen = []
+        while not seen or "Complete" not in seen[-1]["response"]:
+            seen.append(client.read())
+            if answer is not None and kinds(seen[-1:])[0] == (
+                "Stream" if answer == "Interrupt" else "ToolConfirmationRequest"
+            ):
+                client.send("answer", answer)
+        told = [
+            kind
+            for kind, before in zip(kinds(seen), [None, *kinds(seen)], strict=False)
+            if kind != before or kind != "Stream"
+        ]
+        assert told == frames and {frame["request_id"] for frame in seen} == {"s1"}
+        assert (json.loads(seen[-1]["error"])["type"] if seen[-1]["error"] else None) == error
+        if "Text" in told:
+            assert seen[-2]["error"] == seen[-1]["error"]
+            assert seen[-2]["response"]["Text"] == ("" if error else "Tool 'bash' execution was not approved by user")
+        if answer == "Interrupt":
+            assert client.read()["request_id"] == "answer"
+        assert client.ask("next", "GetCommands")["request_id"] == "next", "nothing comes behind the end"
+
+
+def test_a_stream_that_cannot_begin_ends_too():
+    with ServerProcess([reply("r"), reply("a", gate("go"))]) as server, server.chat() as client:
+        client.send("r0", "Regenerate", stream=True)
+        assert kinds(client.until_complete()) == ["Text", "Complete"]
+        client.send("i0", {"Image": {"data": "no image"}}, stream=True)
+        assert kinds(client.until_complete()) == ["Text", "Complete"]
+        client.ask("a", {"Text": "1"}, config={"max_context_num": 1})
+        client.ask("b", {"Text": "2"}, stream=True)
+        client.send("x", {"Text": "now"}, stream=True)
+        assert kinds(client.until_complete()) == ["Text", "Complete"]
+        assert client.ask("b", {"Text": "same id"}, stream=True)["error"] == "A request with this id is running"
+        client.send("n", NO_MORE)
+        frames = client.until_complete()
+        assert kinds(frames) == ["Text", "Complete"] and {frame["request_id"] for frame in frames} == {"b"}
 
 
 def test_turns_are_requests_not_model_calls():

@@ -118,6 +118,8 @@ def test_a_request_that_cannot_start_after_all(tmp_path, stream, why, told):
             end = await client.ask("a", {"Text": "go"}, stream=stream)
             assert end["response"] == {"Text": ""}
             assert json.loads(end["error"]) == {"type": "processing_error", "message": told}
+            if stream:
+                assert "Complete" in (await client.read())["response"]
             del world.agents[0].resources.registry.require_credentials
             assert (await client.ask("b", {"Text": "hi"}))["response"] == {"Text": "yes"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spindle.protocol.commands import COMMANDS
-from tests.support.mock_model import call, gate, reply
+from tests.support.mock_model import call, failure, gate, reply
 
 from .server import TOKEN, ServerProcess
 
@@ -253,6 +253,18 @@ def test_events_are_numbered_and_taken_up_again(server):
     web.ask("DELETE", f"/v1/sessions/{id}")
     assert back.until("session_closed")[-1][1]["reason"] == "closed"
     assert back.next() is None
+
+
+def test_a_run_that_is_tried_again_has_one_end():
+    with ServerProcess([failure(529, "Overloaded"), reply("fine")]) as server:
+        web = Http(server)
+        id = web.open()
+        stream = web.events(id)
+        web.post(f"/v1/sessions/{id}/prompt", {"message": "go"})
+        seen = [event for _, event in stream.until("agent_settled")]
+        assert [event["type"] for event in seen].count("agent_start") == 1
+        (end,) = [event for event in seen if event["type"] == "agent_end"]
+        assert [message.get("stopReason") for message in end["messages"]] == [None, "error", "stop"]
 
 
 def test_what_was_missed_comes_at_once(server):

@@ -39,6 +39,8 @@ def test_a_request_that_takes_too_long(tmp_path, stream):
         async with world.chat() as client:
             end = await client.ask("a", {"Text": "go"}, stream=stream)
             assert end["response"] == {"Text": ""} and error_type(end) == "timeout_error"
+            if stream:
+                assert (await client.read())["response"]["Complete"]["interrupted"] is False
             assert (await client.ask("b", {"Text": "again"}))["response"] == {"Text": "fine"}
 
     run(story, [SLOW, "fine"], tmp_path, request_timeout=1)

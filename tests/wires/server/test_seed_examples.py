@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mock_model import reply
+from tests.support.mock_model import Step, dropped, failure, reply
 
 from .server import ServerProcess
 
@@ -187,9 +187,13 @@ def run(server: ServerProcess, command: list[str], program: str, **env: str) -> 
 
 
 @pytest.mark.parametrize("program", [PYTHON_QUICK_START, PYTHON_CLIENT])
-@pytest.mark.parametrize("switch", ['"stream"', '""'])
-def test_python(program: str, switch: str) -> None:
-    with ServerProcess([reply("Hello!")]) as server:
+@pytest.mark.parametrize(
+    ("switch", "steps"),
+    [('"stream"', [reply("Hello!")]), ('""', [failure(529, "Overloaded"), dropped(), reply("Hello!")])],
+    ids=["well", "overloaded"],
+)
+def test_python(program: str, switch: str, steps: list[Step]) -> None:
+    with ServerProcess(steps) as server:
         shown = run(server, [sys.executable, "-c"], program.replace('"stream"', switch))
     assert "'request_id': 'test_001', 'response': {'Text': 'Hello!'}, 'error': None" in shown
     assert "'total_tokens': 15" in shown

@@ -20,6 +20,8 @@ from spindle.shapes.events import (
     SessionChanged,
     StateChanged,
 )
+from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import failure, reply
 
 KNOWN_EVENTS = {
     str(shape.__struct_config__.tag)
@@ -151,3 +153,131 @@ def test_pi_leaves_out_what_is_null(name: str) -> None:
     assert data("get_messages", messages=[cut]) == {"messages": [cut]}
     failed = json.loads(renderer.render(CompactionEnd("manual", None, False, False, "no")))
     assert "result" not in failed and failed["errorMessage"] == "no"
+
+
+# -- xcsh, as its document has it --------------------------------------------------------------------
+
+
+def refused(agent: AgentProcess, **frame: Any) -> dict[str, Any]:
+    agent.write(json.dumps(frame).encode() + b"\n")
+    response = agent.wait("response")
+    assert response.pop("success") is False and response.pop("type") == "response"
+    return response
+
+
+def test_xcsh_has_the_error_shapes_of_its_document() -> None:
+    with AgentProcess(args=["--dialect", "xcsh"]) as agent:
+        assert refused(agent, id="a", type="zork") == {"command": "zork", "error": "Unknown command: zork"}
+        wrong = {"command": "parse", "error": "Failed to parse command: message is required"}
+        assert refused(agent, id="b", type="prompt") == wrong
+        assert refused(agent, id="c")["command"] == "parse"
+        model = {"id": "d", "command": "set_model", "error": "Model not found: p/m"}
+        assert refused(agent, id="d", type="set_model", provider="p", modelId="m") == model
+        agent.write(b'{"id": "e", oops\n')
+        assert sorted(agent.wait("response")) == ["command", "error", "success", "type"]
+    with AgentProcess() as agent:
+        assert refused(agent, id="a", type="zork")["id"] == "a"
+        assert refused(agent, id="b", type="prompt") == {"id": "b", "command": "prompt", "error": "message is required"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "settings", "mode"),
+    [("xcsh", {}, "wait"), ("xcsh", {"interruptMode": "immediate"}, "immediate"), ("spindle", {}, "immediate")],
+)
+def test_xcsh_waits_for_tools_unless_the_settings_say_otherwise(dialect: str, settings: Any, mode: str) -> None:
+    with AgentProcess(args=["--dialect", dialect], settings=settings) as agent:
+        assert agent.data("get_state")["interruptMode"] == mode
+        agent.call("new_session")
+        assert agent.data("get_state")["interruptMode"] == mode
+        other = agent.data("open_session")["id"]
+        assert agent.data("get_state", sessionId=other)["interruptMode"] == mode
+
+
+# -- a run that is tried again -----------------------------------------------------------------------
+
+RUN = ("agent_start", "agent_end", "turn_start", "turn_end", "auto_retry_start", "auto_retry_end", "agent_settled")
+TURN = ["turn_start", "turn_end"]
+
+
+def told(agent: AgentProcess) -> list[str]:
+    return [frame["type"] for frame in agent.frames if frame["type"] in RUN]
+
+
+def stop_reasons(agent: AgentProcess) -> list[list[str]]:
+    ends = [frame["messages"] for frame in agent.frames if frame["type"] == "agent_end"]
+    return [[message.get("stopReason", message["role"]) for message in messages] for messages in ends]
+
+
+RETRIED = ["auto_retry_start", "turn_start", "auto_retry_end", "turn_end"]
+
+
+@pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "xcsh"])
+def test_tries_are_one_run(dialect: str) -> None:
+    steps = [failure(529, "Overloaded"), reply("fine")]
+    with AgentProcess(steps, args=["--dialect", dialect]) as agent:
+        agent.prompt("go")
+        agent.wait("agent_end")
+        agent.data("get_state")
+        kinds = [kind for kind in told(agent) if kind != "agent_settled"]
+        assert kinds == ["agent_start", *TURN, *RETRIED, "agent_end"]
+        assert stop_reasons(agent) == [["user", "error", "stop"]]
+
+
+def test_pi_087_has_a_run_for_each_try() -> None:
+    """As pi 0.87.1 tells it."""
+    with AgentProcess(
+        [failure(503, "down")], args=["--dialect", "pi-0.87"], settings={"retry": {"baseDelayMs": 1, "maxRetries": 1}}
+    ) as agent:
+        agent.run("go")
+        one = ["agent_start", *TURN, "agent_end"]
+        assert told(agent) == [*one, "auto_retry_start", *one, "auto_retry_end", "agent_settled"]
+        assert stop_reasons(agent) == [["user", "error"], ["error"]]
+        assert [frame["willRetry"] for frame in agent.frames if frame["type"] == "agent_end"] == [True, False]
+    with AgentProcess(
+        [failure(503, "down")], args=["--dialect", "pi-0.87"], settings={"retry": {"baseDelayMs": 60_000}}
+    ) as agent:
+        agent.prompt("go")
+        agent.wait("auto_retry_start")
+        agent.call("abort")
+        assert told(agent) == [*one, "auto_retry_start", "auto_retry_end", "agent_settled"]
+
+
+@pytest.mark.parametrize(("dialect", "runs"), [("spindle", 1), ("pi-0.74", 1), ("xcsh", 1), ("pi-0.87", 2)])
+def test_an_overflow_is_inside_the_run(dialect: str, runs: int) -> None:
+    long = "word " * 400
+    steps = [
+        reply(long),
+        reply(long),
+        failure(400, "prompt is too long: 213462 tokens > 200000 maximum"),
+        reply("summary"),
+    ]
+    settings = {"compaction": {"keepRecentTokens": 100, "reserveTokens": 100}}
+    with AgentProcess([*steps, reply("fine")], args=["--dialect", dialect], settings=settings) as agent:
+        for _ in range(2):
+            agent.prompt(long)
+            agent.wait("agent_end")
+            agent.data("get_state")
+        before = len(agent.frames)
+        agent.prompt("go")
+        for _ in range(runs):
+            agent.wait("agent_end")
+        kinds = [frame["type"].removeprefix("auto_") for frame in agent.frames[before:]]
+        kinds = [kind for kind in dict.fromkeys(kinds) if kind in (*RUN, "compaction_start", "compaction_end")]
+        parts = ["compaction_start", "compaction_end"]
+        start = ["agent_start", *TURN]
+        kinds = [kind for kind in kinds if kind != "agent_settled"]
+        assert kinds == ([*start, *parts, "agent_end"] if runs == 1 else [*start, "agent_end", *parts])
+        assert stop_reasons(agent)[2:] == ([["user", "error", "stop"]] if runs == 1 else [["user", "error"], ["stop"]])
+
+
+@pytest.mark.parametrize("ending", ["EOF", "limit"])
+def test_a_run_that_ends_in_its_backoff_has_an_end(ending: str) -> None:
+    with AgentProcess([failure(503, "down")], settings={"retry": {"baseDelayMs": 60_000}}) as agent:
+        agent.prompt("go", **({"maxTime": 1} if ending == "limit" else {}))
+        agent.wait("auto_retry_start")
+        if ending == "EOF":
+            assert agent.close_stdin() == 0
+        else:
+            assert agent.wait("agent_settled")["stopReason"] == "maxTime"
+        assert told(agent) == ["agent_start", *TURN, "auto_retry_start", "auto_retry_end", "agent_end", "agent_settled"]
+        assert stop_reasons(agent) == [["user", "error"]]

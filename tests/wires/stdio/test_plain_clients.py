@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_process import agent_environment, write_models
-from tests.support.mock_model import MockModel, gate, reply
+from tests.support.mock_model import MockModel, dropped, failure, gate, reply
 
 PYTHON = """
 import json, subprocess
@@ -55,17 +55,19 @@ process.on("SIGINT", () => send({ type: "abort" }));
 
 
 class World:
-    """A model, an agent directory that names it as the default, and a program called `pi` that is us."""
+    """A model, an agent directory that names it as the default, and programs called `pi` and `xcsh` that are us."""
 
     def __init__(self, root: Path, mock: MockModel) -> None:
         agent_dir, programs = root / "agent", root / "bin"
         write_models(agent_dir, mock.openai_url)
-        (agent_dir / "settings.json").write_text(json.dumps({"defaultProvider": "mock", "defaultModel": "m1"}))
+        settings = {"retry": {"baseDelayMs": 20}, "compaction": {"keepRecentTokens": 10, "reserveTokens": 100}}
+        settings |= {"defaultProvider": "mock", "defaultModel": "m1"}
+        (agent_dir / "settings.json").write_text(json.dumps(settings))
         programs.mkdir()
-        (programs / "pi").write_text(
-            f"#!{sys.executable}\nfrom spindle.apps.cli import main\nraise SystemExit(main())\n"
-        )
-        (programs / "pi").chmod(0o755)
+        program = programs / "pi"
+        program.write_text(f"#!{sys.executable}\nfrom spindle.apps.cli import main\nraise SystemExit(main())\n")
+        program.chmod(0o755)
+        (programs / "xcsh").symlink_to(program)
         self.mock = mock
         path = os.pathsep.join([str(programs), os.environ["PATH"]])
         self.options: dict[str, Any] = {"env": agent_environment(agent_dir, PATH=path), "cwd": root, "text": True}
@@ -77,10 +79,33 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
         yield World(tmp_path, mock)
 
 
-@pytest.mark.parametrize("world", [[reply("Good ", "day"), reply("Once more")]], indirect=True)
-def test_in_python(world: World) -> None:
-    done = subprocess.run([sys.executable, "-c", PYTHON], capture_output=True, timeout=60, **world.options)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Good day\nOnce more\n", "")
+LONG = "Good day " * 100
+OVERFLOW = failure(400, "prompt is too long: 213462 tokens > 200000 maximum")
+
+
+@pytest.mark.parametrize(
+    ("world", "first"),
+    [
+        ([reply("Good ", "day"), reply("Once more")], "Good day"),
+        ([failure(529, "Overloaded"), failure(429), reply("Good ", "day"), dropped(), reply("Once more")], "Good day"),
+        ([reply(LONG), OVERFLOW, reply("summary"), reply("Once more")], LONG),
+    ],
+    indirect=["world"],
+    ids=["well", "overloaded", "overflow"],
+)
+@pytest.mark.parametrize("name", ["pi", "xcsh", "xcsh --dialect xcsh", "pi --dialect pi-0.74"])
+def test_in_python(world: World, name: str, first: str) -> None:
+    """A run that is tried again is one run: the clients stop at its end."""
+    program = PYTHON.replace('"pi"', ", ".join(map(json.dumps, name.split())))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, **world.options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{first}\nOnce more\n", "")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+@pytest.mark.parametrize("world", [[failure(529, "Overloaded"), reply("Good", " day")]], indirect=True)
+def test_in_node_after_an_error(world: World) -> None:
+    done = subprocess.run(["node", "-e", NODE], capture_output=True, timeout=60, **world.options)
+    assert done.stdout == "Good daystop\nexit 0\n"
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")

@@ -15,7 +15,8 @@ from spindle.agent.run.result import RunResult, status_of
 from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
-from spindle.shapes.messages import Image, Text, UserMessage, joint_source
+from spindle.shapes.events import AgentEnd
+from spindle.shapes.messages import AgentMessage, Image, Text, UserMessage, joint_source
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
@@ -68,6 +69,8 @@ class Chain(Struct):
     """Whether an overflow was already answered by a compaction since the last user message."""
     structured: StructuredAnswer | None = None
     """Takes the result, if the request has a schema for it."""
+    created: list[AgentMessage] | None = None
+    """The messages of the run that is going on, of all its tries; None: between runs."""
     stop_reason: str = "end"
     error: str | None = None
     """Why the chain could not begin, or how it failed."""
@@ -79,6 +82,11 @@ class Chain(Struct):
         self.stop_reason, self.error = "error", str(error) if isinstance(error, AgentError) else f"{name}: {error}"
         self.span.fail(name)
         return self.error
+
+    def end_run(self) -> AgentEnd | None:
+        """Return the end of the run to tell; None if there is no run."""
+        created, self.created = self.created, None
+        return None if created is None else AgentEnd(created, will_retry=False)
 
     def tell_end(self, result: RunResult, failure: Failure | None) -> None:
         """Tell the trace how the chain ended; `failure` is that of the last answer."""

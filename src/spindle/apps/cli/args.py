@@ -121,6 +121,8 @@ class Options(Struct):
     output: str | None = None
     """`text` or `json`."""
     dialect: str | None = None
+    interrupt_mode: str | None = None
+    """That of the dialect."""
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     remote_token_file: str | None = None

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from msgspec.structs import replace
+
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import Options, UsageError
 from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
@@ -31,7 +33,8 @@ def run_rpc(options: Options) -> NoReturn:
     """Serve one client on stdio, then end the process. Raises `UsageError`."""
     if options.files:
         raise UsageError("@file arguments are not supported in RPC mode", 1)  # as with pi
-    run_and_exit(_serve(options, chosen_dialect(options)))
+    dialect = chosen_dialect(options)
+    run_and_exit(_serve(replace(options, interrupt_mode=dialect.interrupt_mode), dialect))
 
 
 def chosen_dialect(options: Options) -> Dialect:

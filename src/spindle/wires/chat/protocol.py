@@ -21,6 +21,8 @@ MAX_FILE_BYTES = 8 << 20
 MAX_COUNT = (1 << 32) - 1
 PARSE_ERROR_ID = "parse_error"
 CONTROLS = ("GetCommands", "Interrupt", "Regenerate", "ClearContext")
+CHAT_INPUTS = frozenset({"Text", "Image", "File", "Multi", "Regenerate"})
+"""For the model."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """The types that models take."""
 
@@ -28,9 +30,11 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 class ProtocolError(Exception):
     """A frame that is no valid request; `request_id` is the frame's, if it could be read."""
 
-    def __init__(self, reason: str, request_id: str = PARSE_ERROR_ID) -> None:
+    def __init__(self, reason: str, request_id: str = PARSE_ERROR_ID, stream: bool = False) -> None:
         super().__init__(reason)
         self.request_id = request_id
+        self.stream = stream
+        """Whether it asks for the answer as a stream."""
 
 
 class Parts(Struct, frozen=True):
@@ -102,7 +106,7 @@ def parse_request(frame: str | bytes) -> ChatRequest:
         text = frame if isinstance(frame, str) else frame.decode()
     except UnicodeDecodeError:
         raise ProtocolError("Binary message must be valid UTF-8 JSON") from None
-    id = PARSE_ERROR_ID
+    id, streams = PARSE_ERROR_ID, False
     try:
         value = decode_strict(text)
         if not isinstance(value, dict):
@@ -110,16 +114,23 @@ def parse_request(frame: str | bytes) -> ChatRequest:
         id = _request_id(value)
         if "input" not in value:
             raise ProtocolError("missing input")
-        stream = value.get("stream") if value.get("stream") is not None else value.get("")
+        stream = _flag(value.get("stream") if value.get("stream") is not None else value.get(""), "stream", False)
+        streams = stream and _is_chat(value["input"])
         return ChatRequest(
             id,
             _input(value["input"]),
             parse_config(value.get("config")),
-            _flag(stream, "stream", False),
+            stream,
             _flag(value.get("use_tools"), "use_tools", True),
         )
     except (DecodeError, ProtocolError) as error:
-        raise ProtocolError(f"Failed to parse request: {error}", id) from None
+        raise ProtocolError(f"Failed to parse request: {error}", id, streams) from None
+
+
+def _is_chat(input: Any) -> bool:
+    """Say whether an input, which may have faults, is for the model."""
+    kinds = [input] if isinstance(input, str) else input if isinstance(input, dict) else ()
+    return not CHAT_INPUTS.isdisjoint(kinds)
 
 
 def _request_id(value: dict[str, Any]) -> str:

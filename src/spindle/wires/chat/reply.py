@@ -5,7 +5,8 @@ from typing import Any
 from spindle.base.flow import Mailbox
 from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage, text_of
-from spindle.wires.chat.protocol import ChatRequest, response, structured_error, usage_value
+from spindle.wires.chat.protocol import response, structured_error, usage_value
+from spindle.wires.network.options import RemoteOptions
 
 HIGH_FRAMES, HIGH_CHARS = 1000, 4 << 20
 # By default, many WebSocket clients take no message above a megabyte.
@@ -59,20 +60,24 @@ class FrameQueue(Mailbox[str | _Chunk]):
 
 
 class ChatReply:
-    """The frames of a request: `Text` alone, or `Stream`, `ToolCall` and `ToolResult` with `Complete` at the end."""
+    """The frames of a request: `Text` alone, or `Stream`, `ToolCall` and `ToolResult` with `Complete` at the end.
 
-    def __init__(self, request: ChatRequest, frames: FrameQueue, *, completion: str, reasoning: bool) -> None:
-        """`completion` is the name of the frame that ends a stream; `reasoning`: send the model's thinking too."""
+    A refusal or an error is a `Text` in both forms; in a stream it stands before `Complete`.
+    """
+
+    def __init__(self, id: str, stream: bool, frames: FrameQueue, options: RemoteOptions) -> None:
         self.error: str | None = None
         """Why the request failed."""
         self.refusal: str | None = None
         """The text for the client if the user refused a tool or more turns."""
         self.interrupted = False
-        self._id = request.id
-        self._stream = request.stream
+        self.continued = False
+        """Whether the client agreed to more turns. What follows is a stream, even if the request is none."""
+        self._id = id
+        self._stream = stream
         self._frames = frames
-        self._completion = completion
-        self._reasoning = reasoning
+        self._completion = "StreamComplete" if options.stream_complete else "Complete"
+        self._reasoning = options.reasoning
         self._text = ""
         """The model's last answer."""
         self._prompt_tokens = 0
@@ -152,13 +157,19 @@ class ChatReply:
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
+        """Send the last frames; nothing of the request comes after them."""
+        failed = not self.interrupted and (self.refusal is not None or self.error is not None)
+        error = self.error if failed else self._tool_error
         usage = usage_value(self._prompt_tokens, self._completion_tokens)
-        if self.refusal is not None and not self.interrupted:
-            self._frames.send(self._id, {"Text": self.refusal}, error=self.error)
-        elif self.error is not None and not self.interrupted:
-            self._frames.send(self._id, {"Text": ""}, error=self.error)
-        elif self._stream:
+        instead = {"Text": self.refusal or "" if failed else ""}
+        if self._stream or self.continued:
+            if not self._stream and self._text:
+                self._frames.stream(self._id, self._text)
+            if failed or error is not None:
+                self._frames.send(self._id, instead, error=error)
             complete = {"token_usage": None if self.interrupted else usage, "interrupted": self.interrupted}
-            self._frames.send(self._id, {self._completion: complete}, error=self._tool_error)
+            self._frames.send(self._id, {self._completion: complete}, error=error)
+        elif failed:
+            self._frames.send(self._id, instead, error=error)
         else:
-            self._frames.send(self._id, {"Text": self._text}, error=self._tool_error, usage=usage)
+            self._frames.send(self._id, {"Text": self._text}, error=error, usage=usage)

@@ -82,8 +82,7 @@ class ChatRun(Hooks):
         self._agent = agent
         self._state = state
         self._frames = frames
-        completion = "StreamComplete" if options.stream_complete else "Complete"
-        self._reply = ChatReply(request, frames, completion=completion, reasoning=options.reasoning)
+        self._reply = ChatReply(request.id, request.stream, frames, options)
         self._confirm_timeout = options.confirm_timeout or None
         self._request_time = _Countdown(options.request_timeout, weakly(self._time_out), "The request took too long")
         self._tool_time = _Countdown(options.tool_timeout, weakly(self._time_out), "The tools took too long")
@@ -235,7 +234,9 @@ class ChatRun(Hooks):
         reason = f"已达到最大对话轮次限制 ({limit} 轮)。是否重置对话轮次以继续对话？"
         asked = {"current_turns": turns, "max_turns": limit, "reason": reason}
         answer = await self._ask({"TurnConfirmationRequest": asked})
-        if not answer.agreed:
+        if answer.agreed:
+            self._reply.continued = True
+        else:
             self._reply.refusal = TURNS_REFUSED
         return answer.agreed
 

@@ -31,7 +31,7 @@ from spindle.wires.chat.protocol import (
     parse_request,
     structured_error,
 )
-from spindle.wires.chat.reply import FrameQueue
+from spindle.wires.chat.reply import ChatReply, FrameQueue
 from spindle.wires.chat.request import ChatRun, ChatState, Confirmation, Consent
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import BYE, REPLACED, Peer
@@ -105,7 +105,7 @@ class ChatSeat(Seat):
         try:
             request = parse_request(message)
         except ProtocolError as error:
-            self._refuse(error.request_id, str(error))
+            self._refuse_chat(error.request_id, error.stream, str(error))
             return
         match request.input:
             case Control():
@@ -146,13 +146,15 @@ class ChatSeat(Seat):
 
     def _chat(self, request: ChatRequest) -> None:
         question = self._question
-        if question is not None:
+        if self._knows(request.id):
+            self._refuse_chat(request.id, request.stream, "A request with this id is running")
+        elif question is not None:
             kind = "turn" if question.tool is None else "tool"
-            self._refuse(request.id, f"Waiting for {kind} confirmation")
-        elif self._knows(request.id):
-            self._refuse(request.id, "A request with this id is running")
+            self._refuse_chat(request.id, request.stream, f"Waiting for {kind} confirmation")
         elif self._run is not None and len(self._queue) >= self._options.max_queued:
-            self._refuse(request.id, f"Too many requests are waiting (at most {self._options.max_queued})")
+            self._refuse_chat(
+                request.id, request.stream, f"Too many requests are waiting (at most {self._options.max_queued})"
+            )
         else:
             self._queue.append(request)
             self._start_next()
@@ -214,7 +216,7 @@ class ChatSeat(Seat):
             run.stop()  # at once: a confirmation sent right after it must not count
             self._reply(request, self._interrupted(run))
         elif run is not None or self._agent.busy:
-            self._refuse(request.id, CANNOT_REGENERATE)
+            self._refuse_chat(request.id, request.stream, CANNOT_REGENERATE)
         else:
             self._chat(request)
 
@@ -285,6 +287,13 @@ class ChatSeat(Seat):
 
     def _refuse(self, id: str, error: str) -> None:
         self._frames.send(id, {"Text": ""}, error=error)
+
+    def _refuse_chat(self, id: str, stream: bool, error: str) -> None:
+        """Refuse a request in the form that it asked for: a stream has an end, even if it never began."""
+        stream = stream and not self._knows(id)  # the end would be taken for that of the other request
+        reply = ChatReply(id, stream, self._frames, self._options)
+        reply.fail(error)
+        reply.finish()
 
     def _reply(self, request: ChatRequest, work: Coroutine[Any, Any, str]) -> None:
         """Answer a request with the text that `work` returns, or with its error."""
