@@ -1,6 +1,8 @@
 # make run    set up (once) and watch an agent work, without an API key
 # make test   set up (once) and run all tests
 # make check  tests, lint, types, import contract
+# make docs   make a site of docs/, with search, in site/; a dead link fails
+# make pictures  make the pictures of README.md and docs/ again: the real program, a terminal, a browser
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes into docs/benchmarks.md
 # make bench  measure beside pi from npm and write into docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
 # make eval   which tasks get solved, beside other harnesses (EVAL="--gguf FILE --harness spindle --harness pi --small")
@@ -12,7 +14,7 @@ BIN  := $(ROOT)/.venv/bin
 JOBS ?= 4
 SECONDS ?= 3600
 
-.PHONY: run test test-ray test-harbor check lint lock soak bench eval
+.PHONY: run test test-ray test-harbor check lint lock soak bench eval docs pictures
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -46,6 +48,14 @@ lint:
 
 check: lint test
 
+docs:
+	@"$(ROOT)/scripts/setup" requirements-docs.lock
+	@cd "$(ROOT)" && NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build && echo "To read it: python3 -m http.server -d site"
+
+pictures:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@cd "$(ROOT)" && "$(BIN)/python" scripts/pictures.py docs/pictures && "$(BIN)/python" -m benchmarks.plot
+
 soak:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@cd "$(ROOT)" && "$(BIN)/python" -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
@@ -66,3 +76,4 @@ lock:
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images --extra chat --extra batch pyproject.toml -c requirements.lock \
 	  -o requirements-dev.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra docs pyproject.toml -c requirements-dev.lock -o requirements-docs.lock

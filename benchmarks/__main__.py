@@ -18,6 +18,7 @@ from pathlib import Path
 from scripts.marks import put
 
 from benchmarks.peers import Peer, our_peer, pi_peer
+from benchmarks.plot import draw
 from benchmarks.scenarios import FIGURES, SCENARIOS
 from benchmarks.states import compare
 
@@ -32,7 +33,7 @@ def main() -> int:
     parser.add_argument("--base", help="a git ref: print CPU beside that state of this repository")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the rounds")
     parser.add_argument("--only", default="", help="scenarios: " + ",".join(one.sample.__name__ for one in SCENARIOS))
-    parser.add_argument("--report", type=Path, help="a page with the part `beside`, which is written")
+    parser.add_argument("--report", type=Path, help="a page with the part `beside`: write it, and a picture")
     parser.add_argument("--bound", type=float, help="fail if CPU is above so many times that of --base")
     options = parser.parse_args()
     module = [sys.executable, "-m", "benchmarks.fast_model"]
@@ -54,6 +55,7 @@ def main() -> int:
     print(text)
     if options.report:
         options.report.write_text(put(options.report.read_text(), "beside", text))
+        draw(options.report)
     return 0
 
 
@@ -129,6 +131,8 @@ Spindle ({commit}, Python {python}) beside {names}, written by `make bench` on {
 All talk to the same model server on loopback and take turns, each sample in a fresh process. Figures are medians, with
 the least and the greatest in brackets. Compare the ratios; absolute figures differ from machine to machine and from
 hour to hour.
+
+![How many times better than pi Spindle is in each figure of the table](pictures/benchmarks.svg)
 
 | what | Spindle | beside | Spindle / other | samples |
 |---|---|---|---|---|

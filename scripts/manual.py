@@ -91,7 +91,7 @@ def _options() -> list[str]:
     lines = ["| option | value | meaning |", "|---|---|---|"]
     for option in OPTIONS:
         names = ", ".join(f"`{name}`" for name in option.names.split())
-        value = f"`{option.value}`" if option.value else ""
+        value = f"`{_one_line(option.value)}`" if option.value else ""
         lines.append(f"| {names} | {value} | {_one_line(option.help)} |")
     return lines
 

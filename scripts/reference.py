@@ -22,11 +22,11 @@ _HEAD = """\
 # Protocol reference
 
 Made from the registry in the code by `scripts/manual.py`; do not edit. `spindle schema --markdown` prints this page,
-`spindle schema` the same as JSON Schema. How a client uses it is in [rpc.md](rpc.md).
+`spindle schema` the same as JSON Schema. [rpc.md](rpc.md) shows how a client uses it.
 
 One JSON object a line: commands go to the agent, responses and events come from it. Every command may carry an `id`
-of any JSON type, which its response repeats. Fields in *italics* may be left out. `data` is what a successful response
-carries; a failed one has `"success": false` and an `error` in words. Names with a capital are [shapes](#shapes).
+of any JSON type, which its response repeats. Fields in *italics* may be left out. A successful response carries
+`data`; a failed one has `"success": false` and an `error` in words. Names with a capital are [shapes](#shapes).
 
 Every command may also carry a `sessionId`: the `id` that `open_session` gave, or the id of any stored session. It then
 goes to that session, and the response and the events of that session carry the same `sessionId`. Without it a command

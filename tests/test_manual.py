@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from benchmarks.plot import plot
 from scripts.marks import put
 
 from spindle.agent.run.result import EXIT_CODES
@@ -39,6 +40,11 @@ def test_figures_have_a_place_to_be_written_to():
     for name in ("beside", "survived"):  # `make bench`, `make soak`
         text = put(text, name, f"new {name}")
     assert "new beside" in text and "new survived" in text and "BROKEN" not in text.partition("Two attacks")[0]
+
+
+def test_the_picture_of_the_figures_is_that_of_the_table():
+    picture = (DOCS / "pictures" / "benchmarks.svg").read_text()
+    assert picture == plot(page("benchmarks.md")) and picture.count("×</text>") > 12
 
 
 def keys(group: type[msgspec.Struct], prefix: str = "") -> "list[str]":
@@ -107,6 +113,8 @@ def test_the_index_names_every_page():
     named = set(re.findall(r"\]\(([\w-]+\.md)\)", page("README.md")))
     there = {file.name for file in DOCS.glob("*.md")} - {"README.md"}
     assert there == named
+    site = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    assert set(re.findall(r"- ([\w-]+\.md)$", site, re.MULTILINE)) == there | {"README.md"}
 
 
 def anchors(text: str) -> set[str]:
@@ -121,6 +129,22 @@ def test_links_lead_somewhere(file):
         other = DOCS / target if target else file
         assert other.exists(), target
         assert not anchor or anchor in anchors(other.read_text()), f"{target}#{anchor}"
+
+
+def test_the_readme_promises_what_the_manual_explains():
+    explained = re.findall(r"^### (.+)$", page("security.md").partition("## What Spindle promises")[2], re.MULTILINE)
+    text = (ROOT / "README.md").read_text().partition("## Ten promises")[2].partition("\n## ")[0]
+    promised = re.findall(r"^\d+\. (.+)$", text, re.MULTILINE)
+    assert len(explained) == len(promised) == 10
+    assert [one for one in explained if not any(sentence.startswith(one) for sentence in promised)] == []
+
+
+def test_every_picture_is_used_and_small():
+    pages = [ROOT / "README.md", *DOCS.glob("*.md")]
+    shown = {Path(name).name for file in pages for name in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", file.read_text())}
+    there = {file.name for file in (DOCS / "pictures").iterdir()}
+    assert shown == there
+    assert [file.name for file in (DOCS / "pictures").iterdir() if file.stat().st_size > 200_000] == []
 
 
 def test_the_agent_is_told_where_the_manual_is():

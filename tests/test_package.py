@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOR_US = {"all", "dev", "build"}
+FOR_US = {"all", "dev", "docs", "build"}
 APART = {"ray"}
 """Too large to come along unasked."""
 

@@ -1,5 +1,6 @@
 """What the README tells a newcomer to type does what it says."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,11 +16,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
-def section(title: str) -> str:
-    """Return the first shell block below a heading."""
-    found = re.search(rf"^## {title}\n.*?^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+def section(title: str, number: int = 0) -> str:
+    """Return a shell block below a heading, the first unless told otherwise."""
+    text = README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[number]
 
 
 @pytest.fixture
@@ -72,3 +72,27 @@ def test_the_extension(newcomer: Place) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "The user refused this command." in done.stdout
+
+
+def test_http(newcomer: Place) -> None:
+    lines = section("Over a network", 1)
+    process = newcomer.start("--remote", "127.0.0.1:0")
+    assert process.stderr is not None
+    try:
+        address = process.stderr.readline().decode().split("//")[1].strip().rstrip("/")
+        opened, asked = lines.replace("localhost:3838", address).splitlines()
+        session = json.loads(shell(newcomer, opened).stdout)["id"]
+        assert json.loads(shell(newcomer, asked.replace("/ID/", f"/{session}/")).stdout)["text"] == "one"
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def test_batches(newcomer: Place) -> None:
+    newcomer.write("project/Makefile", "test:\n\t@test -e notes.md\n")
+    me = "-c user.name=me -c user.email=me@example.org"
+    assert shell(newcomer, f"git init -q && git add . && git {me} commit -qm first").returncode == 0
+    done = shell(newcomer, section("In batches"))
+    assert done.returncode == 0, done.stderr
+    assert "2 tasks: 2 ok" in done.stdout + done.stderr
+    assert (newcomer.project / "runs" / "hints" / "patch.diff").exists()

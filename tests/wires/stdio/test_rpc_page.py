@@ -24,10 +24,15 @@ def matches(shown, frame) -> bool:
     return shown == frame
 
 
-@pytest.mark.parametrize("dialogue", re.findall(r"```\n(→.*?)```", PAGE, re.S), ids=["host tools", "todos"])
+@pytest.mark.parametrize(
+    "dialogue", re.findall(r"```\n(→.*?)```", PAGE, re.S), ids=["a conversation", "host tools", "todos"]
+)
 def test_the_dialogues_are_held_as_shown(dialogue):
     lines = [(line[0], json.loads(line[2:])) for line in dialogue.splitlines()]
-    steps = [reply(call("open_files", {"modified": True}, id="call_1")), reply("main.py")]
+    if "open_files" in dialogue:
+        steps = [reply(call("open_files", {"modified": True}, id="call_1")), reply("main.py")]
+    else:
+        steps = [reply(call("bash", {"command": "git branch"}, id="call_1")), reply("main")]
     with AgentProcess(steps) as agent:
         asked = ""
         for direction, shown in lines:
@@ -35,7 +40,7 @@ def test_the_dialogues_are_held_as_shown(dialogue):
                 agent.write(json.dumps(shown).replace(json.dumps(ANY), json.dumps(asked)).encode() + b"\n")
             else:
                 frame = agent.wait(lambda frame, shown=shown: matches(shown, frame))
-                asked = frame["id"] if frame["type"] == "host_tool_call" else asked
+                asked = frame["id"] if frame["type"] in ("host_tool_call", "extension_ui_request") else asked
 
 
 def test_the_rule_is_loaded(tmp_path):
