@@ -125,6 +125,8 @@ class Shared:
         self.resources: Resources = load_resources(os.getcwd(), plan.agent.resources)
         self.places: dict[str, Place] = {}
         """Places that the driver of a cluster has found, by task; for other tasks `place` looks itself."""
+        self.withheld = self.resources.secret_variables()
+        """Variables with keys: no program that we start gets them."""
         self._located: dict[tuple[str | None, str | None, str], Place] = {}
 
     @property
@@ -139,7 +141,7 @@ class Shared:
             return self.places[job.id]
         key = job.task.repo, job.task.cwd, job.base
         if key not in self._located:
-            self._located[key] = await locate(job.task, job.base)
+            self._located[key] = await locate(job.task, job.base, self.withheld)
         return self._located[key]
 
     async def check(self) -> None:
@@ -371,7 +373,9 @@ class Try:
         place = await shared.place(job)
         kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
         kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write)
+        space = self._space = Workspace(
+            place, kind, self._folder, job.task.ref, shared.turns, self._log.write, shared.withheld
+        )
         if kind == "none" and not self._only_reads():
             self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
             await space.take_turn()
@@ -486,8 +490,10 @@ class Try:
             if len(said) > 2 * _SAID:
                 del said[:-_SAID]
 
+        self._space.check()  # the agent may have put a link there
         words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
-        code = await Process(words, cwd=cwd, env=environment(extra=extra), on_output=keep, owner=self).wait()
+        env = environment(self._shared.withheld, extra)
+        code = await Process(words, cwd=cwd, env=env, on_output=keep, owner=self).wait()
         self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
         return code
 
