@@ -29,14 +29,12 @@ from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
 from spindle.apps.batch.tasks import Job
 from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
 from spindle.base import trace
-from spindle.base.agent_dir import agent_dir
 from spindle.base.children import environment, kill_all
 from spindle.base.process import Process
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.models.credentials import MissingCredentials
 from spindle.recipe import AgentOptions, check_tools, make_agent
 from spindle.resources.loader import Resources, load_resources
-from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
@@ -416,10 +414,9 @@ class Try:
     async def _agent(self, space: Workspace) -> AgentSession:
         job, shared = self._job, self._shared
         resources = shared.resources
-        if space.kind != "none" and resources.options.approve is None:
-            # A checkout is trusted if its source is.
-            found = TrustStore(agent_dir()).lookup(Path((await shared.place(job)).source))
-            resources = replace(resources, options=replace(resources.options, approve=found[0] if found else None))
+        if space.kind != "none":  # a checkout is trusted if its source is
+            place = await shared.place(job)
+            resources = replace(resources, options=replace(resources.options, source=Path(place.source, place.inside)))
         resources = resources.at(space.cwd)
         for problem in resources.diagnostics:
             self._log.write(problem.message)
