@@ -56,6 +56,9 @@ class IdentityProvider(Struct, frozen=True, rename="camel"):
 class OAuthOptions(Struct, frozen=True, rename="camel"):
     """Configured facts about a login; everything else is discovered."""
 
+    issuer: str | None = None
+    """The authorization server to log in at, whichever one the server names. Needed for secrets, which else only go to
+    the origin of the server itself."""
     client_id: str | None = None
     client_secret: str | None = None
     scope: str | None = None
