@@ -150,12 +150,12 @@ class McpHost:
         agent = self._agent
         assert agent is not None
         for path, text in files.items():
-            agent.publish(Notice(f"Cannot use {path}: {NOT_AGREED}."))
             title = f"Start the MCP servers of {path}?"
             about = f"They are new, or have changed since you agreed to them:\n{shown_servers(path, text)}"
             request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=about)
             answer = await agent.dialogs.ask(request)
             if answer is None or answer.get("confirmed") is not True:
+                agent.publish(Notice(f"Cannot use {path}: {NOT_AGREED}."))
                 continue
             try:
                 name = path.relative_to(agent.cwd)
