@@ -156,10 +156,18 @@ class Shadow:
         self._tree: str | None = None
         """The last tree; None: the index is not in a tree yet."""
 
-    async def adopt(self, withheld: Collection[str] = (), *, is_repository: bool, is_clean: bool) -> None:
+    async def adopt(
+        self,
+        withheld: Collection[str] = (),
+        *,
+        is_repository: bool,
+        is_clean: bool,
+        has_only_copy: bool = False,
+    ) -> None:
         """Take over what git has to know to see the folder as the user's git does. Raises `GitError`, `OSError`.
 
-        With `is_clean` the folder is a fresh checkout, so all attributes are in files that git knows.
+        With `is_clean` the folder is a fresh checkout, so all attributes are in files that git knows. With
+        `has_only_copy` no other repository on this disk has its objects, so they are kept here, too.
         """
         self._git_dir.mkdir(parents=True, mode=0o700)
         for name in ("info", "objects", "refs"):
@@ -169,6 +177,9 @@ class Shadow:
         local = b""
         if is_repository:
             local = await self._take_repository(withheld)
+            if has_only_copy:
+                kept = self._git_dir / "objects"
+                shutil.copytree(self._objects[0], kept, copy_function=os.link, dirs_exist_ok=True)
         plain = [(key, value) for key, value in facts if re.fullmatch(_FACTS.get(key, "-"), value)]
         self._config += "".join(f"[core]\n\t{key[5:]} = {value}\n" for key, value in plain)
         home, given = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), dict(facts)
@@ -227,15 +238,27 @@ class Shadow:
                 self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
             elif name:
                 there.append(name)
-        there = [name for name in dict.fromkeys(there) if self._is_changed(name) and self._can_read(name)]
+        there = [name for name in dict.fromkeys(there) if self._is_changed(name)]
         for option, names in (("--force-remove", gone), ("--replace", there)):
             if names:
-                asked = ("-z", "--add", "--remove", option, "--stdin")
-                await self._run("update-index", *asked, input=b"\0".join([*names, b""]))
+                await self._record(option, names)
                 self._tree = None
         if self._tree is None:
             self._tree = (await self._run("write-tree", "--missing-ok")).decode().strip()
         return self._tree
+
+    async def _record(self, option: str, names: Sequence[bytes]) -> None:
+        """Put files into the index, but those that git cannot read or convert: they would keep out all others."""
+        try:
+            asked = ("-z", "--add", "--remove", option, "--stdin")
+            await self._run("update-index", *asked, input=b"\0".join([*names, b""]))
+        except GitError as error:
+            if len(names) == 1:
+                self._warn(f"{os.fsdecode(names[0])} is not recorded: {error}")
+                return
+            half = len(names) // 2
+            await self._record(option, names[:half])
+            await self._record(option, names[half:])
 
     async def write_diff(self, before: str, after: str, target: Path, folder: str = "") -> None:
         """Write the difference of two trees to a file, which may be larger than our memory.
@@ -256,17 +279,6 @@ class Shadow:
 
     def _is_changed(self, name: bytes) -> bool:
         return name not in self._filtered or self._filtered[name] != self._signs(name)
-
-    def _can_read(self, name: bytes) -> bool:
-        path = os.path.join(os.fsencode(self._work_tree), name)
-        try:
-            mode = os.lstat(path).st_mode
-        except OSError:
-            return False  # it was removed just now
-        if not stat.S_ISREG(mode) or os.access(path, os.R_OK):
-            return True
-        self._warn(f"{os.fsdecode(name)} cannot be read: it is not recorded")
-        return False
 
     async def _run(self, name: str, *arguments: str, input: bytes | None = None) -> bytes:
         # An agent may have found the directory: the files that git obeys are looked at before every call.

@@ -162,6 +162,29 @@ def test_a_change_is_not_hidden(tasks: Tasks, hiding: str) -> None:
     assert "+changed" in patch and "new mode 100755" in patch and "+++ b/new.txt" in patch
 
 
+def test_the_objects_of_a_clone_from_elsewhere_are_kept(tasks: Tasks) -> None:
+    repo = make_repo(tasks.place.root / "far", a_txt="a\n")
+    tasks.script(bash("rm -rf .git; echo changed > a.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p", "repo": f"file://{repo}"})
+    assert tasks.run("--retries", "0").returncode == 0
+    assert "-a\n+changed" in (tasks.runs / "a/patch.diff").read_text()
+
+
+def test_a_file_that_git_cannot_store_keeps_no_other_out(tasks: Tasks) -> None:
+    repo = make_repo(tasks.place.project / "repo", a_txt="a\n", b_txt="b\n")
+    (repo / ".gitattributes").write_text("*.wide working-tree-encoding=UTF-16LE\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "wide")
+    tasks.script(
+        bash("printf odd > x.wide; echo changed > a.txt; rm b.txt; for i in 1 2 3; do echo $i > n$i; done"), "done"
+    )
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    assert tasks.run("--retries", "0").returncode == 0
+    patch = (tasks.runs / "a/patch.diff").read_text()
+    assert all(wanted in patch for wanted in ("+changed", "-b", "b/n1", "b/n2", "b/n3")) and "x.wide" not in patch
+    assert "x.wide is not recorded" in (tasks.runs / "a/log").read_text()
+
+
 HONEST = {
     ".gitattributes": "*.txt text eol=crlf\n*.bin binary\n*.up filter=up\n[attr]plain -text -diff\n*.plain plain\n",
     "deep/er/.gitattributes": "*.txt -text\n/u.enc working-tree-encoding=UTF-16LE\n",

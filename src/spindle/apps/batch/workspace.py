@@ -244,7 +244,9 @@ class Workspace:
 
     async def _shadow(self, path: Path, *, is_clean: bool) -> Shadow:
         shadow = Shadow(self._store / str(len(self._shadows)), path, self._warn)
-        await shadow.adopt(self._withheld, is_repository=self._is_git, is_clean=is_clean)
+        await shadow.adopt(
+            self._withheld, is_repository=self._is_git, is_clean=is_clean, has_only_copy=self._place.is_remote
+        )
         return shadow
 
     async def changes(self, patch: Path) -> int | None:
