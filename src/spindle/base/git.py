@@ -57,6 +57,8 @@ _FACTS: Final = {
     "core.sparsecheckoutcone": r"true|false",
 }
 """Settings that say how files on this disk relate to files in the repository, with their possible values."""
+_SAME: Final = {"": "true", "yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
+"""Other words of git for true and false."""
 _OWN_CONFIG: Final = """\
 [core]
 \tbare = false
@@ -179,13 +181,13 @@ class Shadow:
             local = await self._take_repository(withheld)
             if has_only_copy:
                 kept = self._git_dir / "objects"
-                shutil.copytree(self._objects[0], kept, copy_function=os.link, dirs_exist_ok=True)
+                shutil.copytree(self._objects[0], kept, copy_function=_link, dirs_exist_ok=True)
         plain = [(key, value) for key, value in facts if re.fullmatch(_FACTS.get(key, "-"), value)]
         self._config += "".join(f"[core]\n\t{key[5:]} = {value}\n" for key, value in plain)
         home, given = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), dict(facts)
-        excludes = _content(Path(given.get("core.excludesfile") or home / "git/ignore"))
+        excludes = _content(self._work_tree / (given.get("core.excludesfile") or home / "git/ignore"))
         self._info["exclude"] = excludes + b"\n" + self._info["exclude"]  # the repository's come last, and win
-        shared = _content(Path(given.get("core.attributesfile") or home / "git/attributes"))
+        shared = _content(self._work_tree / (given.get("core.attributesfile") or home / "git/attributes"))
         listed = () if is_clean else ("-o", "--exclude-standard")
         found = await self._run("ls-files", "-z", "-c", *listed, "--", ":(glob)**/.gitattributes")
         names = sorted(dict.fromkeys(_names(found)), key=lambda name: name.count("/"))
@@ -203,7 +205,10 @@ class Shadow:
         asked = ("-z", "--get-regexp", rf"^core\.({wanted})$")
         said = await git("config", *asked, cwd=str(self._work_tree), withheld=withheld, env=OFFLINE, ok=(0, 1))
         pairs = [os.fsdecode(pair).partition("\n") for pair in said.split(b"\0") if pair]
-        return [(key, os.path.expanduser(value) if key.endswith("file") else value) for key, _, value in pairs]
+        return [
+            (key, os.path.expanduser(value) if key.endswith("file") else _SAME.get(value.lower(), value.lower()))
+            for key, _, value in pairs
+        ]
 
     async def _take_repository(self, withheld: Collection[str]) -> bytes:
         """Copy the index and the excludes of the repository; return its own attributes."""
@@ -316,6 +321,13 @@ def _content(path: Path, flags: int = 0) -> bytes:
             return file.read() if stat.S_ISREG(about.st_mode) and about.st_size <= _LARGEST_TEXT else b""
     except OSError:
         return b""
+
+
+def _link(one: str, other: str) -> None:
+    try:
+        os.link(one, other)
+    except OSError:  # not every file system can
+        shutil.copy2(one, other)
 
 
 def _put(path: Path, data: bytes) -> None:
