@@ -116,6 +116,24 @@ def test_files_of_the_model_make_git_run_nothing(tasks: Tasks, kind: str, worksp
     assert "+changed" in (tasks.runs / "first/patch.diff").read_text()
 
 
+@pytest.mark.parametrize("workspace", ["worktree", "clone", "copy"])
+def test_the_repository_behind_a_workspace_is_not_obeyed_once_it_has_changed(tasks: Tasks, workspace: str) -> None:
+    repo = make_repo(tasks.place.project / "repo", a_txt="a\n")
+    ran = tasks.place.root / "ran"
+    ran.mkdir()
+    config = (repo / ".git/config").read_text() + hostile(ran)
+    tasks.script(
+        writes(**{f"{repo}/.git/config": config, f"{repo}/.git/info/attributes": ATTRIBUTES, "a.txt": "changed\n"}),
+        "done",
+    )
+    tasks.write(*({"id": name, "prompt": "p", "repo": "repo"} for name in ("first", "second")))
+    tasks.run("--workspace", workspace, "--jobs", "1", "--retries", "0", "--tools", "write")
+    assert not os.listdir(ran)
+    assert tasks.statuses() == {"first": "ok", "second": "error"}
+    assert "have changed since the batch began" in tasks.lines()[-1]["error"]
+    assert "+changed" in (tasks.runs / "first/patch.diff").read_text()
+
+
 def test_files_outside_are_not_shown(tasks: Tasks) -> None:
     """`core.worktree` and a link in place of a submodule name another folder."""
     inner = make_repo(tasks.place.root / "inner", i_txt="inner\n")

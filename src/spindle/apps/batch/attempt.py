@@ -27,7 +27,7 @@ from spindle.agent.session import AgentSession
 from spindle.apps.batch.gate import Gate, Gates
 from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
 from spindle.apps.batch.tasks import Job
-from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
+from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate, obeyed
 from spindle.base import trace
 from spindle.base.children import environment, kill_all
 from spindle.base.process import Process
@@ -125,6 +125,8 @@ class Shared:
         """Places that the driver of a cluster has found, by task; for other tasks `place` looks itself."""
         self.withheld = self.resources.secret_variables()
         """Variables with keys: no program that we start gets them."""
+        self._obeyed: dict[str, bytes] = {}
+        """What git obeyed in each repository before the first agent began."""
         self._located: dict[tuple[str | None, str | None, str], Place] = {}
 
     @property
@@ -141,6 +143,19 @@ class Shared:
         if key not in self._located:
             self._located[key] = await locate(job.task, job.base, self.withheld)
         return self._located[key]
+
+    async def check_source(self, place: Place) -> None:
+        """Raise `WorkspaceError` if git would obey other settings in a repository than before the first agent began.
+
+        An agent that found the repository behind its workspace could have written them.
+        """
+        if place.repository is not None:
+            found = await obeyed(place, self.withheld)
+            if self._obeyed.setdefault(place.repository, found) != found:
+                raise WorkspaceError(
+                    f"Settings or attributes of {place.repository} have changed since the batch began. "
+                    "If that was you, run the batch again"
+                )
 
     async def check(self) -> None:
         """Make an agent like those of the tasks. Raises `AgentError` for a problem that all of them would have."""
@@ -381,6 +396,8 @@ class Try:
                 raise asyncio.CancelledError
             self._began = time.monotonic()
         async with asyncio.timeout(self._timeout) as clock:
+            if kind != "none":
+                await shared.check_source(place)
             await space.make()
             self.line.commit = space.commit
             self._log.write(f"{kind}: {space.cwd}" + (f" at {space.commit}" if space.commit else ""))

@@ -90,6 +90,18 @@ async def _in_repository(task: Task, start: str, git: _Git) -> Place:
     return Place(top, inside, repository)
 
 
+async def obeyed(place: Place, withheld: Collection[str]) -> bytes:
+    """Return what git obeys when it checks a place out: settings, but those of branches, and attributes.
+
+    Raises `WorkspaceError`.
+    """
+    with _told():
+        said = await git("config", "--list", "-z", cwd=place.source, withheld=withheld, env=OFFLINE)
+    settings = [setting for setting in said.split(b"\0") if not setting.startswith(b"branch.")]
+    attributes = Path(place.repository or place.source, "info", "attributes")
+    return b"\0".join([*settings, attributes.read_bytes() if attributes.is_file() else b""])
+
+
 class Workspace:
     """The directory of one attempt. `make`, then `baseline`, then `changes`, then `leave`."""
 
