@@ -19,6 +19,7 @@ from spindle.apps.cli.args import COMMANDS, OPTIONS
 from spindle.base.settings import Settings
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
 from spindle.shapes.permission_modes import PERMISSION_MODES
+from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.run_limits import RUN_LIMITS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +44,7 @@ def parts() -> Iterator[tuple[str, str, str]]:
     yield "cli.md", "limits", "\n".join(_limits())
     yield "cli.md", "tools", "\n".join(_tools())
     yield "permissions.md", "modes", "\n".join(_modes())
+    yield "permissions.md", "protected", "\n".join(_protected())
 
 
 # -- settings ----------------------------------------------------------------------------------------
@@ -133,6 +135,12 @@ def _tools() -> list[str]:
 def _modes() -> list[str]:
     lines = ["| mode | |", "|---|---|"]
     return [*lines, *(f"| `{name}` | {words.help} |" for name, words in PERMISSION_MODES.items())]
+
+
+def _protected() -> list[str]:
+    kinds = (("all in a folder", PROTECTED_FOLDERS), ("a file", PROTECTED_FILES))
+    lines = ["| of this name, wherever it is | |", "|---|---|"]
+    return [*lines, *(f"| {kind} | {', '.join(f'`{name}`' for name in names)} |" for kind, names in kinds)]
 
 
 def _script() -> str:

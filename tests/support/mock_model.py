@@ -86,6 +86,8 @@ class Step:
     silent: bool = False
     dropped: bool = False
     match: str | None = None
+    said: dict[str, Any] | None = None
+    """Fields of the last chunk in place of the usage (OpenAI's API)."""
 
 
 @dataclass(frozen=True)
@@ -445,7 +447,8 @@ class _OpenAI(_Wire):
             "prompt_tokens_details": {"cached_tokens": cached},
         }
         reason = {"toolUse": "tool_calls"}.get(self.step.finish, self.step.finish)
-        return self._chunk({}, reason) + self._data({"choices": [], "usage": usage}) + b"data: [DONE]\n\n"
+        said = self.step.said or {"usage": usage}
+        return self._chunk({}, reason) + self._data({"choices": [], **said}) + b"data: [DONE]\n\n"
 
 
 class _Anthropic(_Wire):

@@ -276,10 +276,10 @@ class Engine:
         """Whether money or tokens of the run are limited."""
         return self.chain is not None and self.chain.meter.limits.on_spending
 
-    def spent(self, usage: Usage) -> None:
+    def spent(self, usage: Usage, estimated: int = 0) -> None:
         """Count a request that is not part of the conversation, such as a summary, if there is a run."""
         if self.chain is not None:
-            self.chain.meter.spent(usage)
+            self.chain.meter.spent(usage, estimated, estimated)
 
     # -- a chain ---------------------------------------------------------------------------------
 
@@ -517,7 +517,9 @@ class Engine:
         if self.settings.images.block_images:
             history = without_images(history)
         specs = [llm.ToolSpec(tool.name, tool.description, tool.parameters) for tool in self._tools()]
-        return await self.open_stream(llm.Request(prompt, history, specs), chain.options.max_tokens)
+        request = llm.Request(prompt, history, specs)
+        chain.meter.asks(request)
+        return await self.open_stream(request, chain.options.max_tokens)
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, once the user's message is on the disk."""

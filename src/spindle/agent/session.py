@@ -312,9 +312,9 @@ class AgentSession:
         self._approval.configure(**given)
         self.publish(events.StateChanged())
 
-    def permissions(self, tool: str | None = None, arguments: Any = None) -> PermissionState:
+    def permissions(self, tool: str | None = None, arguments: Any = None, effect: Any = None) -> PermissionState:
         """Return mode and rules, and the decision about a call if a tool is given."""
-        return self._approval.state(tool, arguments)
+        return self._approval.state(tool, arguments, effect)
 
     def give_up_questions(self) -> None:
         """Answer questions about permissions with no: there is no client to answer them."""

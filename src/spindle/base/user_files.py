@@ -109,6 +109,11 @@ def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:
         if path.parent == agent_dir() and agent_dir_problem():
             return None  # reported once for the whole directory
         raise BadFile(error.strerror or str(error)) from None
+    return parse_object(text, comments=comments)
+
+
+def parse_object(text: str, *, comments: bool = False) -> dict[str, Any]:
+    """Parse the text of a file with a JSON object, or with nothing. Raises `BadFile`."""
     if not text.strip():
         return {}
     value = parse_json(text, comments=comments)

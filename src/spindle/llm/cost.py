@@ -147,7 +147,11 @@ def output_limit(model: Model, request: Request, options: StreamOptions) -> int:
     limit = options.max_tokens or model.max_tokens
     if model.context_window <= 0:
         return limit
+    return max(1, min(limit, model.context_window - estimate_request(request) - _RESERVE_TOKENS))
+
+
+def estimate_request(request: Request) -> int:
+    """Estimate the tokens of a request by its length."""
     chars = len(request.system_prompt)
     chars += sum(len(tool.name) + len(tool.description) + len(encode(tool.parameters)) for tool in request.tools)
-    sent = chars // 4 + sum(map(estimate_tokens, request.messages))
-    return max(1, min(limit, model.context_window - sent - _RESERVE_TOKENS))
+    return chars // 4 + sum(map(estimate_tokens, request.messages))

@@ -43,6 +43,8 @@ class ResourceOptions(Struct, frozen=True):
     approve: bool | None = None
     """Trust the project, or not; None: as remembered."""
     ask_trust: Callable[[Path], bool | None] | None = None
+    source: Path | None = None
+    """The directory that the working directory is a checkout or a copy of: it is trusted as that one is."""
 
 
 class ExtensionPaths(Struct, frozen=True):
@@ -165,7 +167,9 @@ def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, T
     home = agent_dir()
     store, trust_store = SettingsStore(home, cwd), TrustStore(home)
     default = store.load(project_trusted=False).default_project_trust
-    trust = decide(cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust)
+    trust = decide(
+        cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust, source=options.source
+    )
     if trust.trusted:
         store.load(project_trusted=True)
     problem = agent_dir_problem()

@@ -1,16 +1,18 @@
 """Whether a project may bring its own settings, prompts, skills and code.
 
 Decisions are remembered in `<agent dir>/trust.json` by real path and hold for everything below. Without a decision, a
-project is not trusted.
+project is not trusted. The MCP servers of a trusted project start programs, so the user agrees to the content of the
+files that name them; `<agent dir>/mcp-trust.json` has a hash of each.
 """
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from spindle.base.user_files import BadFile, Diagnostic, file_lock, read_object, write_atomic
+from spindle.base.user_files import BadFile, Diagnostic, edit_json, file_lock, read_object, read_text, write_atomic
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 
@@ -28,9 +30,20 @@ _GATED = (
 )
 
 
+MCP_FILES = (".mcp.json", ".pi/mcp.json")
+"""Files of a project with MCP servers; later files win."""
+_begun_with: dict[str, str] = {}
+"""For projects that are trusted for this process only: the hash of each file with MCP servers when it was first seen.
+What an agent writes later is not what the user agreed to."""
+
+
 class TrustDecision(Struct, frozen=True):
     trusted: bool
     reason: str
+    project: Path = Path()
+    """The directory that the decision is about."""
+    for_now: bool = False
+    """Whether the user, or an extension, has trusted the project as it was when this process began with it."""
     skipped: list[Path] = field(default_factory=list)
     """Paths of an untrusted project that were not loaded."""
 
@@ -49,6 +62,7 @@ class TrustDecision(Struct, frozen=True):
 class TrustStore:
     def __init__(self, agent_dir: Path) -> None:
         self.path = agent_dir / "trust.json"
+        self._contents = agent_dir / "mcp-trust.json"
         self.problem: Diagnostic | None = None
 
     def lookup(self, cwd: Path) -> tuple[bool, Path] | None:
@@ -65,18 +79,45 @@ class TrustStore:
         return None
 
     def remember(self, directory: Path, trusted: bool) -> None:
-        """Keep a decision. Raises `BadFile`, `OSError`."""
+        """Keep a decision, and agree to the MCP servers of a trusted project. Raises `BadFile`, `OSError`."""
         import json
 
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(self.path):
             decisions = (read_object(self.path) or {}) | {str(directory.resolve()): trusted}
             write_atomic(self.path, json.dumps(decisions, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+        for name in MCP_FILES if trusted else ():
+            with suppress(OSError):
+                self.agree(directory / name, read_text(directory / name))
+
+    def agree(self, path: Path, text: str) -> None:
+        """Remember that the user agrees to this content of a file with MCP servers. Raises `BadFile`, `OSError`."""
+        edit_json(self._contents, lambda known: known.update({_key(path): _digest(text)}), 0o600)
+
+    def is_agreed(self, path: Path, text: str, decision: TrustDecision) -> bool:
+        """Say whether the user has agreed to this content of a file of a trusted project."""
+        if decision.for_now:
+            return _begun_with.setdefault(_key(path), _digest(text)) == _digest(text)
+        try:
+            known = read_object(self._contents) or {}
+        except BadFile:
+            return False
+        return known.get(_key(path)) == _digest(text)
+
+
+def _key(path: Path) -> str:
+    return str(path.parent.resolve() / path.name)
+
+
+def _digest(text: str) -> str:
+    from _blake2 import blake2b  # `hashlib` would load OpenSSL
+
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
 
 
 def gated_paths(cwd: Path) -> list[Path]:
     found = [path for name in _GATED if os.path.exists(path := cwd / ".pi" / name)]
-    if os.path.exists(path := cwd / ".mcp.json"):
+    if os.path.exists(path := cwd / MCP_FILES[0]):
         found.append(path)
     home = Path.home()
     for directory in ancestors(cwd):
@@ -94,21 +135,25 @@ def decide(
     approve: bool | None = None,
     default: str = "ask",
     ask: Callable[[Path], bool | None] | None = None,
+    source: Path | None = None,
 ) -> TrustDecision:
-    """Decide for a working directory: the command line, then `ask`, then the remembered decision, then the default."""
-    paths = gated_paths(cwd)
+    """Decide for a working directory: the command line, then `ask`, then the remembered decision, then the default.
+
+    `source`: the directory that `cwd` is a checkout or a copy of; what is remembered of it counts.
+    """
+    paths, project = gated_paths(cwd), source or cwd
+
+    def decision(trusted: bool, reason: str, *, for_now: bool = False) -> TrustDecision:
+        return TrustDecision(trusted, reason, project, for_now, [] if trusted else paths)
+
     if not paths:
-        return TrustDecision(bool(approve), "nothing to trust")
+        return TrustDecision(bool(approve), "nothing to trust", project, for_now=bool(approve))
     if approve is not None:
-        return _decision(approve, "--approve" if approve else "--no-approve", paths)
+        return decision(approve, "--approve" if approve else "--no-approve", for_now=True)
     if ask is not None and (answer := ask(cwd)) is not None:
-        return _decision(answer, "an extension said so", paths)
-    if found := store.lookup(cwd):
-        return _decision(found[0], f"remembered for {found[1]}", paths)
+        return decision(answer, "an extension said so", for_now=True)
+    if found := store.lookup(project):
+        return decision(found[0], f"remembered for {found[1]}")
     if default == "ask":
-        return _decision(False, "nobody was asked", paths)
-    return _decision(default == "always", f"defaultProjectTrust is {default}", paths)
-
-
-def _decision(trusted: bool, reason: str, paths: list[Path]) -> TrustDecision:
-    return TrustDecision(trusted, reason, [] if trusted else paths)
+        return decision(False, "nobody was asked")
+    return decision(default == "always", f"defaultProjectTrust is {default}")

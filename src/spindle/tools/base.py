@@ -77,6 +77,8 @@ class Tool(Struct, frozen=True):
     """False: steering waits for it, because stopping half-way would leave a mess."""
     effect: Effect | None = None
     """Effect of an external tool, for the permissions; those of built-in tools are in `shapes/builtin_tools.py`."""
+    also: Callable[[Any], tuple[str, Effect | None] | None] | None = None
+    """Returns the name of another tool, with its effect, whose rules hold for a call with these arguments, too."""
 
 
 def text_result(text: str, details: Any = None) -> ToolResult:

@@ -204,7 +204,7 @@ def test_what_git_cannot_add_is_no_failure(tasks: Tasks) -> None:
     done = tasks.run()
     assert done.returncode == 0, done.stdout
     assert "+++ b/y.txt" in (tasks.runs / "a/patch.diff").read_text()
-    assert "inner/' does not have a commit checked out" in (tasks.runs / "a/log").read_text()
+    assert "inner/ is a repository of its own" in (tasks.runs / "a/log").read_text()
 
 
 def test_a_large_patch_takes_no_memory(tasks: Tasks) -> None:

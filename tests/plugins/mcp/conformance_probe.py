@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from spindle.llm import http
 from spindle.plugins.mcp import McpError, Message
+from spindle.plugins.mcp.authorization import resource_metadata
 from spindle.plugins.mcp.connection import Transport
 from spindle.plugins.mcp.elicitation import with_defaults
 from spindle.plugins.mcp.oauth import Login
@@ -66,6 +67,9 @@ async def main() -> None:
             "clientId": context["idp_client_id"],
             "idToken": context["idp_id_token"],
         }
+    if any(entry.get("oauth", {}).get(name) for name in ("clientSecret", "privateKey", "assertion")):
+        found = await resource_metadata(sys.argv[-1], None)  # a user would know where the secret belongs
+        entry["oauth"]["issuer"] = None if found is None else found.authorization_servers[0]
     servers = Servers()
     servers.add({"probed": entry}, "probe")
     server = ProbedServer(servers.configs["probed"], os.getcwd(), lambda: ())

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from spindle.base.agent_dir import agent_dir
 from spindle.plugins.mcp import McpError
 from spindle.plugins.mcp.server_config import ServerConfig, Servers, load_servers, resolve
+from spindle.resources.trust import TrustDecision, TrustStore
 
 
 def read(entries: Any, **options: Any) -> Servers:
@@ -74,9 +76,11 @@ def test_files_are_merged_by_name(write: Callable[[str, Any], Path], project: Pa
     write("project/.mcp.json", {"mcpServers": {"b": {"command": "shared"}, "c": {"command": "shared"}}})
     write("project/.pi/mcp.json", {"mcpServers": {"a": {"enabled": False}, "c": {"exposure": "hidden"}, "d": {}}})
     write("project/more.json", {"servers": {"e": {"command": "code"}}})
-    found = load_servers(project, trusted=False)
+    found = load_servers(project, TrustDecision(False, "", project))
     assert {name: config.command for name, config in found.configs.items()} == {"a": "user", "b": "user"}
-    found = load_servers(project, trusted=True, files=["more.json", "none.json"])
+    trusted = TrustDecision(True, "", project)
+    TrustStore(agent_dir()).remember(project, True)
+    found = load_servers(project, trusted, ["more.json", "none.json"])
     commands = {name: config.command for name, config in found.configs.items()}
     assert commands == {"a": "user", "b": "shared", "c": "shared", "e": "code"}
     assert [config.name for config in found.enabled()] == ["b", "c", "e"] and found.configs["c"].exposure == "hidden"
@@ -84,7 +88,8 @@ def test_files_are_merged_by_name(write: Callable[[str, Any], Path], project: Pa
     assert set(found.problems) == {"d", str(project / "none.json")}
     write("agent/mcp.json", "{ not json")
     write("project/.mcp.json", {"servers": []})
-    found = load_servers(project, trusted=True)
+    TrustStore(agent_dir()).remember(project, True)
+    found = load_servers(project, trusted)
     assert "line 1" in found.problems[str(project.parent / "agent" / "mcp.json")]
     assert 'no object "mcpServers"' in found.problems[str(project / ".mcp.json")]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -53,6 +54,10 @@ class Site:
         """Refresh tokens that are not taken (again)."""
         self.busy = False
         """The authorization server is."""
+        self.authority = ""
+        """The authorization server that it names; itself if empty."""
+        self.tokens_at = ""
+        """The origin of the token endpoint that it names; its own if empty."""
         self.said: asyncio.Queue[Any] = asyncio.Queue()
         """What the server says unasked."""
 
@@ -199,12 +204,16 @@ class Site:
 
     async def resource(self, request: web.Request) -> web.Response:
         return web.json_response(
-            {"resource": self.url, "authorization_servers": [self.origin], "scopes_supported": ["a"]}
+            {
+                "resource": self.url,
+                "authorization_servers": [self.authority or self.origin],
+                "scopes_supported": ["a"],
+            }
         )
 
     async def metadata(self, request: web.Request) -> web.Response:
         here = {
-            name: f"{self.origin}/{path}"
+            name: f"{(self.tokens_at if path == 'token' else '') or self.origin}/{path}"
             for name, path in (
                 ("authorization_endpoint", "authorize"),
                 ("token_endpoint", "token"),
@@ -569,6 +578,51 @@ def test_programs_log_in_by_themselves(agent: Path, monkeypatch: pytest.MonkeyPa
             ) as bad:
                 with pytest.raises(McpError, match="not a private key in PEM form"):
                     await bad.connected()
+
+    run(work())
+
+
+SECRETS: dict[str, dict[str, Any]] = {
+    "a secret": {"clientId": "me", "clientSecret": "s", "grantType": "client_credentials"},
+    "an assertion": {"assertion": "of-the-platform"},
+    "a provider": {"clientId": "me", "identityProvider": {"tokenEndpoint": "", "clientId": "app", "idToken": "who"}},
+}
+
+
+@pytest.mark.parametrize("oauth", SECRETS.values(), ids=SECRETS)
+def test_secrets_go_only_where_they_belong(agent: Path, oauth: dict[str, Any]) -> None:
+    """A server names the authorization server, but does not decide where the user's secrets go."""
+
+    async def work() -> None:
+        async with Site(login=True).up() as site, Site().up() as other:
+            if "identityProvider" in oauth:
+                oauth["identityProvider"]["tokenEndpoint"] = f"{site.origin}/token"
+            site.authority = other.origin
+            other.valid = site.valid
+            for pinned, said in (({}, "issuer"), ({"issuer": "https://login.example"}, "login.example")):
+                async with site.server(oauth={**oauth, **pinned}) as server:
+                    with pytest.raises(McpError, match=said):
+                        await server.connected()
+                assert not other.forms and not site.forms
+            async with site.server(oauth={**oauth, "issuer": other.origin}) as server:
+                assert text_of(await server.call("stream", {})) == "streamed"
+            assert len(other.forms) == 1
+            # A login that is kept, from an authorization server that the entry does not name (any more).
+            record = kept(site.url)
+            assert record is not None and record.tokens is not None
+            old = msgspec.structs.replace(record.tokens, access="old", refresh="fine", expires_at=1.0)
+            keep(site.url, msgspec.structs.replace(record, tokens=old))
+            async with site.server(oauth={**oauth, "issuer": site.origin}) as server:
+                with pytest.raises(McpError, match="issuer"):
+                    await server.connected()
+            assert len(other.forms) == 1
+            # Its own origin may describe another place for tokens.
+            keep(site.url, None)
+            site.authority, site.tokens_at = site.origin, other.origin
+            async with site.server(oauth=oauth) as server:
+                with pytest.raises(McpError, match="issuer"):
+                    await server.connected()
+            assert len(other.forms) == 1
 
     run(work())
 

@@ -16,6 +16,7 @@ from spindle.base.agent_dir import agent_dir
 from spindle.plugins.mcp.content import cut
 from spindle.plugins.mcp.exposure import ENTRY, tool_name
 from spindle.plugins.mcp.server_config import Servers
+from spindle.resources.trust import TrustStore
 from spindle.shapes.events import ExtensionUIRequest, Notice, ToolExecutionEnd, ToolExecutionUpdate
 from spindle.shapes.messages import Image, Text, ToolResultMessage
 from spindle.testing import Script
@@ -181,6 +182,67 @@ def test_resources_and_prompts() -> None:
             assert outcome.stop_reason == "error" and "needs who" in (outcome.error or "")
             await agent.run("/mcp__fake__say_good_bye\nAda")  # a name with spaces, and a line of its own
             assert "Greet Ada warmly" in agent.messages[-2].content[0].text
+
+    run(work())
+
+
+READS = calling(
+    ("list_mcp_resources", {}),
+    ("list_mcp_resources", {"server": "evil"}),
+    ("list_mcp_resource_templates", {"server": "evil"}),
+    ("read_mcp_resource", {"server": "evil", "uri": "test://one"}),
+    ("read_mcp_resource", {"server": "fake", "uri": "test://one"}),
+)
+
+
+@pytest.mark.parametrize("rule", ["mcp__evil", "mcp__evil__*", "mcp__e*"])
+def test_rules_for_a_server_hold_for_its_resources_and_prompts(rule: str) -> None:
+    async def work() -> None:
+        await known()
+        script = Script(READS)
+        servers = {"fake": entry(), "evil": entry(env={"A": "b"})}
+        async with await Agent.create(model=script.model(), persist=False, mcp_servers=servers, deny=[rule]) as agent:
+            await agent.run("go")
+            found = [text(message) for message in agent.messages if isinstance(message, ToolResultMessage)]
+            assert json.loads(found[0]) == {"resources": [{"server": "fake", "uri": "test://one", "name": "one"}]}
+            for refused in found[1:4]:
+                assert f"refused by rule {rule}" in refused
+            assert found[4] == "content of test://one"
+            await until(lambda: any(item.name == "mcp__evil__greet" for item in agent.session.commands()))
+            outcome = await agent.run("/mcp__evil__greet Ada")
+            assert outcome.stop_reason == "error" and f"refused by rule {rule}" in (outcome.error or "")
+            assert (await agent.run("/mcp__fake__greet Ada")).stop_reason == "end"
+        asked = []
+
+        async def answer(name: str, arguments: Any) -> bool:
+            asked.append(arguments["server"])
+            return False
+
+        found = await results(READS[3:], servers, ask=[rule], can_use_tool=answer)
+        assert asked == ["evil"] and "did not allow" in text(found[0]) and text(found[1]) == "content of test://one"
+
+    run(work())
+
+
+def test_plan_mode_reads_nothing_from_a_server_of_a_project(project: Path, write: Any) -> None:
+    """It could do anything when it is asked for a resource or a prompt; a server of the user is believed."""
+
+    async def work() -> None:
+        await known()
+        write("project/.mcp.json", {"mcpServers": {"evil": entry(env={"A": "b"})}})
+        TrustStore(agent_dir()).remember(project, True)
+        script = Script(READS)
+        servers = {"fake": entry()}
+        options = {"mcp_servers": servers, "permission_mode": "plan", "cwd": project}
+        async with await Agent.create(model=script.model(), persist=False, **options) as agent:
+            await agent.run("go")
+            found = [text(message) for message in agent.messages if isinstance(message, ToolResultMessage)]
+            assert '"server":"evil"' not in found[0] and '"server":"fake"' in found[0]
+            assert all("plan mode" in refused for refused in found[1:4])
+            assert found[4] == "content of test://one"
+            await until(lambda: any(item.name == "mcp__evil__greet" for item in agent.session.commands()))
+            outcome = await agent.run("/mcp__evil__greet Ada")
+            assert outcome.stop_reason == "error" and "plan mode" in (outcome.error or "")
 
     run(work())
 

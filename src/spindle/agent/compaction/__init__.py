@@ -87,8 +87,8 @@ class CompactionPort(Protocol):
     def limit_reached(self) -> str | None:
         """Return the limit of the run that forbids another model call, if one does."""
 
-    def spent(self, usage: Usage) -> None:
-        """Count tokens and cost of a summary."""
+    def spent(self, usage: Usage, estimated: int = 0) -> None:
+        """Count tokens and cost of a summary; `estimated`: our own estimate of the tokens."""
 
     async def open_stream(self, request: Request, max_tokens: int | None = None) -> AsyncGenerator[Chunk, None]: ...
 
@@ -275,6 +275,7 @@ class Compactor:
     async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> "Summary":
         """Ask the model for one summary, and again if that may help. Raises `AgentError` that begins with `failure`."""
         from spindle.agent.compaction.summary import SummaryFailed, summarize
+        from spindle.llm.history import estimate_tokens
 
         if (reached := self._port.limit_reached()) is not None:
             raise AgentError(f"{failure}: {reached} is reached")
@@ -296,7 +297,8 @@ class Compactor:
 
         try:
             summary = await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
-            self._port.spent(summary.answer.usage)
+            estimated = sum(map(estimate_tokens, [*request.messages, summary.answer]))
+            self._port.spent(summary.answer.usage, estimated)
             return summary
         except SummaryFailed as error:
             raise AgentError(f"{failure}: {error}") from None

@@ -21,6 +21,7 @@ from spindle.agent.run.options import ApprovalRequest, Chain, RunOptions
 from spindle.base.settings import Permissions, Settings
 from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
+from spindle.shapes.builtin_tools import Effect
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     Behavior,
@@ -180,9 +181,9 @@ class Approval(Hooks):
         policy = self.policy()
         return "bypass" if policy is None else policy.mode
 
-    def state(self, tool: str | None, arguments: Any) -> PermissionState:
+    def state(self, tool: str | None, arguments: Any, effect: Effect | None = None) -> PermissionState:
         policy = self.policy()
-        decision = None if tool is None else self._decide(tool, arguments)
+        decision = None if tool is None else self._decide(tool, arguments, effect)
         rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
         return PermissionState(mode=self.mode, rules=rules, decision=decision)
 
@@ -233,7 +234,7 @@ class Approval(Hooks):
 
         return decide(policy, "read", {"path": path}).behavior != "deny"
 
-    def _decide(self, tool: str, arguments: Any) -> Decision:
+    def _decide(self, tool: str, arguments: Any, effect: Effect | None = None) -> Decision:
         asked = self.tools or self._options.ask_before_tools
         policy = self.policy(even_if_all_allowed=asked)
         if policy is None:
@@ -241,8 +242,11 @@ class Approval(Hooks):
         from spindle.agent.permissions.rules import decide
 
         found = self._port.find_tool(tool)
-        effect = None if found is None else found.effect
-        return decide(policy, tool, arguments, ask=asked, effect=effect, agreed=self._kept)
+        names = [(tool, effect if found is None else found.effect)]
+        if found is not None and found.also is not None and (other := found.also(arguments)) is not None:
+            names.append(other)
+        decisions = [decide(policy, n, arguments, ask=asked, effect=e, agreed=self._kept) for n, e in names]
+        return min(decisions, key=lambda decision: BEHAVIORS.index(decision.behavior))  # the strictest one
 
     def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
         meter.denials.append(denial)

@@ -20,6 +20,7 @@ from spindle.base.globs import GlobError, PathGlob, expand_braces
 from spindle.shapes.builtin_tools import TODO_TOOL, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
+from spindle.shapes.protected_files import is_protected
 from spindle.tools.base import ToolError
 from spindle.tools.files import resolve_existing, resolve_path
 
@@ -29,8 +30,6 @@ _BY_PATH: Final = (*_READING, *_EDITING)
 _FAMILIES: Final = {"read": _READING, "edit": _EDITING}
 """A rule for the key holds for all of these tools."""
 _OTHER_NAMES: Final = {"glob": "find", "multiedit": "edit", "todowrite": TODO_TOOL}
-_PROTECTED: Final = (".git", ".pi", ".agents")
-"""Folders whose files decide what programs and this agent do: `acceptEdits` asks about them."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
 _ONLY_NAMING: Final = ("echo", "printf", "test", "[", "ls", "stat", "mkdir", "basename", "dirname", "cd")
 """Commands that do not open the files they are given."""
@@ -176,7 +175,7 @@ def _unless_denied(policy: Policy, call: _Call, reads: bool) -> Decision:
         return Decision("allow", reason="mode bypass")
     if reads and (not call.paths or _inside(call.paths[1], policy, (*policy.folders, *policy.readable))):
         return Decision("allow", reason="reading is free")
-    if policy.mode == "acceptEdits" and call.tool in _EDITING and call.paths and _may_edit(call.paths[1], policy):
+    if policy.mode == "acceptEdits" and call.tool in _EDITING and call.paths and _may_edit(call.paths, policy):
         return Decision("allow", reason="mode acceptEdits")
     reason = f"the command cannot be checked: {unclear}" if unclear else "no rule allows it"
     return Decision("ask", reason=reason, always=tuple(always))
@@ -357,7 +356,7 @@ def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str
         for path in paths:
             if fit := next((r for r in editing if r.pattern is None or _path_fits(r.pattern, path, call.cwd)), None):
                 yield fit
-            elif not (policy.mode == "acceptEdits" and _may_edit(path, policy)):
+            elif not (policy.mode == "acceptEdits" and _may_edit((path,), policy)):
                 yield _path_rule("write", path, call.cwd)
 
 
@@ -402,8 +401,10 @@ def _inside(path: str, policy: Policy, folders: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _may_edit(path: str, policy: Policy) -> bool:
-    return _inside(path, policy, policy.folders) and not any(part in _PROTECTED for part in path.lower().split("/"))
+def _may_edit(paths: Sequence[str], policy: Policy) -> bool:
+    """Say whether a file may be edited freely: `paths` is its path, last with links resolved."""
+    root = os.path.realpath(policy.cwd)
+    return _inside(paths[-1], policy, policy.folders) and not any(is_protected(path, root) for path in paths)
 
 
 def _anchored(pattern: str, cwd: str, *, wide: bool) -> tuple[str, str]:

@@ -6,7 +6,7 @@ stopped here ends gracefully: its history is whole, and another prompt goes on f
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -19,6 +19,15 @@ from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage, Usage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+
+if TYPE_CHECKING:
+    from spindle.llm.stream import Request
+
+
+_PLAUSIBLE = 8
+"""A count that is this many times smaller than our estimate is wrong."""
+_MOST_TOKENS = 100_000_000
+"""No request and answer have so many tokens together."""
 
 
 def check_limits(limits: RunLimits, model: Model) -> None:
@@ -50,6 +59,10 @@ class Meter(Struct):
     files_changed: dict[str, None] = field(default_factory=dict)
     """Paths that tools wrote to, in order."""
     denials: list[Denial] = field(default_factory=list)
+    tokens: int = 0
+    """Tokens that count for the limit: as reported, or as estimated where a report makes no sense."""
+    _sent: tuple[int, int] = (0, 0)
+    """Estimated tokens of the last request, and of its messages alone."""
     stopped: str | None = None
     """The limit that ended the run, or `denied`."""
     _uncounted: bool = False
@@ -80,17 +93,38 @@ class Meter(Struct):
             "max_turns": self.turns,
             "max_cost": math.inf if self._uncounted else self.cost,
             "max_time": time.monotonic() - self.began,
-            "max_total_tokens": self.usage.total,
+            "max_total_tokens": self.tokens,
         }
+
+    def asks(self, request: "Request") -> None:
+        """Measure a request for an answer, if tokens are limited."""
+        if self.limits.max_total_tokens is not None:
+            from spindle.llm.cost import estimate_request
+            from spindle.llm.history import estimate_tokens
+
+            self._sent = estimate_request(request), sum(map(estimate_tokens, request.messages))
 
     def answered(self, answer: AssistantMessage) -> None:
         self.turns += 1
-        self.spent(answer.usage)
+        own = (0, 0)
+        if self.limits.max_total_tokens is not None and answer.content:  # a request that failed at once cost nothing
+            from spindle.llm.history import estimate_tokens
+
+            said = estimate_tokens(answer)
+            own = self._sent[0] + said, self._sent[1] + said
+        self.spent(answer.usage, *own)
         if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
             self._uncounted = True
 
-    def spent(self, usage: Usage) -> None:
-        """Count tokens and money, also of a request that is not part of the conversation."""
+    def spent(self, usage: Usage, estimated: int = 0, at_least: int = 0) -> None:
+        """Count tokens and money, also of a request that is not part of the conversation.
+
+        `estimated` is our own estimate of the tokens, `at_least` that of the messages alone: much less is no count.
+        """
+        reported = usage.input + usage.output + usage.cache_read + usage.cache_write
+        if estimated and not (usage.output > 0 and at_least / _PLAUSIBLE <= reported < _MOST_TOKENS):
+            reported = max(estimated, reported if reported < _MOST_TOKENS else 0)
+        self.tokens += reported
         self.usage.add(usage)
         self.cost += usage.cost.total
         self.cost_sources.add(usage.cost.source)

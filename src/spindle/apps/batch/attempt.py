@@ -27,16 +27,14 @@ from spindle.agent.session import AgentSession
 from spindle.apps.batch.gate import Gate, Gates
 from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
 from spindle.apps.batch.tasks import Job
-from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
+from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate, obeyed
 from spindle.base import trace
-from spindle.base.agent_dir import agent_dir
 from spindle.base.children import environment, kill_all
 from spindle.base.process import Process
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.models.credentials import MissingCredentials
 from spindle.recipe import AgentOptions, check_tools, make_agent
 from spindle.resources.loader import Resources, load_resources
-from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
@@ -125,6 +123,10 @@ class Shared:
         self.resources: Resources = load_resources(os.getcwd(), plan.agent.resources)
         self.places: dict[str, Place] = {}
         """Places that the driver of a cluster has found, by task; for other tasks `place` looks itself."""
+        self.withheld = self.resources.secret_variables()
+        """Variables with keys: no program that we start gets them."""
+        self._obeyed: dict[str, bytes] = {}
+        """What git obeyed in each repository before the first agent began."""
         self._located: dict[tuple[str | None, str | None, str], Place] = {}
 
     @property
@@ -139,8 +141,21 @@ class Shared:
             return self.places[job.id]
         key = job.task.repo, job.task.cwd, job.base
         if key not in self._located:
-            self._located[key] = await locate(job.task, job.base)
+            self._located[key] = await locate(job.task, job.base, self.withheld)
         return self._located[key]
+
+    async def check_source(self, place: Place) -> None:
+        """Raise `WorkspaceError` if git would obey other settings in a repository than before the first agent began.
+
+        An agent that found the repository behind its workspace could have written them.
+        """
+        if place.repository is not None:
+            found = await obeyed(place, self.withheld)
+            if self._obeyed.setdefault(place.repository, found) != found:
+                raise WorkspaceError(
+                    f"Settings or attributes of {place.repository} have changed since the batch began. "
+                    "If that was you, run the batch again"
+                )
 
     async def check(self) -> None:
         """Make an agent like those of the tasks. Raises `AgentError` for a problem that all of them would have."""
@@ -371,7 +386,9 @@ class Try:
         place = await shared.place(job)
         kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
         kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write)
+        space = self._space = Workspace(
+            place, kind, self._folder, job.task.ref, shared.turns, self._log.write, shared.withheld
+        )
         if kind == "none" and not self._only_reads():
             self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
             await space.take_turn()
@@ -379,6 +396,8 @@ class Try:
                 raise asyncio.CancelledError
             self._began = time.monotonic()
         async with asyncio.timeout(self._timeout) as clock:
+            if kind != "none":
+                await shared.check_source(place)
             await space.make()
             self.line.commit = space.commit
             self._log.write(f"{kind}: {space.cwd}" + (f" at {space.commit}" if space.commit else ""))
@@ -412,10 +431,9 @@ class Try:
     async def _agent(self, space: Workspace) -> AgentSession:
         job, shared = self._job, self._shared
         resources = shared.resources
-        if space.kind != "none" and resources.options.approve is None:
-            # A checkout is trusted if its source is.
-            found = TrustStore(agent_dir()).lookup(Path((await shared.place(job)).source))
-            resources = replace(resources, options=replace(resources.options, approve=found[0] if found else None))
+        if space.kind != "none":  # a checkout is trusted if its source is
+            place = await shared.place(job)
+            resources = replace(resources, options=replace(resources.options, source=Path(place.source, place.inside)))
         resources = resources.at(space.cwd)
         for problem in resources.diagnostics:
             self._log.write(problem.message)
@@ -486,8 +504,10 @@ class Try:
             if len(said) > 2 * _SAID:
                 del said[:-_SAID]
 
+        self._space.check()  # the agent may have put a link there
         words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
-        code = await Process(words, cwd=cwd, env=environment(extra=extra), on_output=keep, owner=self).wait()
+        env = environment(self._shared.withheld, extra)
+        code = await Process(words, cwd=cwd, env=env, on_output=keep, owner=self).wait()
         self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
         return code
 

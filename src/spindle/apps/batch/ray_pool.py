@@ -20,6 +20,7 @@ from spindle.apps.batch.tasks import Job
 from spindle.apps.batch.workspace import Place, locate
 from spindle.base import limits
 from spindle.base.flow import Tasks
+from spindle.resources.loader import load_resources
 from spindle.shapes.messages import Image
 
 _LOSSES = 3
@@ -105,6 +106,7 @@ class RayPool:
         self._warn = plan.agent.warn
         agent = replace(plan.agent, dialogs=None, warn=_nowhere)  # a node cannot use those of this process
         self._plan = replace(plan, workspace="clone", agent=agent)
+        self._withheld = load_resources(os.getcwd(), plan.agent.resources).secret_variables()
         self._tell = tell
         self._spent_before = spent
         self._spent_on_lost = 0.0
@@ -157,7 +159,7 @@ class RayPool:
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         import ray
 
-        place: Place | None = await locate(job.task, job.base)
+        place: Place | None = await locate(job.task, job.base, self._withheld)
         if place is not None and place.repository is None and not place.is_remote:
             if job.task.cwd is not None:
                 raise AgentError(

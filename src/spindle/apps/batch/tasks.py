@@ -165,6 +165,10 @@ def _check(task: Task, base: str) -> None:
     for name in ("id", "repo", "cwd", "ref", "setup", "verify"):
         if not _can_be_told(getattr(task, name) or ""):
             raise AgentError(f"{name} has a character in it that no program can be told")
+    if (task.ref or "").startswith("-"):
+        raise AgentError(f"ref {task.ref!r} is an option, not a commit, a tag or a branch")
+    if is_address(task, base) and os.path.normpath(task.cwd or ".").split("/")[0] in ("", ".."):
+        raise AgentError(f"cwd {task.cwd!r} must be a directory inside {task.repo}")
     place = task.cwd if task.repo is None else task.repo
     if place is not None and not is_address(task, base) and not Path(base, place).is_dir():
         raise AgentError(f"{Path(base, place)} is not a directory")

@@ -2,6 +2,7 @@
 
 The user's repository is only read, except for the entry that a worktree has in it while it exists: no hook runs, no
 branch, index, stash or configuration is touched, and the objects for `patch.diff` are kept in a store of their own.
+Once the agent has begun, git reads nothing of the workspace but its files (`Shadow`).
 """
 
 import asyncio
@@ -9,40 +10,17 @@ import os
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from spindle.agent import AgentError
 from spindle.apps.batch.tasks import Task, is_address
-from spindle.base import limits, process
-from spindle.base.children import environment
+from spindle.base.git import OFFLINE, GitError, Shadow, git
 
 KINDS = ("none", "copy", "worktree", "clone")
-_SETTINGS = (
-    "advice.detachedHead=false",
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.safecrlf=false",
-    "core.splitIndex=false",
-    "gc.auto=0",
-    "worktree.useRelativePaths=false",
-)
-"""These replace settings of the user, which are meant for their own use of git: they would run programs, fail, or
-confuse us."""
-_PLAIN = [word for setting in _SETTINGS for word in ("-c", setting)]
-_DIFF = ("diff-tree", "-p", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames")
-_GIT_VARIABLES = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_PREFIX",
-)
-"""If a git hook started us, these name the hook's repository; we work on another one."""
 
 
 class WorkspaceError(AgentError):
@@ -63,38 +41,23 @@ class Place(NamedTuple):
     """Whether the source is an empty directory, made for this attempt."""
 
 
+_Git: TypeAlias = Callable[..., Awaitable[bytes]]
+"""The user's git, without the keys."""
 Turns: TypeAlias = defaultdict[str, asyncio.Lock]
 """Locks by name: one change of the worktrees of a repository at a time, one task at a time in a directory."""
 
 
-async def git(
-    *arguments: str,
-    cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
-    ok: Sequence[int] = (0,),
-    warn: Callable[[str], None] | None = None,
-) -> bytes:
-    """Run git and return its output; `warn` gets its messages if the exit code is ok but not 0.
-
-    Raises `WorkspaceError` with the last line of its messages.
-    """
-    variables = environment(_GIT_VARIABLES, {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})})
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise `WorkspaceError` for what git says."""
     try:
-        done = await process.run(["git", *_PLAIN, *arguments], cwd=cwd, env=variables, timeout=limits.GIT)
-    except OSError as error:
-        raise WorkspaceError(f"Cannot run git in {cwd or '.'}: {error.strerror}") from None
-    if done.timed_out:
-        raise WorkspaceError(f"git {arguments[0]} took more than {limits.GIT:g} s")
-    if done.code not in ok:
-        words = done.errors.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.code}"]
-        raise WorkspaceError(f"git {arguments[0]}: {words[-1]}")
-    if done.code and warn is not None:
-        warn(f"git {arguments[0]}: {done.errors.decode('utf-8', 'replace').strip()}")
-    return done.output
+        yield
+    except GitError as error:
+        raise WorkspaceError(str(error)) from None
 
 
-async def locate(task: Task, base: str) -> Place:
-    """Find the place that a task works on. Raises `WorkspaceError`."""
+async def locate(task: Task, base: str, withheld: Collection[str]) -> Place:
+    """Find the place that a task works on; git gets no variable in `withheld`. Raises `WorkspaceError`."""
     if task.repo is not None and is_address(task, base):
         return Place(task.repo, task.cwd or ".", is_remote=True)
     given = task.repo if task.repo is not None else task.cwd
@@ -104,6 +67,11 @@ async def locate(task: Task, base: str) -> Place:
     above = (start, *map(str, Path(start).parents))
     if task.repo is None and not any(os.path.exists(os.path.join(folder, ".git")) for folder in above):
         return Place(start)  # without asking git a thousand times
+    with _told():
+        return await _in_repository(task, start, partial(git, withheld=withheld, env=OFFLINE))
+
+
+async def _in_repository(task: Task, start: str, git: _Git) -> Place:
     said = (await git("rev-parse", "--show-toplevel", "--git-common-dir", cwd=start, ok=(0, 128))).decode()
     top, _, common = said.rstrip("\n").rpartition("\n")
     repository = os.path.realpath(os.path.join(start, common))
@@ -113,24 +81,43 @@ async def locate(task: Task, base: str) -> Place:
         raise WorkspaceError(f"Not a git repository: {start}")
     if task.repo is not None and task.cwd is not None:
         start = os.path.normpath(os.path.join(start, task.cwd))
-    # Without a commit there is nothing to check out.
-    if not top or not await git("rev-parse", "--verify", "-q", "HEAD", cwd=top, ok=(0, 1, 128)):
-        return Place(start)
-    inside = os.path.relpath(start, top)
+    inside = os.path.relpath(start, top or start)
     if inside.startswith(".."):
         raise WorkspaceError(f"{task.cwd} is outside of {task.repo}")
+    # Without a commit there is nothing to check out.
+    if not top or not await git("rev-parse", "--verify", "-q", "HEAD", cwd=top, ok=(0, 1, 128)):
+        return Place(start) if task.repo is None else Place(top, inside)
     return Place(top, inside, repository)
+
+
+async def obeyed(place: Place, withheld: Collection[str]) -> bytes:
+    """Return what git obeys when it checks a place out: settings, but those of branches, and attributes.
+
+    Raises `WorkspaceError`.
+    """
+    with _told():
+        said = await git("config", "--list", "-z", cwd=place.source, withheld=withheld, env=OFFLINE)
+    settings = [setting for setting in said.split(b"\0") if not setting.startswith(b"branch.")]
+    attributes = Path(place.repository or place.source, "info", "attributes")
+    return b"\0".join([*settings, attributes.read_bytes() if attributes.is_file() else b""])
 
 
 class Workspace:
     """The directory of one attempt. `make`, then `baseline`, then `changes`, then `leave`."""
 
     def __init__(
-        self, place: Place, kind: str, folder: Path, ref: str | None, turns: Turns, warn: Callable[[str], None]
+        self,
+        place: Place,
+        kind: str,
+        folder: Path,
+        ref: str | None,
+        turns: Turns,
+        warn: Callable[[str], None],
+        withheld: Collection[str] = (),
     ) -> None:
         """`kind` is one of `KINDS`, `folder` the place for the files of the attempt, inside that of all results.
 
-        `warn` is called if something cannot be compared.
+        `warn` is called if something cannot be compared. Git gets no variable in `withheld`.
         """
         self.kind = kind
         self.commit: str | None = None
@@ -141,13 +128,15 @@ class Workspace:
         self._results = folder.parent
         self._turns = turns
         self._warn = warn
+        self._withheld = withheld
+        self._git: _Git = partial(git, withheld=withheld)
         self._is_git = place.is_remote or place.repository is not None
         self._store = folder / "objects"
         """Git puts the objects to compare there, and not into the user's repository."""
         self._held: asyncio.Lock | None = None
-        self._trees: dict[Path, str] = {}
-        """The tree of each repository in the workspace at the beginning."""
-        self.root = Path(place.source) if kind == "none" else folder / "work"
+        self._shadows: dict[Path, tuple[Shadow, str]] = {}
+        """Every repository in the workspace: what records its states, and its tree at the beginning."""
+        self.root = Path(os.path.realpath(place.source if kind == "none" else folder / "work"))
         self.cwd = self.root / place.inside
 
     async def take_turn(self) -> None:
@@ -168,43 +157,63 @@ class Workspace:
                     await asyncio.to_thread(_copy, Path(place.source), self.root, self._results, given_up)
                 finally:
                     given_up.set()  # a thread cannot be cancelled
-                await self._part_from(Path(place.source))
+                with _told():
+                    await self._part_from(Path(place.source))
             elif self.kind != "none":
-                await self._check_out()
+                with _told():
+                    await self._check_out()
         except OSError as error:
             raise WorkspaceError(f"Cannot make {self.root}: {error.strerror or error}") from None
         if self._is_git:
-            head = await git("rev-parse", "--verify", "-q", "HEAD", cwd=str(self.root), ok=(0, 1, 128))
+            with _told():
+                asked = ("rev-parse", "--verify", "-q", "HEAD")
+                head = await self._git(*asked, cwd=str(self.root), env=OFFLINE, ok=(0, 1, 128))
             self.commit = head.decode().strip() or None
         if not self.cwd.is_dir():
             raise WorkspaceError(f"There is no directory {place.inside} in {place.source}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise `WorkspaceError` if a link leads from the directory to work in out of the workspace."""
+        real = Path(os.path.realpath(self.root / self._place.inside))
+        if not real.is_relative_to(self.root):
+            raise WorkspaceError(f"{self._place.inside} leads out of {self._place.source}, to {real}")
+        self.cwd = real
 
     async def _check_out(self) -> None:
-        place, root = self._place, str(self.root)
+        place, root, git = self._place, str(self.root), self._git
         if place.is_remote:
             await git("clone", "--no-checkout", "--", place.source, root)
             wanted = self._ref or "HEAD"
-            found = await git("rev-parse", "--verify", "-q", f"origin/{wanted}", cwd=root, ok=(0, 1, 128))
-            await git("checkout", "--detach", found.decode().strip() or wanted, cwd=root)
+            commit = await self._commit(f"origin/{wanted}", root, ok=(0, 128)) or await self._commit(wanted, root)
+            await git("checkout", "--detach", commit, cwd=root)
             await git("submodule", "update", "--init", "--recursive", cwd=root)
             return
         if place.repository is None:
             raise WorkspaceError(f"{place.source} is no git repository with a commit: use another --workspace")
-        where = f"{self._ref or 'HEAD'}^{{commit}}"
-        found = await git("rev-parse", "--verify", "--end-of-options", where, cwd=place.source)
-        commit = found.decode().split()[-1]
+        commit = await self._commit(self._ref or "HEAD", place.source)
         if self.kind == "worktree":
             async with self._turns[place.repository]:
                 await git("worktree", "add", "--detach", root, commit, cwd=place.source)
         else:
-            await _clone_beside(place.source, root, commit)
+            await _clone_beside(git, place.source, root, commit)
         await self._add_submodules(Path(place.source), self.root)
 
+    async def _commit(self, name: str, repository: str, ok: Sequence[int] = (0,)) -> str:
+        """Return the hash of a commit; if `ok` has the code of a failure, nothing if there is no such commit."""
+        asked = ("--verify", "--end-of-options", f"{name}^{{commit}}")
+        found = (await self._git("rev-parse", *asked, cwd=repository, ok=ok)).decode()
+        return next((word for word in found.split() if not word.startswith("-")), "")
+
     async def _part_from(self, source: Path) -> None:
-        """Give a copy repositories of its own where it would share those of the user: a `.git` that is a file."""
+        """Give a copy repositories of its own where it would share those of the user: a `.git` that is a file.
+
+        Their indexes then know the new files, so that no file has to be read again.
+        """
         if not self._is_git:
             return
-        for path in await _repositories(self.root):
+        git = self._git
+        for path in await _repositories(git, self.root):
             link = path / ".git"
             if link.is_file():
                 own = Path(path, link.read_text().removeprefix("gitdir:").strip()).resolve()
@@ -212,73 +221,59 @@ class Workspace:
                     original = source / path.relative_to(self.root)
                     commit = (await git("rev-parse", "HEAD", cwd=str(original))).decode().strip()
                     index = (await git("rev-parse", "--git-path", "index", cwd=str(original))).decode().rstrip("\n")
-                    await _clone_beside(str(original), str(path / ".git-own"), commit, checkout=False)
+                    await _clone_beside(git, str(original), str(path / ".git-own"), commit, checkout=False)
                     shutil.copy2(original / index, path / ".git-own" / ".git" / "index")
                     link.unlink()
                     (path / ".git-own" / ".git").rename(link)
                     (path / ".git-own").rmdir()
+            await git("update-index", "-q", "--refresh", cwd=str(path), ok=(0, 1))
 
     async def _add_submodules(self, source: Path, root: Path) -> None:
         """Check out the submodules that the user has checked out, from their copies; `git submodule` would fetch them,
         and write to the user's configuration."""
-        for name, commit in await _submodules(root):
+        for name, commit in await _submodules(self._git, root):
             if (source / name / ".git").exists():
-                await _clone_beside(str(source / name), str(root / name), commit)
+                await _clone_beside(self._git, str(source / name), str(root / name), commit)
                 await self._add_submodules(source / name, root / name)
 
     # -- changes ---------------------------------------------------------------------------------
 
     async def baseline(self, *, is_fresh: bool) -> None:
         """Record the current state. `is_fresh`: nothing has run in the workspace since it was made."""
+        self.check()
         if self._is_git:
             is_clean = is_fresh and self.kind in ("worktree", "clone")
-            for path in await _repositories(self.root):
-                head = await git("rev-parse", "HEAD^{tree}", cwd=str(path)) if is_clean else b""
-                self._trees[path] = head.decode().strip() or await self._tree(path)
+            with _told():
+                for path in await _repositories(self._git, self.root):
+                    shadow = await self._shadow(path, is_clean=is_clean)
+                    head = await self._git("rev-parse", "HEAD^{tree}", cwd=str(path)) if is_clean else b""
+                    self._shadows[path] = shadow, head.decode().strip() or await shadow.tree()
         elif self.kind == "copy":
-            with suppress(WorkspaceError):  # it has files that git cannot store
-                await git("init", "-q", cwd=str(self.root), env=await self._private(self.root))
-                self._trees[self.root] = await self._tree(self.root)
+            with suppress(GitError):  # it has files that git cannot store
+                shadow = await self._shadow(self.root, is_clean=False)
+                self._shadows[self.root] = shadow, await shadow.tree()
         self.is_ready = True
+
+    async def _shadow(self, path: Path, *, is_clean: bool) -> Shadow:
+        shadow = Shadow(self._store / str(len(self._shadows)), path, self._warn)
+        await shadow.adopt(
+            self._withheld, is_repository=self._is_git, is_clean=is_clean, has_only_copy=self._place.is_remote
+        )
+        return shadow
 
     async def changes(self, patch: Path) -> int | None:
         """Write the changes since `baseline` to a file; return its size, or None if there is no baseline."""
-        if not self._trees:
+        if not self._shadows:
             return None
         patch.write_bytes(b"")
-        for path, before in self._trees.items():
-            if path.is_dir() and (not self._is_git or (path / ".git").exists()):
+        for path, (shadow, before) in self._shadows.items():
+            if path.is_dir() and os.path.realpath(path) == str(path):  # a link would show files of another place
                 inside = "" if path == self.root else f"{path.relative_to(self.root)}/"
-                part = self._store / "part.diff"  # the diff may be larger than our memory
-                how = (f"--output={part}", f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}")
-                after = await self._tree(path)
-                await git(*_DIFF, *how, before, after, cwd=str(path), env=await self._private(path))
+                part = self._store / "part.diff"
+                with _told():
+                    await shadow.write_diff(before, await shadow.tree(), part, inside)
                 await asyncio.to_thread(_append, part, patch)
         return patch.stat().st_size
-
-    async def _tree(self, path: Path) -> str:
-        """Put everything in a repository that git does not ignore into a tree, and return its name."""
-        env = await self._private(path)
-        index = Path(env["GIT_INDEX_FILE"])
-        if self._is_git:
-            own = (await git("rev-parse", "--git-path", "index", cwd=str(path))).decode().rstrip("\n")
-            index.unlink(missing_ok=True)
-            if (path / own).exists():
-                # With the index git need not read every file; by its time git knows which files may have changed since.
-                shutil.copy2(path / own, index)
-        # Files that cannot be added are not in the patch: those we must not read, a repository without a commit.
-        await git("add", "-A", "--ignore-errors", cwd=str(path), env=env, ok=(0, 1), warn=self._warn)
-        return (await git("write-tree", cwd=str(path), env=env)).decode().strip()
-
-    async def _private(self, path: Path) -> dict[str, str]:
-        """Return variables that make git write to our store."""
-        self._store.mkdir(parents=True, exist_ok=True)
-        env = {"GIT_INDEX_FILE": str(self._store / "index")}
-        if not self._is_git:
-            return env | {"GIT_DIR": str(self._store / "git"), "GIT_WORK_TREE": str(path)}
-        objects = (await git("rev-parse", "--git-path", "objects", cwd=str(path))).decode().rstrip("\n")
-        known = str((path / objects).resolve()).replace("\\", "\\\\").replace('"', '\\"')
-        return env | {"GIT_OBJECT_DIRECTORY": str(self._store), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{known}"'}
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -301,7 +296,7 @@ class Workspace:
         await asyncio.to_thread(_remove, self.root)
 
 
-async def _clone_beside(source: str, target: str, commit: str, *, checkout: bool = True) -> None:
+async def _clone_beside(git: _Git, source: str, target: str, commit: str, *, checkout: bool = True) -> None:
     """Clone a repository on this disk without copying its objects. The clone has the same origin."""
     await git("clone", "--shared", "--no-checkout", "--", source, target)
     url = (await git("config", "--get", "remote.origin.url", cwd=source, ok=(0, 1))).decode().rstrip("\n")
@@ -315,22 +310,22 @@ async def _clone_beside(source: str, target: str, commit: str, *, checkout: bool
         await git("update-ref", "--no-deref", "HEAD", commit, cwd=target)
 
 
-async def _submodules(root: Path) -> list[tuple[str, str]]:
+async def _submodules(git: _Git, root: Path) -> list[tuple[str, str]]:
     """Return path and commit of the submodules of a checkout."""
     found = []
-    for line in (await git("ls-files", "-s", "-z", cwd=str(root))).split(b"\0"):
+    for line in (await git("ls-files", "-s", "-z", cwd=str(root), env=OFFLINE)).split(b"\0"):
         facts, _, name = line.partition(b"\t")
         if facts.startswith(b"160000 "):
             found.append((os.fsdecode(name), facts.split()[1].decode()))
     return found
 
 
-async def _repositories(root: Path) -> list[Path]:
+async def _repositories(git: _Git, root: Path) -> list[Path]:
     """Return a checkout and the submodules that are checked out in it, at any depth."""
     found = [root]
-    for name, _ in await _submodules(root):
+    for name, _ in await _submodules(git, root):
         if (root / name / ".git").exists():
-            found += await _repositories(root / name)
+            found += await _repositories(git, root / name)
     return found
 
 

@@ -12,11 +12,13 @@ from spindle.apps.cli import tell
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.usage import CommandParser
 from spindle.base import limits
+from spindle.base.agent_dir import agent_dir
 from spindle.base.children import kill_all
-from spindle.base.user_files import BadFile, edit_json
+from spindle.base.user_files import BadFile, edit_json, read_text
 from spindle.plugins.mcp import McpError
 from spindle.plugins.mcp.server_config import KEYS, ServerConfig, Servers, load_servers, resolve, user_file
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.resources.trust import TrustDecision, TrustStore
 from spindle.shapes.codec import encode
 
 
@@ -143,8 +145,12 @@ def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o64
             raise BadFile("its servers are not an object")
         change(servers)
 
+    store, project = TrustStore(agent_dir()), TrustDecision(True, "", Path.cwd())
     try:
+        own = not path.exists() or store.is_agreed(path, read_text(path), project)
         edit_json(path, edit, mode)
+        if own and path != user_file():  # the user's own change of what they had agreed to
+            store.agree(path, read_text(path))
     except BadFile as error:
         raise BadFile(f"Cannot change {path}: {error} (a file with comments has to be changed by hand)") from None
     except OSError as error:
@@ -175,7 +181,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def examine(resources: Resources) -> list[McpServerState]:
     """Start every server of a directory for a moment, and return their states."""
-    found = load_servers(resources.cwd, trusted=resources.trust.trusted)
+    found = load_servers(resources.cwd, resources.trust)
     states = found.unused()
     if configs := found.enabled():
         try:
@@ -224,7 +230,7 @@ def doctor_lines(resources: Resources) -> Iterator[str]:
 
 def _http_server(options: argparse.Namespace) -> ServerConfig:
     resources = load_resources(Path.cwd(), ResourceOptions(approve=options.approve))
-    found = load_servers(resources.cwd, trusted=resources.trust.trusted)
+    found = load_servers(resources.cwd, resources.trust)
     config = found.configs.get(options.name)
     if config is None:
         raise McpError(found.problems.get(options.name) or f"there is no server {options.name!r}")

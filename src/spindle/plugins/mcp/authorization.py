@@ -89,11 +89,23 @@ async def resource_metadata(url: str, named: str | None) -> ResourceMetadata | N
     return None
 
 
-async def server_metadata(url: str, resource: ResourceMetadata | None) -> ServerMetadata:
-    """Return what the authorization server of the server at `url` says about itself. Raises `McpError`."""
+def origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return f"{parts.scheme}://{parts.hostname}:{port}"
+
+
+async def server_metadata(url: str, resource: ResourceMetadata | None, pinned: str | None) -> ServerMetadata:
+    """Return what the authorization server of the server at `url` says about itself. Raises `McpError`.
+
+    `pinned` is the only one that the user wants.
+    """
     parts = urlsplit(url)
     origin = f"{parts.scheme}://{parts.netloc}"
-    issuer = origin if resource is None else resource.authorization_servers[0]
+    named = [origin] if resource is None else resource.authorization_servers
+    issuer = next((name for name in named if pinned in (None, name)), None)
+    if issuer is None:
+        raise McpError(f'it names the authorization server {named[0]}, but its entry has "issuer": "{pinned}"')
     for place in _places(issuer):
         found = await _description(place, ServerMetadata)
         if found is None:
@@ -106,7 +118,7 @@ async def server_metadata(url: str, resource: ResourceMetadata | None) -> Server
             if endpoint:
                 _require_safe(endpoint)
         return found
-    if resource is not None:
+    if resource is not None or pinned is not None:
         raise McpError(f"its authorization server {issuer} does not say how to log in")
     return ServerMetadata(origin, f"{origin}/token", f"{origin}/authorize", f"{origin}/register")
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from spindle.base import limits
 from spindle.plugins.mcp import McpError, Message
 from spindle.plugins.mcp.shared_server import Listing, RemotePrompt, RemoteTool, Server
 from spindle.resources.sources import CommandItem, SourceInfo
+from spindle.shapes.builtin_tools import Effect
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ExtensionError, Notice, StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
@@ -36,6 +37,8 @@ DIRECT_BYTES: Final = 32_000
 FOUND: Final = 5
 """Tools that a search loads unless it asks for another number."""
 _MAX_NAME: Final = 64
+_RESOURCES: Final = "resources"
+"""Stands for the resources of a server in the names that permissions see."""
 _LISTED: Final = 2
 """How many servers are started at a time only to list their tools."""
 
@@ -156,7 +159,7 @@ class SessionTools(Hooks):
         made = self._tools.get(tool_name(server.name, tool.name))
         if made is None or made[0] != key:
             name = tool_name(server.name, tool.name)
-            effect: Literal["reads", "destroys"] | None = "destroys" if tool.destructive else None
+            effect: Effect | None = "destroys" if tool.destructive else None
             if tool.read_only and server.config.trusted:  # a server from a project could claim anything
                 effect = "reads"
             made = (
@@ -277,6 +280,7 @@ class SessionTools(Hooks):
                 arguments(server=server),
                 partial(self._list_resources, "resources/list", "resources"),
                 effect="reads",
+                also=self._meant,
             ),
             Tool(
                 "list_mcp_resource_templates",
@@ -284,6 +288,7 @@ class SessionTools(Hooks):
                 arguments(server=server),
                 partial(self._list_resources, "resources/templates/list", "resourceTemplates"),
                 effect="reads",
+                also=self._meant,
             ),
             Tool(
                 "read_mcp_resource",
@@ -293,14 +298,26 @@ class SessionTools(Hooks):
                 ),
                 self._read_resource,
                 effect="reads",
+                also=self._meant,
             ),
         ]
+
+    def _meant(self, args: Any) -> tuple[str, Effect | None] | None:
+        """Return the name by which permissions know the server of a call, and the effect of reading from it."""
+        server = self._servers.get(args.get("server") or "") if isinstance(args, dict) else None
+        return None if server is None else (tool_name(server.name, _RESOURCES), _reading(server))
+
+    def _is_free(self, server: Server) -> bool:
+        """Say whether no rule is against listing the resources of a server."""
+        decision = self._agent.permissions(tool_name(server.name, _RESOURCES), {}, _reading(server)).decision
+        return decision is None or decision.behavior == "allow" or (decision.behavior == "ask" and not decision.rule)
 
     async def _list_resources(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
         from spindle.plugins.mcp.connection import pages
         from spindle.plugins.mcp.content import cut
 
-        servers = [self._named(args["server"])] if args.get("server") else list(self._servers.values())
+        named = args.get("server")
+        servers = [self._named(named)] if named else [s for s in self._servers.values() if self._is_free(s)]
         listed: list[Any] = []
         problems = []
 
@@ -369,6 +386,10 @@ class SessionTools(Hooks):
         if found is None:
             return text, images
         try:
+            decision = self._agent.permissions(tool_name(found[0].name, found[1].name), {}, _reading(found[0])).decision
+            if decision is not None and decision.behavior == "deny":
+                why = f"rule {decision.rule} of the {decision.source}" if decision.rule else decision.reason
+                raise McpError(f"The prompt {name} is refused by {why}")
             made, pictures = await self._prompt(*found, "".join(rest))
         except McpError as error:
             if behavior is None:
@@ -430,6 +451,11 @@ def _checksum(text: str) -> str:
     import hashlib
 
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _reading(server: Server) -> Effect | None:
+    """Return the effect of reading from a server: one from a project could do anything."""
+    return "reads" if server.config.trusted else None
 
 
 def _few(listings: Sequence[Listing | None]) -> bool:

@@ -5,7 +5,9 @@ An agent without servers only looks for three files; the rest is imported when t
 
 import asyncio
 import os
+import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,8 +18,10 @@ from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
+from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
-from spindle.shapes.events import StateChanged
+from spindle.resources.trust import MCP_FILES, TrustDecision, TrustStore
+from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is a server
@@ -62,12 +66,13 @@ class McpHost:
         """Servers that are switched off or make no sense."""
         self._tools: SessionTools | None = None
         self._learning: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._tasks = Tasks()
 
     # -- plugins ---------------------------------------------------------------------------------
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
-        self._found = self._read(str(resources.cwd), trusted=resources.trust.trusted, client=self._set)
+        self._found = self._read(str(resources.cwd), resources.trust, self._set)
         if self._found is not None and self._agent is None:
             for name, problem in self._found.problems.items():
                 is_file = os.path.isabs(name)  # problems of a whole file have its path as their name
@@ -75,17 +80,17 @@ class McpHost:
                     f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
                 )
 
-    def _read(self, cwd: str, *, trusted: bool, client: Any) -> "Servers | None":
+    def _read(self, cwd: str, trust: TrustDecision, client: Any) -> "Servers | None":
         """Return the configured servers. Raises `AgentError`."""
         places = [os.path.join(agent_dir(), "mcp.json")]
-        if trusted:
-            places += [os.path.join(cwd, ".mcp.json"), os.path.join(cwd, ".pi", "mcp.json")]
+        if trust.trusted:
+            places += [os.path.join(cwd, name) for name in MCP_FILES]
         if not (self._options.files or client or any(map(os.path.exists, places))):
             return None
         from spindle.plugins.mcp import McpError
         from spindle.plugins.mcp.server_config import load_servers
 
-        found = load_servers(cwd, trusted=trusted, files=self._options.files)
+        found = load_servers(cwd, trust, self._options.files)
         try:
             if client:
                 found.add(client, "client")
@@ -133,8 +138,35 @@ class McpHost:
         return server
 
     async def begin(self) -> None:
+        if self._found is not None and self._found.unagreed and self._asking is None:
+            self._asking = self._tasks.spawn(self._ask_about(self._found.unagreed), "spindle-mcp-ask")
         if self._tools is not None and (self._learning is None or self._learning.done()):
             self._learning = self._tasks.spawn(self._learn(self._tools), "spindle-mcp-learn")
+
+    async def _ask_about(self, files: dict[Path, str]) -> None:
+        """Ask the user whether files of the project with new servers may be used; use them if so."""
+        from spindle.plugins.mcp.server_config import NOT_AGREED, shown_servers
+
+        agent = self._agent
+        assert agent is not None
+        for path, text in files.items():
+            title = f"Start the MCP servers of {path}?"
+            about = f"They are new, or have changed since you agreed to them:\n{shown_servers(path, text)}"
+            request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=about)
+            answer = await agent.dialogs.ask(request)
+            if answer is None or answer.get("confirmed") is not True:
+                agent.publish(Notice(f"Cannot use {path}: {NOT_AGREED}."))
+                continue
+            try:
+                name = path.relative_to(agent.cwd)
+                TrustStore(agent_dir()).agree(agent.resources.trust.project / name, text)
+                self._found = self._read(agent.cwd, agent.resources.trust, self._set)
+            except (AgentError, BadFile, OSError) as error:
+                agent.publish(ExtensionError("", "mcp", str(error)))
+                continue
+            self._use(self._found)
+            agent.publish(StateChanged())
+        await self.begin()
 
     async def _learn(self, tools: "SessionTools") -> None:
         await asyncio.sleep(limits.MCP_LEARN)  # the user's own requests come first
@@ -142,6 +174,12 @@ class McpHost:
 
     async def leave(self, reason: str, target: str | None = None) -> None:
         self._stop_learning()
+        self._stop_asking()
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
 
     def _stop_learning(self) -> None:
         if self._learning is not None:
@@ -150,6 +188,7 @@ class McpHost:
 
     async def close(self) -> None:
         self._stop_learning()
+        self._stop_asking()
         if self._tools is not None:
             self._tools.detach()
             self._tools = None
@@ -168,7 +207,7 @@ class McpHost:
     async def set(self, servers: Any) -> list[McpServerState]:
         agent = self._agent
         assert agent is not None
-        found = self._read(agent.cwd, trusted=agent.resources.trust.trusted, client=servers)
+        found = self._read(agent.cwd, agent.resources.trust, servers)
         if found is not None:
             wrong = {name: text for name, text in found.problems.items() if text.startswith("client:")}
             if wrong:

@@ -32,6 +32,7 @@ from spindle.plugins.mcp.authorization import (
     ResourceMetadata,
     ServerMetadata,
     Signer,
+    origin_of,
     register,
     resource_metadata,
     secret_method,
@@ -197,6 +198,7 @@ class Login:
                     return True
                 if record.tokens.refresh is None or not refresh:
                     return False
+                self._check_receiver(record.issuer, record.token_endpoint)
                 form = _with_resource(
                     {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh}, record.resource
                 )
@@ -221,8 +223,9 @@ class Login:
     async def _authorize(self, challenge: str, *, more: bool) -> None:
         """Let the user log in, or log in as a program if there are credentials for that. Raises `McpError`."""
         resource = await resource_metadata(self._url, _parameter(challenge, "resource_metadata"))
-        metadata = await server_metadata(self._url, resource)
         given = self._given = await resolve_oauth(self._config)
+        metadata = await server_metadata(self._url, resource, given.issuer)
+        self._check_receiver(metadata.issuer, metadata.token_endpoint)
         target = None if resource is None else resource.resource
         scope = self._wanted_scope(challenge, resource, metadata, more=more)
         signer = Signer(given.private_key, metadata.token_endpoint_auth_signing_alg_values_supported)
@@ -240,6 +243,18 @@ class Login:
             tokens = msgspec.structs.replace(tokens, scope=scope)
         record = Record(metadata.issuer, metadata.token_endpoint, client, tokens, target, signer.dpop_key)
         await self._keep(record)
+
+    def _check_receiver(self, issuer: str, endpoint: str) -> None:
+        """Raise `McpError` if the user's secrets are not meant for this authorization server."""
+        given, own = self._given, origin_of(self._url)
+        if given.issuer is not None:
+            if issuer != given.issuer:
+                raise McpError(f'its login is from {issuer}, but its entry has "issuer": "{given.issuer}"')
+        elif given.is_program and (origin_of(issuer) != own or origin_of(endpoint) != own):
+            raise McpError(
+                f"it wants the secrets of its entry to be sent to {origin_of(endpoint)}. If that is right, write "
+                f'"issuer": "{issuer}" into "oauth" of the entry'
+            )
 
     async def _program_form(
         self, given: OAuthOptions, metadata: ServerMetadata, scope: str | None, resource: str

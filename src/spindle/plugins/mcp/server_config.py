@@ -7,7 +7,7 @@ source overrides an earlier one by name; an entry without `command` and `url` on
 import os
 import re
 from _blake2 import blake2b  # `hashlib` would load OpenSSL, which delays every start with a server
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,9 +18,10 @@ from msgspec import Struct, field
 
 from spindle.agent.hooks import McpServerState
 from spindle.base import limits
-from spindle.base.agent_dir import agent_dir, expand_home
-from spindle.base.user_files import BadFile, read_object
+from spindle.base.agent_dir import agent_dir, agent_dir_problem, expand_home
+from spindle.base.user_files import BadFile, parse_object, read_text
 from spindle.plugins.mcp import McpError
+from spindle.resources.trust import MCP_FILES, TrustDecision, TrustStore
 from spindle.shapes.codec import encode
 
 Exposure = Literal["direct", "deferred", "hidden"]
@@ -33,6 +34,12 @@ _KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamable
 NO_SSE: Final = (
     "the transport sse was replaced by streamable HTTP in 2025 and is not supported: use the server's streamable HTTP "
     'address with "type": "http"'
+)
+
+
+NOT_AGREED: Final = (
+    "its servers are new, or it has changed since you agreed to them. `spindle trust` there agrees to it as it is "
+    "now, --approve for one run"
 )
 
 
@@ -49,6 +56,9 @@ class IdentityProvider(Struct, frozen=True, rename="camel"):
 class OAuthOptions(Struct, frozen=True, rename="camel"):
     """Configured facts about a login; everything else is discovered."""
 
+    issuer: str | None = None
+    """The authorization server to log in at, whichever one the server names. Needed for secrets, which else only go to
+    the origin of the server itself."""
     client_id: str | None = None
     client_secret: str | None = None
     scope: str | None = None
@@ -118,6 +128,8 @@ class Servers(Struct):
     configs: dict[str, ServerConfig] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """Why an entry, or a whole file, cannot be used; by name or path."""
+    unagreed: dict[Path, str] = field(default_factory=dict)
+    """The content of files that the user has not agreed to."""
 
     def add(self, value: Any, source: str, *, trusted: bool = True) -> None:
         """Take the entries of one source: an object by name, or a list with names in it, as ACP has it."""
@@ -131,16 +143,28 @@ class Servers(Struct):
             self.problems.pop(name, None)
             self.configs[name] = config
 
-    def add_file(self, path: Path, *, trusted: bool = True, required: bool = False) -> None:
-        """Take the entries of a file. A missing file has none, unless it is `required`."""
+    def add_file(
+        self,
+        path: Path,
+        *,
+        trusted: bool = True,
+        required: bool = False,
+        is_agreed: Callable[[str], bool] = lambda text: True,
+    ) -> None:
+        """Take the entries of a file if the user agrees to its text. A missing file has none, unless `required`."""
         try:
-            value = read_object(path, comments=True)
-        except BadFile as error:
-            self.problems[str(path)] = str(error)
-            return
-        if value is None:
+            text = read_text(path)
+            value = parse_object(text, comments=True)
+        except (FileNotFoundError, NotADirectoryError):
             if required:
                 self.problems[str(path)] = "no such file"
+            return
+        except (BadFile, OSError) as error:
+            if path.parent != agent_dir() or not agent_dir_problem():  # that is reported for the whole directory
+                self.problems[str(path)] = str(getattr(error, "strerror", None) or error)
+            return
+        if not is_agreed(text):
+            self.unagreed[path], self.problems[str(path)] = text, NOT_AGREED
             return
         found = next((value[key] for key in KEYS if key in value), None)
         if not isinstance(found, dict):
@@ -164,21 +188,24 @@ def user_file() -> Path:
     return agent_dir() / "mcp.json"
 
 
-def project_files(cwd: str | Path) -> tuple[Path, ...]:
-    """Return the files of a project; later files win."""
-    return Path(cwd) / ".mcp.json", Path(cwd) / ".pi" / "mcp.json"
-
-
-def load_servers(cwd: str | Path, *, trusted: bool, files: Sequence[str] = ()) -> Servers:
-    """Read the user's file, those of a trusted project, then `files`."""
-    servers = Servers()
+def load_servers(cwd: str | Path, trust: TrustDecision, files: Sequence[str] = ()) -> Servers:
+    """Read the user's file, those of a trusted project as far as the user has agreed to them, then `files`."""
+    servers, store = Servers(), TrustStore(agent_dir())
     servers.add_file(user_file())
-    if trusted:
-        for path in project_files(cwd):
-            servers.add_file(path, trusted=False)
+    for name in MCP_FILES if trust.trusted else ():
+        path = Path(cwd) / name
+        servers.add_file(path, trusted=False, is_agreed=partial(store.is_agreed, trust.project / name, decision=trust))
     for name in files:
         servers.add_file(Path(cwd) / expand_home(name), required=True)
     return servers
+
+
+def shown_servers(path: Path, text: str) -> str:
+    """Return what the servers of a file would start, one in a line."""
+    servers = Servers()
+    servers.add_file(path, is_agreed=lambda now: now == text)
+    lines = [f"{c.name}: {c.url or ' '.join([c.command or '', *c.args])}" for c in servers.enabled()]
+    return "\n".join([*lines, *servers.problems.values()])
 
 
 def _entries(value: Any) -> Iterable[tuple[str, Any]]:

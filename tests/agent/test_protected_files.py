@@ -1,0 +1,96 @@
+"""`acceptEdits` asks about files that make us or others run something, however they are spelled or reached."""
+
+from pathlib import Path
+
+import pytest
+
+from spindle.agent.permissions.rules import Policy, decide, rules_of
+
+
+def behavior(cwd: Path, path: str, mode: str = "acceptEdits") -> str:
+    calls = [("write", {"path": path, "content": "x"}), ("edit", {"path": path, "edits": []})]
+    (found,) = {decide(Policy(str(cwd), mode), tool, arguments).behavior for tool, arguments in calls}  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".mcp.json",
+        ".pi/settings.json",
+        ".spindle/x",
+        ".agents/skills/x/SKILL.md",
+        "AGENTS.md",
+        "sub/CLAUDE.md",
+        "deep/er/AGENTS.override.md",
+        ".git/config",
+        ".git",
+        "vendor/lib/.git/hooks/post-checkout",
+        "sub/.gitattributes",
+        ".gitmodules",
+        "pkg/.husky/pre-commit",
+        "sub/.vscode/tasks.json",
+        ".envrc",
+        "a/b/.envrc",
+        ".github/workflows/ci.yml",
+        ".claude/settings.json",
+        ".cursor/rules/x.mdc",
+        ".devcontainer/devcontainer.json",
+        "fresh/HEAD",
+        # spellings that some file system takes for the same
+        ".GIT/config",
+        ".Mcp.JSON",
+        "agents.MD",
+        ".g\u200cit/config",
+        ".huſKy/x",
+        ".git./config",
+        ".git::$INDEX_ALLOCATION/config",
+        "x/../.git/config",
+    ],
+)
+def test_files_that_lead_to_code(tmp_path: Path, path: str) -> None:
+    assert behavior(tmp_path, path) == "ask"
+    assert behavior(tmp_path, path, "dontAsk") == "deny"
+    assert behavior(tmp_path, path, "bypass") == "allow"
+
+
+@pytest.mark.parametrize(
+    "path", ["src/main.py", "Makefile", ".gitignore", "git/config", "docs/agents.html", "mcp.json", ".env", "a:b", ".x"]
+)
+def test_other_files(tmp_path: Path, path: str) -> None:
+    assert behavior(tmp_path, path) == "allow"
+
+
+def test_links(tmp_path: Path) -> None:
+    for folder in (".git/hooks", "docs", "tools/hooks", "store"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, target in {
+        "innocent": ".git/hooks",
+        "plain.txt": ".mcp.json",
+        "CLAUDE.md": "docs/rules.md",
+        ".husky": "tools/hooks",
+        "sub.txt": "docs/free.txt",
+    }.items():
+        (tmp_path / name).symlink_to(target)
+    for path in ("innocent/post-commit", "plain.txt", "CLAUDE.md", "docs/rules.md", "tools/hooks/pre-commit"):
+        assert behavior(tmp_path, path) == "ask", path
+    for path in ("docs/other.md", "sub.txt", "tools/x"):
+        assert behavior(tmp_path, path) == "allow", path
+    policy = Policy(str(tmp_path), "acceptEdits", rules_of("allow", ["Bash(echo *)"], "test"))
+    for line, wanted in {"echo x > innocent/x": "ask", "echo x > .envrc": "ask", "echo x > docs/y": "allow"}.items():
+        assert decide(policy, "bash", {"command": line}).behavior == wanted, line
+
+
+def test_a_git_directory_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / ".bare").mkdir()
+    (tmp_path / ".git").write_text("gitdir: ./.bare\n")
+    assert behavior(tmp_path, ".bare/config") == "ask"
+    assert behavior(tmp_path, "x.txt") == "allow"
+
+
+def test_a_checkout_inside_a_protected_folder(tmp_path: Path) -> None:
+    """Programs keep worktrees in folders of their own; an agent may work there, but not among its own files."""
+    for folder, wanted in ((".claude/worktrees/x", "allow"), (".pi/agent", "ask"), (".git/modules/x", "ask")):
+        (tmp_path / folder).mkdir(parents=True)
+        assert behavior(tmp_path / folder, "a.py") == wanted
+        assert behavior(tmp_path / folder, ".envrc") == "ask"
