@@ -1,4 +1,4 @@
-"""The programs of the cookbook run as printed."""
+"""The programs of the cookbook, and those for clients of other programs, run as printed."""
 
 import json
 import os
@@ -10,19 +10,20 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.agent_process import agent_environment, write_models
-from tests.support.mock_model import MockModel, call, reply
+from tests.support.mock_model import MockModel, call, failure, reply
 
-PAGE = (Path(__file__).parents[1] / "docs" / "cookbook.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
 PROGRAMS = {
     name: block
-    for block in re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
+    for page in ("cookbook.md", "which-document.md")
+    for block in re.findall(r"```\w+\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     for name in re.findall(r"\A# (\S+):", block)
 }
 
@@ -36,7 +37,8 @@ class Kitchen:
         programs.mkdir()
         for name, block in PROGRAMS.items():
             (path / name).write_text(block)
-        for name, run in (("spindle", '-m spindle "$@"'), ("python", '"$@"')):
+        us = dict.fromkeys(("spindle", "pi", "xcsh", "agent-cli"), '-m spindle "$@"')
+        for name, run in {**us, "python": '"$@"'}.items():
             (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {run}\n')
             (programs / name).chmod(0o755)
         write_models(agent, mock.openai_url)
@@ -54,7 +56,8 @@ def kitchen(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_all_of_them_are_tried():
-    assert PROGRAMS.keys() == {"editor.py", "bot.py", "review.sh", "service.py"}
+    cookbook, others = {"editor.py", "bot.py", "review.sh", "service.py"}, {"xcsh_client.py", "remote_client.py"}
+    assert PROGRAMS.keys() == cookbook | others | {"pi_client.py", "tree.py"}
 
 
 def test_editor(kitchen):
@@ -84,11 +87,9 @@ def test_ci_job(kitchen, severe):
     assert "# changed" in json.dumps(place.mock.requests[0].body)
 
 
-def test_web_service(kitchen):
-    place = kitchen(reply("Hello "))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    server = subprocess.Popen([place.path / "bin" / "python", "service.py", str(port)], cwd=place.path, env=place.env)
+@contextmanager
+def serving(command: list[Any], place: Kitchen, port: int) -> Iterator[None]:
+    server = subprocess.Popen(command, cwd=place.path, env=place.env, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 30
         while True:
@@ -98,9 +99,47 @@ def test_web_service(kitchen):
             except OSError:
                 assert time.monotonic() < end and server.poll() is None
                 time.sleep(0.05)
-        asked = urllib.request.Request(f"http://127.0.0.1:{port}/ask", json.dumps({"text": "Say hello"}).encode())
-        text = urllib.request.urlopen(asked, timeout=30).read().decode()
-        assert 'data: {"text": "Hello "}' in text and text.endswith("event: end\ndata: {}\n\n")
+        yield
     finally:
         server.terminate()
         server.wait(10)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_web_service(kitchen):
+    place, port = kitchen(reply("Hello ")), free_port()
+    with serving([place.path / "bin" / "python", "service.py", str(port)], place, port):
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/ask", json.dumps({"text": "Say hello"}).encode())
+        text = urllib.request.urlopen(asked, timeout=30).read().decode()
+    assert 'data: {"text": "Hello "}' in text and text.endswith("event: end\ndata: {}\n\n")
+
+
+# -- clients of other programs ---------------------------------------------------------------------
+
+
+def test_pi(kitchen):
+    done = kitchen(failure(529, "Overloaded"), reply("Good ", "day")).run("python", "pi_client.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Good day\n", "")
+
+
+def test_xcsh(kitchen):
+    place = kitchen(reply(call("clock", {})), reply("It is noon."))
+    done = place.run("python", "xcsh_client.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "It is noon.\n", "")
+    assert "12:00" in json.dumps(place.mock.requests[-1].body)
+
+
+def test_agent_cli(kitchen):
+    place, port = kitchen(reply("你", "好")), free_port()
+    with serving([place.path / "bin" / "agent-cli", "--remote", f"127.0.0.1:{port}"], place, port):
+        done = place.run("python", "remote_client.py", f"ws://127.0.0.1:{port}", "你好")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "你好\n", "")
+
+
+def test_session_format(kitchen):
+    done = kitchen().run("python", "tree.py")
+    assert done.stdout == "['user', 'branchSummary', 'user']\n2 ways from the first message\n", done.stderr

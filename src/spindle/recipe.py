@@ -171,13 +171,14 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     if chosen is not None and isinstance(options.model, str) and not _is_named(options.model, chosen.model):
         options.warn(f"--model {options.model}: using {chosen.model.provider}/{chosen.model.id}")
     patterns = options.models or settings.enabled_models or ()
-    scope, warnings = resolve_scope(patterns, registry.available()) if patterns else ([], [])
+    scope, warnings = resolve_scope(patterns, registry)
     start = initial_model(
         registry, settings, chosen=chosen, scope=scope, session=session.model() if session.has_messages() else None
     )
     if not options.models:
         warnings = []  # they are about the settings: `spindle doctor` shows them
-    for warning in [*warnings, chosen.warning if chosen else None, start.message]:
+    # Clients on a wire are told by an event; where the answer alone is printed there is none.
+    for warning in [*warnings, chosen.warning if chosen else None, start.message if options.mode == "print" else None]:
         if warning:
             options.warn(warning)
     if options.api_key and start.model is not None:
@@ -185,7 +186,7 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     level = thinking_level(
         start.model, settings, asked=options.thinking, given=start.level, session=session.thinking_level()
     )
-    return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
+    return ModelState(registry, start.model, level, scope, settings.default_thinking_level, start.message)
 
 
 def _is_named(pattern: str, model: Model) -> bool:

@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
+
 from spindle.shapes.messages import text_of
 from tests.support.agent_process import AgentProcess
+from tests.support.images import PIXEL as PNG
+from tests.support.mock_model import reply
 
 from .rig import Rig, run
 
@@ -79,4 +83,44 @@ def test_messages_in_any_writing_are_one_line_of_sound_json(tmp_path):
         found = agent.data("get_messages")["messages"]
         (line,) = [line for line in agent.lines if b'"command":"get_messages"' in line]
     assert b"\xe2\x80" not in line and "BROKEN" not in line.decode()
-    assert found[:2] == users[:2] and found[2]["content"] == "\ufffd" and found[3] == strange
+    assert (
+        found[:2] == [user | {"attachments": []} for user in users[:2]]
+        and found[2]["content"] == "\ufffd"
+        and found[3] == strange
+    )
+
+
+def test_an_attached_image_of_a_stored_message_reaches_the_model(tmp_path):
+    image = {"id": "img1", "type": "image", "fileName": "p.png", "mimeType": "image/png", "size": 3, "content": PNG}
+    user = {"role": "user", "content": "look", "timestamp": 1, "attachments": [{**image, "extractedText": None}]}
+    file = write_session(tmp_path, {"type": "message", "message": user})
+    with AgentProcess([reply("seen")], base=tmp_path) as agent:
+        agent.data("switch_session", sessionPath=str(file))
+        agent.run("what is it?")
+        (first, *_) = [m for m in agent.mock.requests[-1].body["messages"] if m["role"] == "user"]
+    assert first["content"] == [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+    ]
+
+
+@pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "pi-0.87", "xcsh"])
+def test_empty_keys_of_the_documents_samples(tmp_path, dialect):
+    stored = {"role": "user", "content": "before", "timestamp": 1}
+    file = write_session(tmp_path, {"type": "message", "message": stored})
+    with AgentProcess([reply("ok")], base=tmp_path, args=["--dialect", dialect]) as agent:
+        agent.data("switch_session", sessionPath=str(file))
+        agent.data("bash", command="true")
+        agent.prompt("hi")
+        (run,) = agent.wait("agent_end")["messages"][:1]
+        told = [
+            f["message"]
+            for f in agent.frames
+            if f["type"] in ("message_start", "message_end") and f["message"]["role"] == "user"
+        ]
+        before, command, user, _ = agent.data("get_messages")["messages"]
+    empty = {"attachments": []} if dialect == "spindle" else {}
+    assert before == stored | empty
+    assert [{key: m[key] for key in m if key == "attachments"} for m in (user, run, *told)] == [empty] * 4
+    assert command.get("fullOutputPath", "left out") == (None if dialect == "spindle" else "left out")
+    assert "attachments" not in file.read_text()

@@ -14,6 +14,7 @@ ANSWERS: dict[str, Any] = {
     "get_messages": {"messages": [{"role": "user"}]},
     "get_available_models": {"models": [{"id": "m1"}]},
     "get_commands": {"commands": [{"name": "fix"}]},
+    "get_available_commands": {"commands": [{"name": "fix"}]},
     "abort_commands": {"commands": ["fix"]},
     "complete_command": {"completions": ["all"]},
     "get_fork_messages": {"messages": [{"entryId": "e1", "text": "hi"}]},

@@ -2,7 +2,7 @@
 
 They run when they are installed: `SPINDLE_TEST_CLIENTS` names a Python interpreter with the PyPI clients,
 `SPINDLE_TEST_PI` the directory of the npm package `@earendil-works/pi-coding-agent` (0.74.2), `SPINDLE_TEST_OMP` that
-of `@oh-my-pi/pi-coding-agent` (18.2.3) in a `node_modules` that also holds `bun`. `.ci/run` sets them.
+of `@oh-my-pi/pi-coding-agent` (18.3.4) in a `node_modules` that also holds `bun`. `.ci/run` sets them.
 `SPINDLE_TEST_XCSH` names the `src` directory of `xcsh_rpc`, which is not published anywhere to install it from.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_process import agent_environment, write_models
-from tests.support.mock_model import MockModel, call, reply
+from tests.support.mock_model import MockModel, call, failure, reply
 
 pytestmark = pytest.mark.timeout(180)  # interpreters of others start slowly on a machine with other work
 
@@ -117,12 +117,28 @@ def check_host_tools(seen: dict) -> None:
     assert seen["branch"] == "again" and seen["tools"] == []
 
 
+WITH_MORE = [*WITH_HOST_TOOLS, reply("quiet"), reply("x" * 1_500_000), failure(400, "no such thing")]
+
+
 @needs_omp
-@pytest.mark.parametrize("world", [WITH_HOST_TOOLS], indirect=True, ids=[""])
+@pytest.mark.parametrize("world", [WITH_MORE], indirect=True, ids=[""])
 def test_oh_my_pis_own_client(world):
+    skill = Path(world["SPINDLE_DIR"]) / "prompts" / "fix.md"
+    skill.parent.mkdir()
+    skill.write_text("fix it")
     bun = Path(str(OMP)).parents[1] / ".bin"
     env = {**world, "OMP_PACKAGE": str(OMP), "PATH": f"{bun}{os.pathsep}{world['PATH']}"}
-    check_host_tools(drive([str(bun / "bun"), str(CLIENTS / "omp_rpc_client.ts")], env))
+    seen = drive([str(bun / "bun"), str(CLIENTS / "omp_rpc_client.ts")], env)
+    check_host_tools(seen)
+    done, stopped = [True, "completed", True], [True, "aborted", True]
+    assert (seen["statuses"], seen["settled"]) == ([done, done, stopped, done], 4)
+    fast, opened, limit = seen["refused"]
+    assert "set_fast_mode (a command of oh-my-pi" in fast and "sessionDir" in opened and "limit" in limit
+    assert seen["page"] == [3, len(seen["messages"]), "string"] and ["fix", "file"] in seen["commands"]
+    assert (seen["filter"], seen["filtered"]) == (["agent_end"], ["agent_end"])
+    assert seen["long"] == 1_500_000  # in chunks
+    failed = seen["failed"]
+    assert (failed["status"], failed["error"]["retryable"], failed["error"]["model"]) == ("error", False, "m1")
 
 
 @needs_xcsh

@@ -113,7 +113,7 @@ def test_a_model_whose_api_we_do_not_speak_is_known_but_not_offered(
     with pytest.raises(MissingCredentials, match=text):
         registry.require_credentials(model)
     with pytest.raises(AgentError, match=text):
-        ModelState(registry, None, "off").find("radius", model.id)
+        asyncio.run(ModelState(registry, None, "off").find("radius", model.id))
 
 
 def test_an_extension_may_speak_it(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_any_pattern_gets_an_answer(pattern: str) -> None:
 def test_scope_over_models_with_keys(
     registry: ModelRegistry, patterns: list[str], expected: Any, warnings: Any
 ) -> None:
-    found, told = resolve_scope(patterns, registry.available())
+    found, told = resolve_scope(patterns, registry)
     assert [(name(choice.model), choice.level) for choice in found] == expected
     assert told == warnings
 
@@ -136,7 +136,7 @@ def test_a_star_stays_on_its_side_of_a_slash(agent: Path, write: Any, pattern: s
     ids = ["plain", "maker/small", "maker/big"]
     hub = {**SERVER, "apiKey": "k", "models": [{"id": model_id} for model_id in ids]}
     write("agent/models.json", {"providers": {"hub": hub}})
-    found, _ = resolve_scope([pattern], ModelRegistry(agent).available())
+    found, _ = resolve_scope([pattern], ModelRegistry(agent))
     assert [name(choice.model) for choice in found] == expected
 
 
@@ -199,9 +199,33 @@ def test_an_unknown_id_of_a_known_provider(
     registry: Any, pattern: str, provider: str, model_id: str, level: Any
 ) -> None:
     for choice in (resolve_model(registry, pattern, provider), resolve_model(registry, f"{provider}/{pattern}")):
-        default = registry.find("anthropic", "claude-opus-4-8")
-        assert (choice.model.id, choice.level, choice.model.context_window) == (model_id, level, default.context_window)
+        # Nothing is known of its family: the smallest window of the default model's family.
+        smallest = min(m.context_window for m in registry.all("anthropic") if "opus" in m.id)
+        assert (choice.model.id, choice.level, choice.model.context_window) == (model_id, level, smallest)
         assert choice.warning == f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
+
+
+@pytest.mark.parametrize(
+    ("provider", "model_id", "nearest"),
+    [
+        ("anthropic", "claude-sonnet-4-20250514", "claude-sonnet-4-5"),  # and not 4-6, whose window is bigger
+        ("anthropic", "claude-3-5-haiku-20241022", "claude-haiku-4-5"),
+        ("openai", "gpt-5-2025-08-07", "gpt-5"),
+        ("openai", "gpt-4o-audio-preview", "gpt-4o-2024-05-13"),
+        ("openai", "o3-mini-2025-01-31", "o3-mini"),
+        ("google", "gemini-2.5-flash-preview-09-2025", "gemini-2.5-flash"),
+        ("amazon-bedrock", "eu.anthropic.claude-sonnet-4-9-v1:0", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+    ],
+)
+def test_limits_come_from_the_nearest_of_the_family(registry: Any, provider: str, model_id: str, nearest: str) -> None:
+    found, listed = registry.unlisted(provider, model_id), registry.find(provider, nearest)
+    assert (found.id, found.context_window, found.max_tokens, found.api, found.cost_unknown) == (
+        model_id,
+        listed.context_window,
+        listed.max_tokens,
+        listed.api,
+        True,
+    )
 
 
 # -- the first choice ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -491,3 +492,27 @@ def test_export_is_the_current_path_only(tmp_path: Path) -> None:
         assert lines_of(manager.export_branch(tmp_path / "orphan.jsonl"))[1]["parentId"] is None
         with pytest.raises(SessionError, match=r"^Cannot export session \(File exists\): "):
             manager.export_branch(source)
+
+
+def test_the_names_of_the_documents(tmp_path: Path) -> None:
+    manager: Any = SessionManager.create("/srv/demo", tmp_path)
+    with manager:
+        first = manager.appendMessage(user("one"))
+        manager.appendMessage(assistant())
+        manager.appendCompaction("so far", first, 10)
+        manager.appendCustomEntry("state", {"n": 1})
+        assert manager.getEntry(manager.getLeafId()).type == manager.getLeafEntry().type == "custom"
+        assert len(manager.getBranch()) == 4 and len(manager.getTree()) == 1
+        assert [entry.id for entry in manager.getChildren(None)] == [first]
+        manager.branchWithSummary(first, "another way")
+        manager.resetLeaf()
+        assert manager.buildSessionContext().messages == []
+        path = manager.getSessionFile()
+    makers: Any = SessionManager
+    for made in (
+        makers.continueRecent("/srv/demo", tmp_path),
+        makers.inMemory(),
+        makers.forkFrom(path, "/srv", tmp_path),
+    ):
+        made.close()
+    assert makers.listAll() == []

@@ -191,3 +191,16 @@ def test_the_list_of_entries_is_the_callers(session: Session) -> None:
     with session:
         session.entries.clear()
         assert len(session.entries) == 2
+
+
+@pytest.mark.parametrize(
+    "content", [5, None, {"type": "text", "text": "x"}, ["text"], [{"text": "x"}], [{"type": "text"}]]
+)
+def test_content_that_is_neither_text_nor_blocks_is_refused(session: Session, content: object) -> None:
+    before = lines_of(session.path)
+    for role in ("user", "assistant", "toolResult", "custom"):
+        with pytest.raises(SessionError, match="must be text or a list of blocks"):
+            session.append_message({"role": role, "content": content, "timestamp": 1})
+    assert lines_of(session.path) == before
+    for good in ("text", [], [{"type": "text", "text": ""}], [{"type": "newer", "x": 1}]):
+        session.append_message({"role": "user", "content": good, "timestamp": 1})

@@ -26,6 +26,7 @@ def bash(cwd: Path, args: Any, **options: Any) -> tuple[ToolResult | str, list[A
 
 
 UNCUT = {"truncation": None, "fullOutputPath": None}
+BEGUN = {"content": [{"type": "text", "text": ""}], "details": UNCUT}
 
 
 @pytest.mark.parametrize(
@@ -221,15 +222,15 @@ def test_progress_is_told_at_once_then_all_so_far(tmp_path: Path) -> None:
         return wire(call_.updates)
 
     assert run(body) == [
-        {"content": []},
+        BEGUN,
         {"content": [{"type": "text", "text": "a\n"}], "details": UNCUT},
         {"content": [{"type": "text", "text": "a\nb\n"}], "details": UNCUT},
     ]
 
 
 def test_no_output_no_progress(tmp_path: Path) -> None:
-    assert bash(tmp_path, {"command": "true"})[1] == [{"content": []}]
-    assert bash(tmp_path, {"command": "sleep 30", "timeout": 0.05})[1] == [{"content": []}]
+    assert bash(tmp_path, {"command": "true"})[1] == [BEGUN]
+    assert bash(tmp_path, {"command": "sleep 30", "timeout": 0.05})[1] == [BEGUN]
 
 
 def test_progress_comes_at_most_every_tenth_of_a_second_and_ends_with_the_last_word(tmp_path: Path) -> None:

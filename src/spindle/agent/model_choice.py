@@ -1,10 +1,12 @@
 """Which model answers and how hard it thinks; both may change between two turns."""
 
+import asyncio
 from collections.abc import Sequence
 
 from spindle.agent import AgentError
+from spindle.models.loopback import LOOPBACK
 from spindle.models.model_registry import ModelRegistry
-from spindle.models.select import ModelChoice
+from spindle.models.select import ModelChoice, ModelNotFound, not_restored, resolve_model
 from spindle.sessions.session import Session
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
@@ -24,8 +26,11 @@ class ModelState:
         level: ThinkingLevel,
         scope: Sequence[ModelChoice] = (),
         default_level: ThinkingLevel = "medium",
+        notice: str | None = None,
     ) -> None:
         self.registry = registry
+        self.notice = notice
+        """What clients must still be told: the session had a model that cannot be used."""
         self.model = model
         self.scope = list(scope)
         self._default_level = default_level
@@ -48,23 +53,42 @@ class ModelState:
         return self.set_level(wanted)
 
     def restore(self, model: tuple[str, str] | None, level: str | None) -> None:
-        """Use the model and the level of a stored session, as far as they are known and available."""
+        """Use the model and the level of a stored session; `notice` says so if the model cannot be used."""
         current = (self.model.provider, self.model.id) if self.model else None
         if model is not None and model != current:  # a program's own model is not in the registry
-            self.model = self.registry.find_available(*model) or self.model
+            found = self.registry.find_available(*model)
+            if found is None:
+                going_on = f" Using {self.name}." if self.model else ""
+                self.notice = not_restored(self.registry, *model) + going_on
+            self.model = found or self.model
         self.set_level(level if level in THINKING_LEVELS else self._default_level)
 
-    def find(self, provider: str, model_id: str) -> tuple[Model, str | None]:
+    async def find(self, provider: str, model_id: str) -> tuple[Model, str | None]:
         """Return an available model, and a notice about it for the user, if there is one. Raises `AgentError`."""
-        listed = self.registry.find(provider, model_id) if self.registry.has_credentials(provider) else None
-        if listed and not self.registry.speaks(listed):
-            raise AgentError(self.registry.no_api_text(listed))
-        if listed and listed in self.registry.all(provider):
-            return listed, None
-        unlisted = self.registry.unlisted(provider, model_id)
-        if unlisted is None:
+        registry = self.registry
+        if provider in LOOPBACK:
+            return await self._find_on_server(provider, model_id)
+        listed = registry.find(provider, model_id) if registry.has_credentials(provider) else None
+        if listed and not registry.speaks(listed):
+            raise AgentError(registry.no_api_text(listed))
+        found = listed or registry.find_available(provider, model_id)
+        if found is None:
             raise AgentError(f"Model not found: {provider}/{model_id}")
-        return unlisted, f"{provider}/{model_id} is not in the catalogue; its limits and price are guesses"
+        guessed = f"{provider}/{model_id} is not in the catalogue; its limits and price are guesses"
+        return found, None if listed else guessed
+
+    async def _find_on_server(self, provider: str, model_id: str) -> tuple[Model, str | None]:
+        """Find a model of a server on this machine, which is asked about a model that it has not listed."""
+        for model in self.registry.all(provider):
+            if model.id == model_id:
+                return model, None
+        try:
+            choice = await asyncio.to_thread(resolve_model, self.registry, model_id, provider)
+        except ModelNotFound as error:
+            raise AgentError(f"Model not found: {provider}/{model_id} ({error})") from None
+        if choice.model.id != model_id:
+            raise AgentError(f"Model not found: {provider}/{model_id}")
+        return choice.model, choice.warning
 
     def record(self, session: Session) -> None:
         """Write model and level into a new session; an old one gets at most the level, if that is missing."""

@@ -387,7 +387,7 @@ class AgentSession:
 
     async def set_model(self, provider: str, model_id: str) -> Model:
         """Switch to an available model, which answers from the next turn on. Raises `AgentError`."""
-        model, note = self._engine.choice.find(provider, model_id)
+        model, note = await self._engine.choice.find(provider, model_id)
         await self.use_model(model, None, "set")
         if note:
             self.publish(events.Notice(note))
@@ -526,14 +526,14 @@ class AgentSession:
         await self._changes.reload()
 
     async def begin(self) -> None:
-        """Tell clients which untrusted files were not loaded, and extensions that the session has begun.
-
-        To be called when there is a client to see it.
-        """
+        """Tell a client that is there what was not loaded or restored, and extensions that the session has begun."""
         notice = self.resources.trust.notice()
         if notice is not None and notice.message != self._noticed:
             self._noticed = notice.message
             self.publish(events.Notice(notice.message))
+        if (text := self._engine.choice.notice) is not None:
+            self._engine.choice.notice = None
+            self.publish(events.Notice(text))
         await self.plugins.begin()
         self._prompting.begun()
 

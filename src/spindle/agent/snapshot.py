@@ -8,6 +8,7 @@ from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import McpServers, McpServerState
+from spindle.agent.lifecycle import Phase
 from spindle.agent.permissions.approval import Approval
 from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import Wire, joint_source
@@ -32,12 +33,10 @@ class SessionStats(Wire, kw_only=True):
     tool_results: int
     total_messages: int
     tokens: TokenTotals
-    cost: int | float | None = None
-    """US dollars; left out if the cost of an answer is not known."""
+    cost: int | float
+    """US dollars: the known part, 0 if no part is known."""
     cost_source: str
     """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
-    known_cost: int | float | None = None
-    """The known part of the cost, if the whole is not known."""
     context_usage: ContextUsage | None = None
 
 
@@ -56,6 +55,8 @@ class State(Wire, kw_only=True):
     thinking_level: str
     is_streaming: bool
     is_compacting: bool
+    is_settled: bool
+    """Nothing runs, waits or follows by itself."""
     steering_mode: str
     follow_up_mode: str
     interrupt_mode: str
@@ -96,6 +97,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServe
         thinking_level=engine.choice.level,
         is_streaming=engine.lifecycle.running or queues.starting,
         is_compacting=engine.lifecycle.compacting,
+        is_settled=engine.lifecycle.phase is Phase.IDLE and not queues.starting and not waiting,
         steering_mode=queues.steering.mode,
         follow_up_mode=queues.follow_up.mode,
         interrupt_mode=engine.interrupt_mode,
@@ -146,8 +148,7 @@ def session_stats(engine: Engine, counted: StatsCounter) -> SessionStats:
         tool_results=counted.results,
         total_messages=counted.messages,
         tokens=counted.tokens,
-        cost=None if source == "unknown" else counted.cost,
+        cost=counted.cost,
         cost_source=source,
-        known_cost=(counted.cost or None) if source == "unknown" else None,
         context_usage=context_usage(engine),
     )

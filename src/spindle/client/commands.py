@@ -198,6 +198,10 @@ class Commands:
     async def get_messages(self) -> list[Json]:
         """Return the conversation as the model knows it."""
 
+    @command()
+    async def get_messages_page(self, cursor: str | None = None, limit: int | None = None) -> Json:
+        """Return some `messages` of the conversation, `totalMessages`, and `nextCursor` if there are more."""
+
     @command("text")
     async def get_last_assistant_text(self) -> str | None:
         """Return the text of the last answer."""
@@ -213,6 +217,10 @@ class Commands:
     @command("commands")
     async def get_commands(self) -> list[Json]:
         """Return the slash commands that a prompt may begin with."""
+
+    @command("commands")
+    async def get_available_commands(self) -> list[Json]:
+        """Return the slash commands as oh-my-pi lists them."""
 
     @command("completions")
     async def complete_command(self, name: str, prefix: str = "") -> list[str]:

@@ -58,11 +58,14 @@ def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
 
 
 def _with_attachments(message: UserMessage, attachments: list[Any]) -> UserMessage:
-    """Append the text of attached files to the user's message."""
+    """Append attached images, and the text of other attached files, to the user's message."""
     content = [*blocks_of(message.content)]
     for item in attachments:
-        if isinstance(item, dict) and isinstance(text := item.get("extractedText"), str) and text:
-            content.append(Text(f"[Attached file: {item.get('fileName') or 'unnamed'}]\n{text}"))
+        match item:
+            case {"extractedText": str(text)} if text:
+                content.append(Text(f"[Attached file: {item.get('fileName') or 'unnamed'}]\n{text}"))
+            case {"type": "image", "content": str(data), "mimeType": str(kind)} if data:
+                content.append(Image(data, kind))
     return UserMessage(content, message.timestamp)
 
 
@@ -305,6 +308,8 @@ def _is_plain(key: str, value: object) -> bool:
 def estimate_tokens(message: AgentMessage) -> int:
     """Estimate one message by its length."""
     if isinstance(message, _MODEL_ROLES):  # a long history is measured for every model call
+        if type(message) is UserMessage and message.attachments:
+            message = _with_attachments(message, message.attachments)
         content = message.content
         if isinstance(content, str):
             return -(-_length(content) // 4)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spindle.base.settings import Local
-from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog
+from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog, nearest_model
 from spindle.models.credentials import (
     SIGN_IN_PROVIDERS,
     UNSUPPORTED,
@@ -135,9 +135,29 @@ class ModelRegistry:
         return None
 
     def find_available(self, provider: str, model_id: str) -> Model | None:
-        """Return one model by its exact name if there is a key for it and we speak its API."""
-        model = self.find(provider, model_id) if self.has_credentials(provider) else None
+        """Return one model by its exact name, listed or not, if there is a key for it and we speak its API."""
+        if not self.has_credentials(provider):
+            return None
+        model = self.find(provider, model_id) or self.unlisted(provider, model_id)
         return model if model and self.speaks(model) else None
+
+    def unlisted(self, provider: str, model_id: str) -> Model | None:
+        """Return a model that the provider does not list; None if its models are those that the user listed.
+
+        Its limits are those of the nearest model of its family. Of a provider with no models at all, only the address
+        is known.
+        """
+        own = self._registered.get(provider) or self.file.providers.get(provider)
+        if not model_id or (own and own.models and provider not in builtin_providers()):
+            return None
+        models = self.all(provider)
+        if models:
+            spoken = [model for model in models if self.speaks(model)]
+            base = nearest_model(model_id, spoken, self.default_model_id(provider) or "")
+            return base and replace(base, id=model_id, name=model_id, cost_unknown=True)
+        if own and own.api and own.base_url:
+            return open_model(provider, model_id, own.api, own.base_url)
+        return None
 
     def speaks(self, model: Model) -> bool:
         from spindle.llm.stream import BUILTIN_APIS
@@ -290,15 +310,6 @@ class ModelRegistry:
             f'Cannot use {model.provider}/{model.id}: it speaks the API "{model.api}", which this version of Spindle '
             "does not. Choose another model (--list-models), or add the API with an extension."
         )
-
-    def unlisted(self, provider: str, model_id: str) -> Model | None:
-        """Return a model that the catalogue lacks, of a catalogue provider that has a key; None for any other."""
-        if provider not in builtin_providers() or self.file.providers.get(provider) or not model_id:
-            return None
-        base = self.find(provider, self.default_model_id(provider) or "")
-        if base is None or not self.speaks(base) or not self.has_credentials(provider):
-            return None
-        return replace(base, id=model_id, name=model_id, cost_unknown=True)
 
     def no_model_text(self) -> str:
         logins = [name for name, entry in self.auth.entries().items() if entry.get("type") == "oauth"]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from spindle.base.settings import Settings
 from spindle.base.spelling import did_you_mean
@@ -76,22 +75,34 @@ def parse_pattern(pattern: str, models: Sequence[Model], *, lenient: bool = Fals
     return ModelChoice(inner.model, None, warning)
 
 
-def resolve_scope(patterns: Sequence[str], models: Sequence[Model]) -> tuple[list[ModelChoice], list[str]]:
+def resolve_scope(patterns: Sequence[str], registry: ModelRegistry) -> tuple[list[ModelChoice], list[str]]:
     """Return the models of `--models` or `enabledModels` in pattern order, each once, and warnings."""
     found: dict[tuple[str, str], ModelChoice] = {}
     warnings: list[str] = []
+    models = registry.available() if patterns else []
     for pattern in (item.strip() for item in patterns):
         if not pattern:
             continue
         choices = _glob(pattern, models)
         if not any(c in pattern for c in "*?["):
-            choices = [*filter(None, [parse_pattern(pattern, models, lenient=True)])]
+            provider, _, model_id = pattern.partition("/")
+            named = parse_pattern(pattern, models, lenient=True)
+            if named is None and registry.has_credentials(provider):
+                named = _unlisted(registry, provider, model_id)
+            choices = [named] if named else []
         warnings += [choice.warning for choice in choices if choice.warning]
         if not choices:
             warnings.append(f'No models match pattern "{pattern}"')
         for choice in choices:
             found.setdefault((choice.model.provider, choice.model.id), choice)
     return list(found.values()), warnings
+
+
+def _unlisted(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice | None:
+    model_id, level = _split_level(pattern)
+    model = registry.unlisted(provider, model_id)
+    warning = f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
+    return ModelChoice(model, level, warning) if model else None
 
 
 def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
@@ -166,12 +177,7 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
             return ModelChoice(registry.local_model(pattern))
         except LocalModelError as error:
             raise ModelNotFound(str(error)) from None
-    base = registry.find(provider, registry.default_model_id(provider) or "") or next(iter(models), None)
-    if base is None or not pattern:
-        _raise_not_found(registry, f"{provider}/{pattern}")
-    model_id, level = _split_level(pattern)
-    warning = f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
-    return ModelChoice(replace(base, id=model_id, name=model_id, cost_unknown=True), level, warning)
+    return _unlisted(registry, provider, pattern) or _raise_not_found(registry, f"{provider}/{pattern}")
 
 
 def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
@@ -258,19 +264,22 @@ def initial_model(
     """Choose the model to begin with: the command line, the session, the scope, the settings, any with a key."""
     if chosen:
         return InitialModel(chosen.model, chosen.level)
-    message = None
-    if session:
-        if model := registry.find_available(*session):
-            return InitialModel(model)
-        known = registry.find(*session)
-        reason = "no auth configured" if known else "model no longer exists"
-        if known and not registry.speaks(known):
-            reason = f'this version does not speak the API "{known.api}"'
-        message = f"Could not restore model {session[0]}/{session[1]} ({reason})."
+    if session and (model := registry.find_available(*session)):
+        return InitialModel(model)
+    message = not_restored(registry, *session) if session else None
     choice = _scoped(settings, scope) or _default(registry, settings)
     if message and choice:
         message += f" Using {choice.model.provider}/{choice.model.id}."
     return InitialModel(choice.model if choice else None, choice.level if choice else None, message)
+
+
+def not_restored(registry: ModelRegistry, provider: str, model_id: str) -> str:
+    """Say why the model of a session cannot be used."""
+    known = registry.find(provider, model_id) or registry.unlisted(provider, model_id)
+    reason = "no auth configured" if known else "model no longer exists"
+    if known and not registry.speaks(known):
+        reason = f'this version does not speak the API "{known.api}"'
+    return f"Could not restore model {provider}/{model_id} ({reason})."
 
 
 def _scoped(settings: Settings, scope: Sequence[ModelChoice]) -> ModelChoice | None:

@@ -6,15 +6,16 @@ response. This is the only list of commands: dispatch, the JSON Schema and the r
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 import msgspec
 
+from spindle.agent import AgentError
 from spindle.agent.hooks import McpServerState
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.permissions.approval import PermissionState
 from spindle.agent.queues import QueueMode
-from spindle.agent.run.handle import Disposition
+from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.snapshot import Queued, SessionStats, State
@@ -50,7 +51,12 @@ async def prompt(
     """
     options = RunOptions(limits=RunLimits(**limits), schema=json_schema)
     run = await call.agent.submit(message, images, streaming_behavior, options=options)
+    return _accepted(call, run)
+
+
+def _accepted(call: Call, run: Run) -> Disposition:
     call.client.accepted(run)
+    call.client.follow(run, call.id)
     return run.disposition
 
 
@@ -82,9 +88,7 @@ async def abort(call: Call) -> None:
 @command("abort_and_prompt", key="disposition")
 async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Stop as `abort` does, then send a message."""
-    run = await call.agent.abort_and_submit(message, images)
-    call.client.accepted(run)
-    return run.disposition
+    return _accepted(call, await call.agent.abort_and_submit(message, images))
 
 
 @command("abort_commands", key="commands")
@@ -171,6 +175,20 @@ def get_commands(call: Call) -> list[Any]:
     return call.agent.commands()
 
 
+class AvailableCommand(Wire):
+    name: str
+    description: str | None
+    source: Literal["extension", "file", "skill"]
+    """`file`: a prompt template."""
+
+
+@command("get_available_commands", key="commands")
+def get_available_commands(call: Call) -> list[AvailableCommand]:
+    """Return the slash commands as oh-my-pi lists them; `get_commands` tells more."""
+    kinds = {"prompt": "file"}
+    return [AvailableCommand(c.name, c.description, kinds.get(c.source, c.source)) for c in call.agent.commands()]
+
+
 @command("complete_command", key="completions")
 async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]:
     """Return completions for the arguments of an extension's command; none if the command offers none."""
@@ -242,6 +260,34 @@ def set_update_mode(call: Call, mode: UpdateMode) -> None:
     call.client.set_update_mode(mode)
 
 
+class Negotiated(Wire):
+    protocol_version: int
+
+
+@command("negotiate_protocol")
+def negotiate_protocol(call: Call, protocol_version: int) -> Negotiated:
+    """Speak version 2 of oh-my-pi's protocol from now on; on stdin and stdout only.
+
+    `prompt_result` tells the end of each prompt, `session_settled` that nothing follows. A line of more than 1 MiB
+    comes as `rpc_chunk` frames: `chunkId`, `index`, `count`, `byteLength` of the line, and `data`, a piece in base64.
+    """
+    if protocol_version != 2:
+        raise AgentError(f"Unsupported RPC protocol version: {protocol_version}")
+    call.client.negotiate()
+    return Negotiated(2)
+
+
+@command("set_event_filter", key="events")
+def set_event_filter(call: Call, events: list[str] | None = None) -> list[str] | None:
+    """Send only events of these types, or all (null); on stdin and stdout only.
+
+    Responses, questions, calls of host tools and `prompt_result` are always sent.
+    """
+    wanted = None if events is None else list(dict.fromkeys(events))
+    call.client.set_event_filter(wanted)
+    return wanted
+
+
 @command("set_auto_compaction")
 def set_auto_compaction(call: Call, enabled: bool) -> None:
     """Switch automatic compaction and overflow recovery on or off."""
@@ -303,6 +349,26 @@ def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
 def get_messages(call: Call) -> list[Any]:
     """Return the current context."""
     return call.agent.stored_messages()
+
+
+class MessagesPage(Wire):
+    messages: list[Any]
+    total_messages: int
+    next_cursor: str | None = None
+    """`cursor` of the next page; left out on the last one."""
+
+
+@command("get_messages_page", data=MessagesPage)
+def get_messages_page(
+    call: Call, cursor: str | None = None, limit: Annotated[int, msgspec.Meta(ge=1, le=256)] = 100
+) -> Any:
+    """Return a part of the current context: at most `limit` messages, and 768 KiB unless one message is longer.
+
+    Refused with the code `session_busy` during a run, `stale_cursor` if the session has changed since the last page.
+    """
+    from spindle.protocol.negotiated import page
+
+    return page(call.agent, cursor, limit)
 
 
 @command("get_last_assistant_text", key="text")
@@ -453,12 +519,21 @@ async def clone(call: Call) -> bool:
 
 @command("open_session")
 async def open_session(
-    call: Call, cwd: str | None = None, session: str | None = None, model: str | None = None, name: str | None = None
+    call: Call,
+    cwd: str | None = None,
+    session: str | None = None,
+    model: str | None = None,
+    name: str | None = None,
+    session_dir: str | None = None,
 ) -> LiveInfo:
     """Open another session beside this one: a new session, or the stored one that `session` (id or path) names.
 
-    Its `id` is the `sessionId` of its commands and events.
+    Its `id` is the `sessionId` of its commands and events. `sessionDir`, as oh-my-pi has it, is refused.
     """
+    if session_dir is not None:
+        raise AgentError(
+            "open_session takes no sessionDir here: start the agent with --session-dir, or use switch_session"
+        )
     return await call.client.open_session(Wanted(cwd=cwd, session=session, model=model, name=name))
 
 

@@ -24,7 +24,10 @@ from spindle.shapes.events import (
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
-"""Keys from the outside in. In a list, the path holds for every item. `key?` means the key only if it is null."""
+"""Keys from the outside in. In a list, the path holds for every item.
+
+`key?` means the key only if it is null, `key*` only the empty texts in the list of that key.
+"""
 
 
 class Dialect(Struct, frozen=True):
@@ -35,6 +38,8 @@ class Dialect(Struct, frozen=True):
     """Event types that are not sent; a dialog or notice is named `extension_ui_request <method>`."""
     keys: Mapping[str, tuple[Path, ...]] = {}
     """Event type, or `response <command>` → keys that are not sent."""
+    documented: bool = False
+    """Messages have the empty keys that the samples of the documents show, and no program sends."""
     interrupt_mode: str | None = None
     """Of sessions that begin with such a client, unless the settings have one."""
     bare_faults: bool = False
@@ -60,8 +65,10 @@ def _leave_out(value: Any, path: Path) -> None:
     elif isinstance(value, dict):
         first, *rest = path
         if not rest:
-            key = first.removesuffix("?")
-            if key == first or value.get(key, first) is None:
+            key = first.rstrip("?*")
+            if first.endswith("*"):
+                value[key] = [item for item in value[key] if item.get("text") != ""]
+            elif key == first or value.get(key, first) is None:
                 value.pop(key, None)
         elif first in value:
             _leave_out(value[first], tuple(rest))
@@ -72,7 +79,7 @@ ANSWER_EDGES = "message_update start done error"
 TITLE = "extension_ui_request setTitle"
 EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
 """These tell the other clients of a shared session what one client did."""
-SPINDLE = Dialect("spindle")
+SPINDLE = Dialect("spindle", documented=True)
 
 
 class Tries:

@@ -59,7 +59,9 @@ class Dispatcher:
         """Number of tasks that have not begun to run."""
 
     def receive(self, line: bytes) -> None:
-        """Take one line. Never raises: a line with a fault gets a response that names the fault."""
+        """Take one line. Never raises: a line with a fault gets a response that names the fault, a blank line none."""
+        if not line.strip():
+            return
         try:
             value = decode(line)
         except DecodeError as error:
@@ -121,7 +123,8 @@ class Dispatcher:
             form = Misread
         elif isinstance(error, InvalidFields) or not isinstance(error, AgentError | SessionError):
             form = Misused
-        self._output.put(form(id=id, command=_shown(kind), success=False, error=_explained(error)))
+        code = getattr(error, "code", msgspec.UNSET)
+        self._output.put(form(id=id, command=_shown(kind), success=False, error=_explained(error), code=code))
 
 
 def find_command(frame: dict[str, Any]) -> CommandSpec:
@@ -150,7 +153,10 @@ async def carry_out(call: Call, frame: dict[str, Any], spec: CommandSpec | None)
 
 
 def _unknown(kind: Any) -> UnknownCommand:
-    return UnknownCommand("type is required" if kind is None else f"Unknown command: {_shown(kind)}")
+    if kind is None:
+        return UnknownCommand("type is required")
+    why = " (a command of oh-my-pi; there is nothing like it here)" if kind in _FOREIGN else ""
+    return UnknownCommand(f"Unknown command: {_shown(kind)}{why}")
 
 
 def _explained(error: Exception) -> str:
@@ -163,6 +169,17 @@ def _explained(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+_FOREIGN = [
+    "get_login_providers",
+    "get_subagent_messages",
+    "get_subagents",
+    "handoff",
+    "login",
+    "set_fast_mode",
+    "set_host_uri_schemes",
+    "set_subagent_subscription",
+]
+"""Commands of oh-my-pi 18.3 that have no meaning here."""
 _LOCKED_ADVICE = "Begin another with new_session, or start an agent that goes on in a copy: --fork and this path"
 
 

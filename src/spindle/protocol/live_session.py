@@ -170,7 +170,7 @@ class LiveSession(NeverFull):
 
     async def info(self) -> LiveInfo:
         agent = self.agent
-        model, path = agent.model, agent.session.path
+        model, path, stats = agent.model, agent.session.path, await agent.stats()
         return LiveInfo(
             id=self.handle,
             current_id=agent.session.id,
@@ -182,5 +182,5 @@ class LiveSession(NeverFull):
             clients=len(self.clients),
             queue=len(agent.queues),
             questions=len(agent.dialogs.open_requests()),
-            cost=(await agent.stats()).cost,
+            cost=stats.cost if stats.cost_source != "unknown" else None,
         )

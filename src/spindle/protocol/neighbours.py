@@ -68,10 +68,10 @@ _EVENTS_OF_XCSH = {
 }
 # Keys of get_state that only Spindle has; `_STATE_OF_XCSH` below has those that xcsh has as well.
 _STATE_OF_SPINDLE = (
-    "data.approval data.autoRetryEnabled data.contextUsage data.mcpServers data.permissionMode data.queue "
-    "data.queueItems data.saveError data.sessionSaved data.untrustedResources"
+    "data.approval data.autoRetryEnabled data.contextUsage data.isSettled data.mcpServers data.permissionMode "
+    "data.queue data.queueItems data.saveError data.sessionSaved data.untrustedResources"
 )
-_STATS_OF_SPINDLE = "data.costSource data.knownCost"
+_STATS_OF_SPINDLE = "data.costSource"
 _WITHDRAWN = "extension_ui_request cancel"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
@@ -79,7 +79,8 @@ _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
 # Where pi's documents show a null, pi itself leaves the key out; clients in Lua and Lisp would take a null for true.
 _NULL_IF_NOT_CUT = "{0}.details.truncation? {0}.details.fullOutputPath?"
 _NOT_CUT = {
-    "tool_execution_update": _NULL_IF_NOT_CUT.format("partialResult"),
+    # The first update of bash says only that the command runs; pi has no block in it.
+    "tool_execution_update": f"partialResult.content* {_NULL_IF_NOT_CUT.format('partialResult')}",
     "tool_execution_end": _NULL_IF_NOT_CUT.format("result"),
     "message_start": _NULL_IF_NOT_CUT.format("message"),
     "message_end": _NULL_IF_NOT_CUT.format("message"),

@@ -7,7 +7,7 @@ of the answer, and neighbouring ones are merged if the reader is behind.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from spindle.protocol.dialect import UpdateMode
@@ -73,6 +73,13 @@ class Outbox:
         """Change the form of updates that are put in from now on."""
         self._update_mode = mode
         self.change_mode(self._renderer, mode)
+
+    def set_filter(self, only: Collection[str] | None) -> None:
+        """Send only events of these types; None: all."""
+        self._renderer.only = only
+
+    def cut_long_lines(self, cut: Callable[[bytes], bytes]) -> None:
+        self._renderer.cut = cut
 
     def change_mode(self, renderer: Renderer, mode: UpdateMode) -> None:
         """Let a renderer use this form for updates that are put in from now on."""
@@ -159,7 +166,8 @@ class Outbox:
         `max_bytes` is as for `take`; None: merge them.
         """
         piece, live = update.assistant_message_event, update.message
-        if not isinstance(piece, DELTAS) or (max_bytes is not None and renderer.update_mode == "full"):
+        one_by_one = renderer.update_mode == "full" or renderer.cut is not None or renderer.only is not None
+        if not isinstance(piece, DELTAS) or (max_bytes is not None and one_by_one):
             return renderer.render(update)
         kind, index, waiting = type(piece), piece.content_index, self._waiting
         deltas, size = [piece.delta], len(piece.delta) + FRAME_BYTES

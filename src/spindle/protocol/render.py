@@ -5,11 +5,12 @@ keeps the JSON of the pieces so far and encodes only new ones, so a frame of a l
 encoding. Updates are rendered in their order, each of them once: a frame shows the answer up to its own piece.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from spindle.llm.live import LiveMessage
 from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, UpdateMode, without
@@ -17,6 +18,7 @@ from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
     STARTS,
+    AgentEnd,
     AnswerDone,
     AnswerEdge,
     AnswerFailed,
@@ -25,23 +27,45 @@ from spindle.shapes.events import (
     Event,
     ExtensionError,
     ExtensionUIRequest,
+    MessageEnd,
+    MessageStart,
     MessageUpdate,
     SessionChanged,
     StreamEvent,
 )
+from spindle.shapes.messages import BashExecutionMessage, UserMessage
 
 if TYPE_CHECKING:  # loaded with the first answer
     from spindle.protocol.live_json import LiveJson
 
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
 _UPDATE = b'{"type":"message_update","assistantMessageEvent":'
+_NEVER_LEFT_OUT = (
+    "extension_error",
+    "extension_ui_request",
+    "host_tool_call",
+    "host_tool_cancel",
+    "prompt_result",
+    "session_settled",
+)
+"""Events that a client gets whatever its filter: most of them need a reply."""
 _MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
 
 
-class Ready(Event, tag="ready"):
-    """The first line: the agent listens."""
+FRAME_BYTES = 1 << 20
+"""The longest line, newline included, for a client that has negotiated version 2."""
+REASSEMBLED_BYTES = 64 << 20
+"""The longest line that such a client puts together from pieces."""
+
+
+class Ready(Event, omit_defaults=False, tag="ready"):
+    """The first line: the agent listens. A client that finds all these numbers right may send `negotiate_protocol`."""
 
     version: str
+    protocol_version: int = 1
+    supported_protocol_versions: tuple[int, ...] = (1, 2)
+    max_frame_bytes: int = FRAME_BYTES
+    max_reassembled_frame_bytes: int = REASSEMBLED_BYTES
 
 
 class Response(msgspec.Struct, kw_only=True):
@@ -54,6 +78,8 @@ class Response(msgspec.Struct, kw_only=True):
     success: bool
     data: Any = UNSET
     error: str | msgspec.UnsetType = UNSET
+    code: str | msgspec.UnsetType = UNSET
+    """The kind of an error, for programs; few errors have one."""
 
 
 class Misread(Response):
@@ -75,6 +101,10 @@ class Renderer:
         self.dialect = dialect
         self._tag = b"" if session_id is None else b'{"sessionId":' + codec.encode_str(session_id) + b","
         self.update_mode: UpdateMode = update_mode or dialect.updates
+        self.only: Collection[str] | None = None
+        """Types of the events that the client wants; None: all."""
+        self.cut: Callable[[bytes], bytes] | None = None
+        """Makes frames that hold a long line in pieces, if the client has asked for that."""
         self._live: LiveJson | None = None
         """JSON of the answer that the last update was about."""
         self._heads: dict[tuple[type, int], bytes] = {}
@@ -104,6 +134,10 @@ class Renderer:
 
     def _tagged(self, item: Item) -> bytes:
         line = self._line(item)
+        if self.only is not None and isinstance(item, Event) and _tag(item) not in (*self.only, *_NEVER_LEFT_OUT):
+            return b""
+        if self.cut is not None and len(line) > FRAME_BYTES:
+            return self.cut(line)
         if not self._tag or not line:
             return line
         if isinstance(item, SessionChanged):  # the event has a key of that name
@@ -128,6 +162,8 @@ class Renderer:
         name = _name(item)
         if name in self.dialect.events:
             return b""
+        if self.dialect.documented:
+            item = _documented(item)
         return without(codec.encode(item), self.dialect.keys.get(name, ())) + b"\n"
 
     def render_deltas(self, first: Delta, deltas: Sequence[str], live: LiveMessage) -> bytes:
@@ -211,7 +247,47 @@ def _name(item: Item) -> str:
         return f"response {item.command}"
     if isinstance(item, ExtensionUIRequest):
         return f"extension_ui_request {item.method}"
-    return str(type(item).__struct_config__.tag)
+    return _tag(item)
+
+
+def _tag(event: Event) -> str:
+    return str(type(event).__struct_config__.tag)
+
+
+def _documented(item: Item) -> Item:
+    """Return the item with the empty keys of messages that the samples of pi's documents show."""
+    if isinstance(item, MessageStart | MessageEnd):
+        shown = _with_empty_key(item.message)
+        return item if shown is item.message else replace(item, message=shown)
+    if isinstance(item, AgentEnd):
+        return replace(item, messages=[*map(_with_empty_key, item.messages)])
+    if isinstance(item, Response) and item.success and item.command in ("get_messages", "get_messages_page"):
+        return replace(item, data=item.data | {"messages": [*map(_with_empty_key, item.data["messages"])]})
+    return item
+
+
+class _Keys(msgspec.Struct, rename="camel"):
+    """The keys of a stored message that decide whether one is added."""
+
+    role: str = ""
+    attachments: msgspec.Raw | msgspec.UnsetType = UNSET
+    full_output_path: msgspec.Raw | msgspec.UnsetType = UNSET
+
+
+_EMPTY_KEYS = {
+    "user": ("attachments", b',"attachments":[]}'),
+    "bashExecution": ("full_output_path", b',"fullOutputPath":null}'),
+}
+
+
+def _with_empty_key(message: Any) -> Any:
+    """Return a message of the user, or a command of the user, with its empty key; others as they are."""
+    if not isinstance(message, UserMessage | BashExecutionMessage | msgspec.Raw):
+        return message
+    data = bytes(message) if isinstance(message, msgspec.Raw) else codec.encode(message)
+    keys = msgspec.json.decode(data, type=_Keys)
+    key, empty = _EMPTY_KEYS.get(keys.role, ("role", b""))
+    return msgspec.Raw(data.rstrip()[:-1] + empty) if getattr(keys, key) is UNSET else message
 
 
 def _bare(fault: Misread | Misused) -> Response:

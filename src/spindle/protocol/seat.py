@@ -1,6 +1,7 @@
 """A client of a session, as the session and its commands see it. Every wire has a subclass of its own."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
@@ -33,6 +34,17 @@ class Seat:
 
     def accepted(self, run: Run) -> None:
         """Act on a prompt of this client that was accepted: the client is told once the prompt is kept."""
+
+    def follow(self, run: Run, id: Any) -> None:
+        """Tell the client of the end of the prompt that came with the command `id`, if it wants to know."""
+
+    def negotiate(self) -> None:
+        """Speak version 2 of oh-my-pi's protocol from now on."""
+        raise AgentError("Version 2 of the protocol is for stdin and stdout")
+
+    def set_event_filter(self, events: Collection[str] | None) -> None:
+        """Send only events of these types from now on; None: all."""
+        raise AgentError("Events are filtered only on stdin and stdout")
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Change the form of updates that are sent from now on."""

@@ -1,9 +1,11 @@
 """`SessionManager`: sessions under the names that pi's documents use.
 
 A thin wrapper: `session` does the work. Where pi's object changes to another session, this one takes another `Session`.
+Every name has the documents' camelCase as an alias.
 """
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -128,3 +130,9 @@ class SessionManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# The documents' own spelling: `appendMessage` is `append_message`.
+for _name, _method in [*vars(SessionManager).items()]:
+    if "_" in _name and not _name.startswith("_"):
+        setattr(SessionManager, re.sub("_(.)", lambda found: found[1].upper(), _name), _method)

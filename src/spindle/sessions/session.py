@@ -42,7 +42,7 @@ from spindle.sessions.tree import (
     model_in_force,
     thinking_level_in_force,
 )
-from spindle.shapes.messages import AgentMessage, Image, Text, Usage
+from spindle.shapes.messages import AgentMessage, Image, Text, Thinking, ToolCall, Usage
 
 
 class Saving(TypedDict, total=False):
@@ -51,6 +51,24 @@ class Saving(TypedDict, total=False):
     fsync: FsyncPolicy
     on_write_error: Callable[[str], None]
     """Called once when saving begins to fail; the session goes on in memory."""
+
+
+_WITH_CONTENT = ("user", "assistant", "toolResult", "custom")
+"""Roles whose messages have content."""
+
+
+def _check_content(content: Any) -> None:
+    """Raise `SessionError` for content that is neither text nor blocks: the file could not be read back."""
+    blocks = content if isinstance(content, list | tuple) else ()
+    if not isinstance(content, str | list | tuple) or not all(map(_is_block, blocks)):
+        raise SessionError(f"The content of a message must be text or a list of blocks: {content!r:.80}")
+
+
+def _is_block(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return isinstance(block, Text | Image | Thinking | ToolCall)
+    kind = block.get("type")
+    return isinstance(block.get("text"), str) if kind == "text" else isinstance(kind, str)
 
 
 def _tell(listeners: list[Callable[[str], None]], error: str) -> None:
@@ -142,17 +160,23 @@ class Session:
     # -- adding: each method returns the id of the new entry, which becomes the leaf -------------
 
     def append_message(self, message: AgentMessage | dict[str, Any], id: str | None = None) -> str:
-        """Add a message, or its JSON form, with `id` if that is free. Raises `SessionError` if it has no role."""
+        """Add a message, or its JSON form, with `id` if that is free.
+
+        Raises `SessionError` if it has no role, or content that is neither text nor blocks.
+        """
         role = message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
         if not isinstance(role, str) or not role:
             raise SessionError(f"A message must have a role: {type(message).__name__} {message!r:.80}")
+        if role in _WITH_CONTENT:
+            _check_content(message.get("content") if isinstance(message, dict) else getattr(message, "content", ""))
         free = self.new_id()
         return self._append(MessageEntry, message=message, id=id if id and self.tree.get(id) is None else free)
 
     def append_custom_message(
         self, custom_type: str, content: str | list[Text | Image], display: bool, details: Any = None
     ) -> str:
-        """Add a message of an extension; the model sees it, people only if `display`."""
+        """Add a message of an extension; the model sees it, people only if `display`. Raises as `append_message`."""
+        _check_content(content)
         fields = {"custom_type": custom_type, "content": content, "display": display, "details": details}
         return self._append(CustomMessageEntry, **fields)
 

@@ -367,6 +367,32 @@ class BashExecutionUpdate(Event, kw_only=True, tag="bash_execution_update"):
     delta: str
 
 
+class PromptError(Wire, kw_only=True):
+    message: str
+    provider: str | None = None
+    model: str | None = None
+    retryable: bool
+    """Whether the same prompt may succeed later."""
+
+
+class PromptResult(Event, kw_only=True, tag="prompt_result"):
+    """A prompt of this client is over. Sent after `negotiate_protocol`, after the response and the run's events."""
+
+    id: Any = msgspec.UNSET
+    """The id of the command, as it was sent."""
+    agent_invoked: bool
+    """False: no model was needed."""
+    status: str
+    """`completed`, `aborted` or `error`."""
+    error: PromptError | None = None
+    session_settled: bool
+    """Nothing follows by itself; if false, `session_settled` comes later."""
+
+
+class SessionSettled(Event, tag="session_settled"):
+    """Nothing follows by itself any more. Sent after `negotiate_protocol`, after all `prompt_result`."""
+
+
 class Notice(Event, tag="notice"):
     """A remark for the user; nothing has failed."""
 

@@ -39,7 +39,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     buffer = OutputBuffer()
     progress = _Progress(buffer, ctx.update)
     process = start_shell(args["command"], ctx.cwd, ctx.settings, ctx.env, progress.write)
-    ctx.update(ToolResult([]))
+    progress.begin()
     code: int | None = None
     ending = ""
     try:
@@ -72,6 +72,10 @@ class _Progress:
         self._last = -math.inf
         self._timer: asyncio.TimerHandle | None = None
         """Set while there is output that has not been passed on."""
+
+    def begin(self) -> None:
+        """Say that the command runs, in the same shape as later updates: clients look at the first block."""
+        self._update(ToolResult([Text("")], _details(self._buffer.snapshot(), self._buffer)))
 
     def write(self, data: bytes) -> None:
         self._buffer.write(data)

@@ -1,9 +1,9 @@
 """RPC mode: JSON lines on stdin and stdout, from the first frame to the exit code."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
@@ -19,7 +19,8 @@ from spindle.protocol.seat import Seat
 from spindle.wires.pipe.framing import LineTooLong
 from spindle.wires.pipe.stdio import Exit, StdioWire
 
-if TYPE_CHECKING:  # loaded only if there are several sessions
+if TYPE_CHECKING:  # loaded only if the client asks for what they do
+    from spindle.protocol.negotiated import Outcomes
     from spindle.protocol.pool import SessionPool
     from spindle.protocol.router import Router
 
@@ -40,11 +41,27 @@ class StdioSeat(Seat):
         self._dispatcher = Dispatcher(agent, self, self._outbox, lambda frame: self._router.route(frame))
         self._make_pool = make_pool
         self._exit = Exit()
+        self._outcomes: Outcomes | None = None
+        """Tells the client of the ends of its prompts, if it has negotiated that."""
 
     # -- for commands ----------------------------------------------------------------------------
 
     def accepted(self, run: Run) -> None:
         self._outbox.hold(run.kept)
+
+    def follow(self, run: Run, id: Any) -> None:
+        if self._outcomes is not None:
+            self._outcomes.follow(run, id)
+
+    def negotiate(self) -> None:
+        if self._outcomes is None:
+            from spindle.protocol.negotiated import Outcomes, chunker
+
+            self._outcomes = Outcomes(self._agent, self._outbox.put)
+            self._outbox.cut_long_lines(chunker())
+
+    def set_event_filter(self, events: Collection[str] | None) -> None:
+        self._outbox.set_filter(events)
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         self._outbox.set_update_mode(mode)
@@ -102,6 +119,8 @@ class StdioSeat(Seat):
                 await self._router.finish(limits.LAST_ANSWERS)
         await asyncio.gather(self._agent.close(), self._close_others())
         await self._dispatcher.close()
+        if self._outcomes is not None:
+            await self._outcomes.close()
         if code != 1:
             await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
         self._wire.close()

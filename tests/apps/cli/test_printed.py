@@ -132,7 +132,7 @@ def test_the_tour_of_the_command_line(newcomer: Place) -> None:  # noqa: F811
 
 def test_coming_from_pi_and_a_clean_try(newcomer: Place) -> None:  # noqa: F811
     shell(newcomer, "spindle -p hello")
-    (block,) = blocks(ROOT / "docs" / "from-pi.md", "sh")
+    (block,) = blocks(ROOT / "docs" / "which-document.md", "sh")
     done = shell(newcomer, block)
     assert done.returncode == 0 and "hello" in done.stdout, done.stderr
     page = (ROOT / "docs" / "troubleshooting.md").read_text()

@@ -21,6 +21,10 @@ const lend = {
 };
 const { SHIM: cliPath, WORK: cwd } = process.env;
 const client = new RpcClient({ cliPath, cwd, provider: "mock", model: "m1", env: process.env, customTools: [lend] });
+const results: any[] = [];
+let settled = 0;
+client.onPromptResult((result: any) => results.push(result));
+client.onSessionSettled(() => settled++);
 await client.start();
 const events = await client.promptAndWait("use the tool", undefined, 60000);
 await client.promptAndWait("again", undefined, 60000);
@@ -37,11 +41,30 @@ await client.abort();
 await cancelled.promise;
 await client.promptAndWait("go on", undefined, 60000);
 seen.after = await client.getLastAssistantText();
+await client.waitForSettled(20000);
+seen.statuses = results.map((result: any) => [result.agentInvoked, result.status, result.sessionSettled]);
+seen.settled = settled;
+const refused = async (request: Promise<unknown>) => await request.then(() => "accepted", (error: any) => error.message);
+seen.refused = [
+  await refused(client.setFastMode(true)),
+  await refused(client.openSession(cwd!)),
+  await refused(client.getMessagesPage({ limit: 1000 })),
+];
+const page = await client.getMessagesPage({ limit: 3 });
+seen.page = [page.messages.length, page.totalMessages, typeof page.nextCursor];
+seen.commands = (await client.getAvailableCommands()).map((command: any) => [command.name, command.source]);
 seen.messages = (await client.getMessages()).map((message: any) => message.role);
 seen.bash = (await client.bash("echo from bash")).output;
 const points = await client.getBranchMessages();
 seen.branch = (await client.branch(points[1].entryId)).text;
 seen.tools = await client.setCustomTools([]);
+seen.filter = await client.setEventFilter(["agent_end"]);
+seen.filtered = (await client.promptAndWait("quiet", undefined, 60000)).map((event: any) => event.type);
+await client.setEventFilter(null);
+await client.promptAndWait("long", undefined, 60000);
+seen.long = (await client.getLastAssistantText())?.length;
+await client.promptAndWait("fail", undefined, 60000);
+seen.failed = results.at(-1);
 client.stop();
 console.log(JSON.stringify(seen));
 process.exit(0);

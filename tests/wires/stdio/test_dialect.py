@@ -21,7 +21,7 @@ from spindle.shapes.events import (
     StateChanged,
 )
 from tests.support.agent_process import AgentProcess
-from tests.support.mock_model import failure, reply
+from tests.support.mock_model import call, failure, reply
 
 KNOWN_EVENTS = {
     str(shape.__struct_config__.tag)
@@ -153,6 +153,23 @@ def test_pi_leaves_out_what_is_null(name: str) -> None:
     assert data("get_messages", messages=[cut]) == {"messages": [cut]}
     failed = json.loads(renderer.render(CompactionEnd("manual", None, False, False, "no")))
     assert "result" not in failed and failed["errorMessage"] == "no"
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_the_first_update_of_bash_has_a_block_where_a_document_shows_one(name: str) -> None:
+    with AgentProcess(
+        [reply(call("bash", {"command": "sleep 0.2; echo out"})), reply("ok")], args=["--dialect", name]
+    ) as agent:
+        agent.prompt("go")
+        first, second = (agent.wait("tool_execution_update")["partialResult"] for _ in range(2))
+    assert second["content"] == [{"type": "text", "text": "out\n"}]
+    if name.startswith("pi-"):
+        assert first == {"content": [], "details": {}}
+    else:
+        assert first == {
+            "content": [{"type": "text", "text": ""}],
+            "details": {"truncation": None, "fullOutputPath": None},
+        }
 
 
 # -- xcsh, as its document has it --------------------------------------------------------------------

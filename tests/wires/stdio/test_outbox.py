@@ -249,7 +249,7 @@ def test_full_from_the_high_mark_to_the_low_one() -> None:
 
 def test_a_few_big_lines_fill_it_too() -> None:
     box = outbox()
-    box.put(Response(command="get_messages", success=True, data="x" * HIGH_BYTES))
+    box.put(Response(command="export_page", success=True, data="x" * HIGH_BYTES))
     assert box.full
     box.take(1)
     assert not box.full
@@ -259,7 +259,7 @@ def test_a_client_that_only_writes_is_noticed() -> None:
     box = outbox()
     asked = 0
     while not box.flooded:
-        box.put(Response(id=asked, command="get_messages", success=True, data="x" * 1_000_000))
+        box.put(Response(id=asked, command="export_page", success=True, data="x" * 1_000_000))
         asked += 1
     assert asked < 100
     box.take(EVERYTHING)

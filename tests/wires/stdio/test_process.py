@@ -350,7 +350,7 @@ def test_nothing_acknowledged_is_missing_after_a_kill():
         told = [f["message"] for f in agent.frames if f["type"] == "message_end"]
         agent.kill()
         kept = [json.loads(line)["message"] for line in file.read_text().splitlines() if '"type":"message"' in line]
-        assert kept == told
+        assert [{**message, **({"attachments": []} if message["role"] == "user" else {})} for message in kept] == told
         with AgentProcess([reply("on")], base=agent.base, session=True, args=["--session", str(file)]) as again:
             assert again.data("get_messages")["messages"] == told
             again.run("go on")
@@ -375,9 +375,11 @@ def test_bash_output_is_streamed_and_bounded():
 
 def test_unknown_model_is_one_clear_line():
     with AgentProcess(model="mock/m1x", args=[]) as agent:
-        agent.wait("ready")
-        assert agent.data("get_state")["model"]["id"] == "m1x"
-        assert wait_until(lambda: b'Model "m1x" not found for provider "mock"' in agent.stderr)
+        assert agent.process.wait(10) == 1
+        assert wait_until(
+            lambda: b'Model "mock/m1x" not found.' in agent.stderr and b"mock/m1, mock/m2" in agent.stderr
+        )
+        assert agent.stderr.count(b"\n") == 1 and agent.lines == []
 
 
 def test_help_names_the_modes():
@@ -416,3 +418,11 @@ def test_a_file_that_cannot_be_written_is_told_on_both_ways():
         assert told["event"] == "session_write" and "cannot be saved" in told["error"]
         assert wait_until(lambda: b"cannot be saved" in agent.stderr)
         assert agent.close_stdin() == 0
+
+
+def test_blank_lines_are_ignored():
+    with AgentProcess() as agent:
+        agent.write(b"\n \t \r\n\r\n" + b'{"id":"a","type":"get_state"}\r\n' + b"   \n")
+        assert agent.wait("response")["id"] == "a"
+        agent.data("get_state")
+        assert [frame["type"] for frame in agent.frames] == ["ready", "response", "response"]

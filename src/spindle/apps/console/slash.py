@@ -208,7 +208,7 @@ class Slash(DummyCompleter):
         stats = await self._client.get_session_stats()
         names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
         parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
-        money = f"${stats['cost']:.4f}" if stats.get("cost") is not None else "unknown cost"
+        money = f"${stats['cost']:.4f}" if stats["costSource"] != "unknown" else "unknown cost"
         messages = f"messages of yours: {stats['userMessages']}, answers: {stats['assistantMessages']}"
         self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
         self._say(f"{messages}, tool calls: {stats['toolCalls']}", "dim", kind="more")

@@ -189,7 +189,7 @@ class Talk:
             self._model + (f" ({level})" if level and level != "off" else ""),
             f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
-            f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
+            f"${self._stats['cost']:.3f}" if self._stats.get("costSource", "unknown") != "unknown" else "",
             self._branch,
             f"{len(self.queue)} queued" if self.queue else "",
             *self._statuses.values(),

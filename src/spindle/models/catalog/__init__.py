@@ -6,6 +6,8 @@ made by `scripts/catalogue` from a published source that it names, and read when
 `spindle models refresh` puts newer files into the folder `catalog` of the agent directory (`refresh`).
 """
 
+import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,3 +80,34 @@ def _read(path: Path) -> Catalog | None:
         return msgspec.json.decode(path.read_bytes(), type=Catalog)
     except (OSError, msgspec.DecodeError):  # a damaged file of the user counts as missing; ours are tested
         return None
+
+
+# -- models that are not listed --------------------------------------------------------------------
+
+_NO_WORDS = re.compile(r"(?<!\d)(?:\d{4}-?\d\d-?\d\d|\d\d-\d{4}|\d{6})(?!\d)|latest|preview")
+"""Parts of an id that say nothing of its family: `20250514`, `2024-07-18`, `09-2025`, `250514`, `latest`."""
+
+
+def nearest_model(model_id: str, models: Sequence[Model], default: str) -> Model | None:
+    """Return the model whose limits an unlisted id most likely has: the nearest of its family.
+
+    A family is the words of an id without its version. An id of no family here is taken for one of the family of
+    `default`. If several models are equally near, the one with the smallest window counts.
+    """
+    words, version = _family(model_id)
+    if not any(words & _family(model.id)[0] for model in models):
+        words, version = _family(default)[0], []
+
+    def distance(model: Model) -> tuple[int, int, bool, int, int]:
+        its_words, its_version = _family(model.id)
+        others = len(words ^ its_words) - len(words & its_words)
+        same = next((i for i, (a, b) in enumerate(zip(version, its_version, strict=False)) if a != b), len(version))
+        return others, -same, its_version != version, model.context_window, model.max_tokens
+
+    return min(models, key=distance, default=None)
+
+
+def _family(model_id: str) -> tuple[set[str], list[str]]:
+    """Return the words of an id and the numbers of its version. `4o` is a word, `o3` a word and a number."""
+    parts = re.findall(r"\d+[a-z]+|[a-z]+|\d+", _NO_WORDS.sub("", model_id.lower()))
+    return {part for part in parts if not part.isdigit()}, [part for part in parts if part.isdigit()]

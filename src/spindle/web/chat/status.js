@@ -70,7 +70,7 @@ export class StatusView {
 
   // -- figures ------------------------------------------------------------------------------------
 
-  showStats({ tokens: used, cost: dollars, costSource, knownCost, contextUsage }) {
+  showStats({ tokens: used, cost: dollars, costSource, contextUsage }) {
     const percent = contextUsage?.percent;
     $('context').hidden = !contextUsage;
     $('context').querySelector('.percent').textContent =
@@ -94,7 +94,7 @@ export class StatusView {
       .map(([kind, n]) => `${count(n, 'token')} ${kind}`)
       .join(', ');
     const unknown = costSource === 'unknown';
-    $('cost').textContent = unknown ? (knownCost ? `>${cost(knownCost)}` : 'cost unknown') : dollars ? cost(dollars) : '';
+    $('cost').textContent = unknown ? (dollars ? `>${cost(dollars)}` : 'cost unknown') : dollars ? cost(dollars) : '';
     $('cost').title = unknown
       ? 'The price of a model, or what it used, is not known'
       : costSource === 'billed' ? 'As billed by the provider' : 'Computed from the price list';
@@ -113,7 +113,7 @@ export class StatusView {
       cacheWrite: cacheWrite + usage.cacheWrite,
     };
     const total = used.input + used.output + used.cacheRead + used.cacheWrite;
-    this.showStats({ ...stats, tokens: { ...used, total }, cost: (stats.cost ?? 0) + (usage.cost?.total ?? 0) });
+    this.showStats({ ...stats, tokens: { ...used, total }, cost: stats.cost + (usage.cost?.total ?? 0) });
   }
 
   showTodos(phases) {

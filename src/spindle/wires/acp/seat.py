@@ -455,7 +455,7 @@ class EditorSeat(Seat):
         if usage is None or usage.tokens is None:
             return
         update: updates.Update = {"sessionUpdate": "usage_update", "used": usage.tokens, "size": usage.context_window}
-        if stats.cost is not None:
+        if stats.cost_source != "unknown":
             update["cost"] = {"amount": stats.cost, "currency": "USD"}
         if update != self._usage:
             self._usage = update

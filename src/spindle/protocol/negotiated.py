@@ -1,0 +1,163 @@
+"""Version 2 of oh-my-pi's protocol, for a client that has negotiated it with `negotiate_protocol`.
+
+Such a client is told how each of its prompts ended, and gets long lines in pieces. `get_messages_page` is for it too.
+"""
+
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import NeverFull
+from spindle.agent.run.handle import Run
+from spindle.agent.run.result import RunResult
+from spindle.agent.session import AgentSession
+from spindle.base.flow import Tasks
+from spindle.base.limits import TASKS_END
+from spindle.protocol.render import REASSEMBLED_BYTES
+from spindle.shapes import codec
+from spindle.shapes.events import AgentSettled, AgentStart, Event, PromptError, PromptResult, SessionSettled
+
+_CHUNK_BYTES = 256 << 10
+_PAGE_BYTES = 768 << 10
+# Clients know these texts and codes: they read all messages at once then.
+_BUSY = "Cannot page messages while the session is changing"
+_STALE = "RPC message cursor is stale"
+
+
+class Outcomes(NeverFull):
+    """Tells a client how each of its prompts ended, and then that nothing follows by itself any more."""
+
+    def __init__(self, agent: AgentSession, tell: Callable[[Event], None]) -> None:
+        self._agent = agent
+        self._tell = tell
+        self._tasks = Tasks()
+        self._open = 0
+        """Number of prompts whose end the client was not told yet."""
+        self._settled = False
+        """Whether the agent has settled and the client was not told yet."""
+        agent.subscribe(self)
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, AgentStart):
+            self._settled = False
+        elif isinstance(event, AgentSettled):
+            self._settled = True
+            self._tell_settled()
+
+    def follow(self, run: Run, id: Any) -> None:
+        """Tell the client of the end of a prompt, once it has come. `id` is that of the command."""
+        self._open += 1
+        self._tasks.spawn(self._tell_end(run, id), "spindle-prompt-result")
+
+    async def _tell_end(self, run: Run, id: Any) -> None:
+        error = None
+        try:
+            result = await run.result()
+        except AgentError as refusal:
+            status, error = "error", PromptError(message=str(refusal), retryable=False)
+        else:
+            status = {"error": "error", "aborted": "aborted"}.get(result.status, "completed")
+            if status == "error":
+                error = self._error(result)
+        invoked = run.disposition != "handled"
+        settled = self._agent.state().is_settled
+        self._tell(PromptResult(id=id, agent_invoked=invoked, status=status, error=error, session_settled=settled))
+        self._open -= 1
+        self._tell_settled()
+
+    def _error(self, result: RunResult) -> PromptError:
+        from spindle.llm.errors import is_retryable
+
+        text, model = result.error or "The request failed", self._agent.model
+        provider, name = (model.provider, model.id) if model else (None, None)
+        return PromptError(message=text, provider=provider, model=name, retryable=is_retryable(text))
+
+    def _tell_settled(self) -> None:
+        if self._settled and not self._open:
+            self._settled = False
+            self._tell(SessionSettled())
+
+    async def close(self) -> None:
+        self._agent.unsubscribe(self)
+        await self._tasks.end(TASKS_END)
+
+
+# -- long lines ------------------------------------------------------------------------------------
+
+
+def chunker() -> Callable[[bytes], bytes]:
+    """Return a function that turns a line that is too long for one frame into frames that hold it in pieces."""
+    numbers = count(1)
+
+    def cut(line: bytes) -> bytes:
+        data = line.removesuffix(b"\n")
+        if len(data) > REASSEMBLED_BYTES:  # no client would put it together; as a whole, some can read it
+            return line
+        pieces = [data[at : at + _CHUNK_BYTES] for at in range(0, len(data), _CHUNK_BYTES)]
+        head = {"type": "rpc_chunk", "chunkId": f"rpc-{next(numbers)}", "count": len(pieces), "byteLength": len(data)}
+        frames = [head | {"index": index, "data": b64encode(piece).decode()} for index, piece in enumerate(pieces)]
+        return b"".join(codec.encode(frame) + b"\n" for frame in frames)
+
+    return cut
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+class PageRefused(AgentError):
+    """A page cannot be had now; `code` tells programs why."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _Cursor(msgspec.Struct, array_like=True):
+    """Where a page begins, and the state of the session that this holds for."""
+
+    session: str
+    leaf: str | None
+    total: int
+    at: int
+
+
+def page(agent: AgentSession, cursor: str | None, limit: int) -> dict[str, Any]:
+    """Return some messages of the context, at most 768 KiB unless one is longer. Raises `AgentError`."""
+    state = agent.state()
+    if state.is_streaming or state.is_compacting:
+        raise PageRefused(_BUSY, "session_busy")
+    messages = agent.stored_messages()
+    here = _Cursor(agent.session.id, agent.session.leaf_id, len(messages), 0)
+    if cursor is not None:
+        given = _read_cursor(cursor)
+        if (given.session, given.leaf, given.total) != (here.session, here.leaf, here.total):
+            raise PageRefused(_STALE, "stale_cursor")
+        here = given
+    found: list[Any] = []
+    size = 0
+    for message in messages[here.at : here.at + limit]:
+        size += len(codec.encode(message))
+        if found and size > _PAGE_BYTES:
+            break
+        found.append(message)
+    end = here.at + len(found)
+    answer = {"messages": found, "totalMessages": len(messages)}
+    return answer | {"nextCursor": _cursor(here, end)} if end < len(messages) else answer
+
+
+def _cursor(here: _Cursor, at: int) -> str:
+    return urlsafe_b64encode(codec.encode(msgspec.structs.replace(here, at=at))).decode()
+
+
+def _read_cursor(text: str) -> _Cursor:
+    try:
+        cursor = msgspec.json.decode(urlsafe_b64decode(text), type=_Cursor)
+    except (ValueError, msgspec.DecodeError):
+        cursor = None
+    if cursor is None or not 0 <= cursor.at <= cursor.total:
+        raise AgentError("Invalid cursor: expected the nextCursor of a page")
+    return cursor
