@@ -74,6 +74,5 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no
 lock:
 	cd "$(ROOT)" && $(COMPILE) --extra build pyproject.toml -o requirements.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
-	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images --extra chat --extra batch pyproject.toml -c requirements.lock \
-	  -o requirements-dev.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images pyproject.toml -c requirements.lock -o requirements-dev.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra docs pyproject.toml -c requirements-dev.lock -o requirements-docs.lock

@@ -789,14 +789,6 @@ def test_a_word_after_chat_is_a_message(chat: Chat, word: str) -> None:
     chat("chat", word).wait_for(f"❯ {word}\n\nFine.")
 
 
-def test_without_the_extra_it_says_which(place: Place) -> None:
-    place.write("site/sitecustomize.py", "import sys\nsys.modules['prompt_toolkit'] = None\n")
-    env = place.environment({"PYTHONPATH": str(place.root / "site")})
-    with Terminal(["chat"], env=env, cwd=place.project, program=LONG_WAY) as terminal:
-        terminal.wait_for("pip install 'spindle-agent[chat]'", "spindle -p")
-        assert terminal.wait_exit() == 1
-
-
 def test_without_a_terminal_there_is_no_chat(place: Place) -> None:
     done = place.run("chat")
     assert (done.returncode, done.stdout) == (2, "") and "needs a terminal" in done.stderr

@@ -58,7 +58,8 @@ MISSING_COMMANDS = {
     "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
     "remove": "extensions are files; delete what you do not want",
     "uninstall": "extensions are files; delete what you do not want",
-    "update": "pip install --upgrade spindle-agent updates Spindle",
+    "update": "a newer Spindle comes with ",
+    "upgrade": "a newer Spindle comes with ",
     "list": "spindle doctor lists extensions, spindle models and spindle sessions list the others",
 }
 """Words that people try, most of them commands of pi, and what to do instead. A command of the same name goes first."""
@@ -348,12 +349,20 @@ def _refuse_command(words: list[str]) -> None:
     send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
     known = word if word in MISSING_COMMANDS or not alone else word.lower()
     if known in MISSING_COMMANDS:
-        raise UsageError(f'Spindle has no command "{word}": {MISSING_COMMANDS[known]}. {send}')
+        raise UsageError(f'Spindle has no command "{word}": {_instead(known)}. {send}')
     if not re.fullmatch(r"[A-Za-z][\w-]*", word):
         return
     near = did_you_mean(word, COMMANDS, "spindle ")
     if alone or near:
         raise UsageError(f'Spindle has no command "{word}".{near} {send}')
+
+
+def _instead(word: str) -> str:
+    if word not in ("update", "upgrade"):
+        return MISSING_COMMANDS[word]
+    from spindle.base.installation import update_command
+
+    return MISSING_COMMANDS[word] + update_command()
 
 
 def _check_level(options: Options) -> None:

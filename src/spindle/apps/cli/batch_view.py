@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from spindle.apps.batch.attempt import Hold, Progress
 from spindle.apps.batch.ledger import Attempt
 from spindle.apps.batch.runner import Batch, TaskStart
-from spindle.apps.cli import tell
 from spindle.shapes.codec import encode, to_builtins
 
 if TYPE_CHECKING:
@@ -193,8 +192,4 @@ def make_view(batch: Batch, out: TextIO, *, as_json: bool) -> View:
         return JsonView(batch, out)
     if not out.isatty():
         return View(batch, out)
-    try:
-        return TableView(batch, out)
-    except ImportError:
-        tell("Note", "A table of what runs needs rich: pip install 'spindle-agent[batch]'")
-        return View(batch, out)
+    return TableView(batch, out)

