@@ -36,7 +36,7 @@ def update_command() -> str:
     source, is_editable = _source()
     if is_editable:
         return _line("git", "-C", source, "pull")
-    if source.endswith(".whl"):
+    if source.endswith((".whl", ".tar.gz")):
         source = "NEW.whl"
     if _is_uv_tool():
         return _line("uv", "tool", "install", "--force", "--reinstall", source)
