@@ -309,7 +309,11 @@ def test_what_one_can_sign_in_to(place: Place) -> None:
     ("arguments", "code", "text"),
     [
         (["anthropic"], 1, "Error: Anthropic's terms allow logins with a subscription in its own programs only"),
-        (["groq"], 2, "Error: groq has no sign-in here. To use it, set GROQ_API_KEY, pass --api-key or add "),
+        (
+            ["groq"],
+            2,
+            "Error: groq has no sign-in here. To use it, store its key (spindle keys set groq), set GROQ_API_KEY",
+        ),
         (["xai"], 2, "Error: xai has no sign-in here. A login made in pi is used and renewed."),
         (["nope"], 2, "Error: There is no provider 'nope' to sign in to. There are: github-copilot, "),
         (["openai", "--device"], 2, "Error: --device is for "),

@@ -42,6 +42,7 @@ COMMANDS = {
     "models": Subcommand("models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
     "login": Subcommand("login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
     "logout": Subcommand("login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
+    "keys": Subcommand("keys_command:run", "[ACTION]", "Keys of providers: set, list, remove"),
     "mcp": Subcommand("mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
     "sessions": Subcommand("sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
     "trust": Subcommand("doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
@@ -53,7 +54,7 @@ COMMANDS = {
 MISSING_COMMANDS = {
     "help": "spindle --help shows the help",
     "version": "spindle --version shows the version",
-    "auth": "keys are in the environment and in auth.json (spindle doctor says which)",
+    "auth": "keys are stored with spindle keys set PROVIDER, spindle login signs in",
     "config": "settings are in settings.json (spindle doctor says where)",
     "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
     "remove": "extensions are files; delete what you do not want",

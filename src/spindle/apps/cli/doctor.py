@@ -125,7 +125,7 @@ def _providers(resources: "Resources") -> Iterator[str]:
     if not ready:
         listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
-        yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
+        yield f"  none; keys may also be in variables: {', '.join(dict.fromkeys(names))}"
 
 
 def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
@@ -166,6 +166,7 @@ def _ignored(foreign: list[Path]) -> list[str]:
 
 
 def _model(resources: "Resources") -> Iterator[str]:
+    from spindle.models.model_registry import NO_MODEL
     from spindle.models.select import initial_model, resolve_scope
 
     registry, settings = resources.registry, resources.settings
@@ -178,7 +179,7 @@ def _model(resources: "Resources") -> Iterator[str]:
         why = f"there is no key for {saved[0]}" if known else "there is no such model"
         yield f"  error defaultModel {saved[0]}/{saved[1]} of settings.json cannot be used: {why}"
     if model is None:
-        yield "  none: set the key of a provider, name a model with --model, or run: spindle models pull smollm2"
+        yield from (f"  {line}" for line in NO_MODEL.splitlines())
     else:
         if (model.provider, model.id) == saved:
             why = "defaultModel in settings.json"

@@ -87,10 +87,7 @@ def list_models(search: str) -> int:
     elif models:
         print(f'No models matching "{search}"')
     else:
-        print(
-            "No models available. Set the API key of a provider, start a local model server, "
-            "or get a small model: spindle models pull smollm2"
-        )
+        print(registry.no_model_text())
     return 0
 
 

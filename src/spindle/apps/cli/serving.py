@@ -173,7 +173,7 @@ async def _try_agent(source: "CommandLineAgents") -> None:
             raise UsageError(source.unknown)
         tell_slips(source.options, agent)
         if agent.model is None:
-            warn("No model is ready to use: clients get an error until there is a key (spindle doctor tells more)")
+            warn(agent.resources.registry.no_model_text())
         else:
             agent.resources.registry.require_credentials(agent.model)
     except MissingCredentials as error:
