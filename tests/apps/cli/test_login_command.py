@@ -318,8 +318,8 @@ def test_what_one_can_sign_in_to(place: Place) -> None:
         (["nope"], 2, "Error: There is no provider 'nope' to sign in to. There are: github-copilot, "),
         (["openai", "--device"], 2, "Error: --device is for "),
         (["openai", "--enterprise", "x"], 2, "Error: --enterprise is for github-copilot"),
-        (["--enterprise"], 2, "Error: Usage: spindle login "),
-        (["a", "b"], 2, "Error: Usage: spindle login "),
+        (["--enterprise"], 2, "Error: spindle login: argument --enterprise: expected one argument"),
+        (["a", "b"], 2, "Error: spindle login: unrecognized arguments: b"),
         (["github-copilot", "--enterprise", "a b"], 1, "Error: 'a b' is not the domain of a GitHub Enterprise server"),
     ],
 )

@@ -18,17 +18,21 @@ _FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes
 """Files of other programs in the agent directory."""
 
 
+def parser() -> CommandParser:
+    parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
+    trust = parser.add_mutually_exclusive_group()
+    trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
+    trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
+    return parser
+
+
 def run_doctor(argv: list[str]) -> int:
     """Print the report; return 1 if something is broken. Raises `UsageError`."""
     from spindle.base.children import kill_all
     from spindle.plugins.extensions.discover import find_candidates
     from spindle.resources.loader import ResourceOptions, load_resources
 
-    parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
-    trust = parser.add_mutually_exclusive_group()
-    trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
-    trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
-    resources = load_resources(Path.cwd(), ResourceOptions(approve=parser.parse_args(argv).approve))
+    resources = load_resources(Path.cwd(), ResourceOptions(approve=parser().parse_args(argv).approve))
     candidates, foreign = find_candidates(resources, ())
     problems = _load_extensions(resources) if candidates else []
     problems = [problem for problem in problems if not any(str(path) in problem for path in foreign)]
@@ -57,15 +61,19 @@ def _load_extensions(resources: "Resources") -> list[str]:
     return problems
 
 
+def trust_parser() -> CommandParser:
+    parser = CommandParser("spindle trust", description="Let a project bring its own settings, prompts and code.")
+    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="default: here")
+    parser.add_argument("--no", action="store_true", help="do not let it, from now on")
+    return parser
+
+
 def run_trust(argv: list[str]) -> int:
     """Remember in `trust.json` whether a project may bring its own settings, prompts and code. Raises `UsageError`."""
     from spindle.base.user_files import BadFile
     from spindle.resources.trust import TrustStore, gated_paths
 
-    parser = CommandParser("spindle trust", description="Let a project bring its own settings, prompts and code.")
-    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="default: here")
-    parser.add_argument("--no", action="store_true", help="do not let it, from now on")
-    given = parser.parse_args(argv)
+    given = trust_parser().parse_args(argv)
     trusted, directory = not given.no, Path(given.directory).resolve()
     if not os.path.isdir(directory):
         raise UsageError(f"Not a directory: {directory}")

@@ -18,8 +18,7 @@ from spindle.models.select import ModelNotFound, find_model
 from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
-    import argparse
-
+    from spindle.apps.cli.usage import CommandParser
     from spindle.models.model_registry import ModelRegistry
 
 _COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinking", "images")
@@ -33,7 +32,7 @@ def run(argv: list[str]) -> int:
     """Carry out `spindle models <argv>`. Returns the exit code. Raises `UsageError`."""
     if not argv or argv[0] not in ("list", "pull", "remove", "show", "refresh", "-h", "--help"):
         argv = ["list", *argv]
-    arguments = vars(_parser().parse_args(argv))
+    arguments = vars(parser().parse_args(argv))
     action: Callable[..., int] = arguments.pop("action")
     try:
         return action(agent_dir(), **arguments)
@@ -42,7 +41,7 @@ def run(argv: list[str]) -> int:
         return 1
 
 
-def _parser() -> "argparse.ArgumentParser":
+def parser() -> "CommandParser":
     from spindle.apps.cli.usage import CommandParser
 
     pullable = "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
