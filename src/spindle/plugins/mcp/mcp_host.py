@@ -16,6 +16,7 @@ from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
+from spindle.base.user_files import Standing
 from spindle.resources.loader import Resources
 from spindle.shapes.events import StateChanged
 from spindle.tools.base import Tool
@@ -71,9 +72,8 @@ class McpHost:
         if self._found is not None and self._agent is None:
             for name, problem in self._found.problems.items():
                 is_file = os.path.isabs(name)  # problems of a whole file have its path as their name
-                self._options.warn(
-                    f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
-                )
+                text = f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
+                self._options.warn(Standing(text))
 
     def _read(self, cwd: str, *, trusted: bool, client: Any) -> "Servers | None":
         """Return the configured servers. Raises `AgentError`."""
