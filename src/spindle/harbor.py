@@ -1,6 +1,6 @@
 """Spindle as an agent of Harbor, the harness of terminal-bench:
 
-    harbor run -d terminal-bench@2.0 --agent spindle.harbor:Spindle -m anthropic/claude-opus-4-5 --ak max_turns=100
+    harbor run -d terminal-bench@2.0 --agent spindle.harbor:Spindle -m anthropic/claude-opus-4-5 --ak package=WHEEL
 
 Harbor knows how pi's sessions become tokens, costs and trajectories, and ours are the same files. This module has the
 differences: how Spindle is installed, its options for limits, and its configuration of MCP servers. It needs Harbor
@@ -88,6 +88,8 @@ class Spindle(Pi):  # type: ignore[misc]
         if Path(package).is_file():
             await environment.upload_file(package, f"{_CONFIG}/{Path(package).name}")
             package = f"{_CONFIG}/{Path(package).name}"
+        elif self._version:
+            package = f"{package}=={self._version}"
         command = "set -e; " + _PATH + _INSTALL.format(package=shlex.quote(package))
         await self.exec_as_agent(environment, command=command)
 

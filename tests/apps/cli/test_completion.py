@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from spindle.apps.cli.args import COMMANDS, OPTIONS
+from spindle.llm.local.pull import PULLABLE
 from spindle.shapes.model import THINKING_LEVELS
 from spindle.shapes.permission_modes import PERMISSION_MODES
 
@@ -54,7 +55,7 @@ def test_words_are_offered_where_they_belong(place: Place, shell: str) -> None:
     assert set(offered(place, shell, "sessions", "re")) == {"rename", "repair"}
     assert "anthropic" in offered(place, shell, "keys", "set", "an")
     assert set(offered(place, shell, "completion", "")) == {"bash", "zsh", "fish"}
-    assert set(offered(place, shell, "models", "pull", "")) == {"smollm2"}
+    assert set(offered(place, shell, "models", "pull", "")) == PULLABLE.keys()
     every = {name for option in OPTIONS for name in option.names.split() if name.startswith("--")}
     assert set(offered(place, shell, "--")) == every
     assert "--remote-cert" in offered(place, shell, "web", "--remote-")

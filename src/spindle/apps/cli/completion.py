@@ -18,6 +18,7 @@ from spindle.shapes.model import THINKING_LEVELS
 from spindle.shapes.permission_modes import PERMISSION_MODES
 
 _VALUES: dict[str, Callable[[], Iterable[str]]] = {
+    "MODEL": lambda: load("models_command:PULLABLE"),
     "PROVIDER": builtin_providers,
     "--provider": builtin_providers,
     "--thinking": lambda: THINKING_LEVELS,

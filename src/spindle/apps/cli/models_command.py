@@ -51,7 +51,7 @@ def parser() -> "CommandParser":
     listing.add_argument("search", nargs="*", help="only those with these letters in their name")
     listing.set_defaults(action=_list)
     getting = actions.add_parser("pull", help="get a model that runs on this machine", description=pullable)
-    getting.add_argument("name", help=f"{', '.join(PULLABLE)}, or the address of a GGUF file")
+    getting.add_argument("name", metavar="MODEL", help=f"{', '.join(PULLABLE)}, or the address of a GGUF file")
     getting.add_argument("--sha256", help="checksum that the file at the address must have")
     getting.set_defaults(action=_pull)
     removing = actions.add_parser("remove", help="delete a model from this disk")
