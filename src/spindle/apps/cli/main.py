@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.apps.cli import end_of_start, silence_stdout, tell, version_text
 from spindle.apps.cli.args import COMMANDS, MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
+from spindle.base.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from spindle.apps.cli.usage import CommandParser
@@ -146,6 +147,9 @@ def help_parser() -> "CommandParser":
 
 
 def run_help(argv: list[str]) -> int:
+    if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
+        near = did_you_mean(argv[0], COMMANDS)
+        raise UsageError(f'Spindle has no command "{argv[0]}".{near} To send it as a message: spindle -p help …')
     command = help_parser().parse_args(argv).command
     return _run([*([command] if command else ()), "--help"])
 
