@@ -798,6 +798,20 @@ def test_without_a_model_it_takes_a_key(place: Place) -> None:
     assert json.loads((place.agent / "auth.json").read_text()) == {"anthropic": {"type": "api_key", "key": "sk-secret"}}
 
 
+@pytest.mark.parametrize("way", [["keys", "set", "groq"], []])
+def test_ctrl_c_ends_the_question_for_a_key(place: Place, way: list[str]) -> None:
+    with Terminal(way, env=place.environment(), cwd=place.project) as terminal:
+        if not way:
+            terminal.wait_for("Enter a key now?")
+            terminal.keys("groq\n")
+        terminal.wait_for("it is not shown")
+        terminal.quiet(0.2)
+        terminal.keys("half\x03")
+        assert terminal.wait_exit() == (130 if way else 0)
+        assert b"half" not in terminal.output
+    assert not (place.agent / "auth.json").exists()
+
+
 @pytest.mark.parametrize("word", ["hello", "doctor"])
 def test_a_word_after_chat_is_a_message(chat: Chat, word: str) -> None:
     chat("chat", word).wait_for(f"❯ {word}\n\nFine.")

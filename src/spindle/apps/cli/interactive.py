@@ -62,7 +62,7 @@ async def _talk(options: Options) -> int:
 
 async def _offer_model(registry: "ModelRegistry") -> str | None:
     """Say how to get a model; take a key, or get the small model and return its name. Raises `NothingChosen`."""
-    from spindle.apps.cli.keys_command import known_provider, set_key
+    from spindle.apps.cli.keys_command import known_provider, read_key, set_key
     from spindle.apps.cli.models_command import SMALL, run
     from spindle.apps.cli.session_choice import NothingChosen
 
@@ -77,7 +77,8 @@ async def _offer_model(registry: "ModelRegistry") -> str | None:
                     break
                 return f"local/{SMALL.name}"
             try:
-                await set_key(registry, known_provider(registry, answer))
+                provider = known_provider(registry, answer)
+                await set_key(registry, provider, read_key(provider))
                 return None
             except UsageError as error:
                 tell("Error", str(error))

@@ -17,6 +17,8 @@ from spindle.models.credentials import Entry, is_resolvable
 from spindle.models.model_registry import ModelRegistry
 
 _KEYLESS = ("local", "scripted")
+_LONGEST = 1 << 16
+"""Bytes of stdin that are read."""
 
 
 class _Parser(CommandParser):
@@ -52,7 +54,10 @@ def run(argv: list[str]) -> int:
     if given.action == "list":
         return _list(registry)
     provider = known_provider(registry, given.provider)
-    return asyncio.run(set_key(registry, provider) if given.action == "set" else _remove(registry, provider))
+    if given.action == "remove":
+        return asyncio.run(_remove(registry, provider))
+    key = read_key(provider)  # not inside of asyncio, which would keep Ctrl-C from ending it
+    return asyncio.run(set_key(registry, provider, key))
 
 
 def known_provider(registry: ModelRegistry, name: str) -> str:
@@ -69,10 +74,10 @@ def known_provider(registry: ModelRegistry, name: str) -> str:
     raise UsageError("There is no provider of that name." + (near or f" There are: {', '.join(known)}"))
 
 
-async def set_key(registry: ModelRegistry, provider: str) -> int:
-    """Ask for a key and store it. Raises `UsageError`."""
+async def set_key(registry: ModelRegistry, provider: str, key: str) -> int:
+    """Store a key. Raises `UsageError`."""
     auth = registry.auth
-    key = _as_stored(_read_key(provider))
+    key = _as_stored(key)
     before = auth.stored(provider) or {}
     entry: Entry = {"type": "api_key", "key": key}
     if "env" in before:
@@ -87,7 +92,7 @@ async def set_key(registry: ModelRegistry, provider: str) -> int:
     return 0
 
 
-def _read_key(provider: str) -> str:
+def read_key(provider: str) -> str:
     """Read a key from the terminal, without showing it, or from stdin. Raises `UsageError`."""
     if sys.stdin.isatty():
         import getpass
@@ -97,7 +102,7 @@ def _read_key(provider: str) -> str:
         except EOFError:
             key = ""
     else:
-        key = sys.stdin.read()
+        key = sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")
     if not (key := key.strip()):
         raise UsageError("No key was given; nothing has changed", 1)
     if not key.startswith("!") and not re.fullmatch(r"[!-~]+", key):
