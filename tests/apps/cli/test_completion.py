@@ -17,7 +17,7 @@ BASH = """
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _spindle; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 ZSH = """
-autoload -Uz compinit; compinit -u -d {dump}; source {script}
+compdef() {{ :; }}; source {script}
 compadd() {{ while [[ $# -gt 0 && $1 != -- ]]; do shift; done; shift; print -l -- "$@"; }}
 _describe() {{ print -l -- "${{(@)${{(P)2}}%%:*}}"; }}
 _files() {{ :; }}
@@ -36,8 +36,7 @@ def offered(place: Place, shell: str, *words: str) -> list[str]:
     if shell == "bash":
         done = place.program("bash", "--norc", "-c", script.read_text() + BASH.format(words=line))
     elif shell == "zsh":
-        program = ZSH.format(words=line, script=script, dump=place.root / "dump")
-        done = place.program("zsh", "-f", "-c", program)
+        done = place.program("zsh", "-f", "-c", ZSH.format(words=line, script=script))
     else:
         line = line.removesuffix("''")
         done = place.program("fish", "--no-config", "-c", f"source {script}; complete -C {shlex.quote(line)}")
