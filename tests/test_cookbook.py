@@ -98,7 +98,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is what the job looks at")
 @pytest.mark.parametrize("recipe", ["review.yml", ".gitlab-ci.yml"])
 def test_ci_recipes(kitchen, wheel, recipe):
-    """The commands of a recipe, in a clone like that of its host. `pip` only unpacks the wheel; `make dist` installs it."""
+    """The commands of a recipe, in a clone like that of its host. `pip` only unpacks; `make dist` installs."""
     place = kitchen(reply(call("final_result", {"summary": "One line.", "problems": []}), finish="toolUse"))
     (place.path / "bin/pip").write_text(f"""#!/bin/sh
 test "$1 $#" = "install 2" || exit 9
