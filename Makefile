@@ -6,6 +6,7 @@
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes into docs/benchmarks.md
 # make bench  measure beside pi from npm and write into docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
 # make eval   which tasks get solved, beside other harnesses (EVAL="--gguf FILE --harness spindle --harness pi --small")
+# make dist   build the wheel and the source archive in dist/, check them, try the wheel in a fresh environment
 # make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
@@ -14,7 +15,7 @@ BIN  := $(ROOT)/.venv/bin
 JOBS ?= 4
 SECONDS ?= 3600
 
-.PHONY: run test test-ray test-harbor check lint lock soak bench eval docs pictures
+.PHONY: run test test-ray test-harbor check lint lock soak bench eval docs pictures dist
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -69,11 +70,14 @@ eval:
 	@"$(ROOT)/scripts/setup" requirements-local.lock
 	@cd "$(ROOT)" && PATH="$(BIN):$$PATH" "$(BIN)/python" -m evals $(EVAL)
 
+dist:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@"$(BIN)/python" "$(ROOT)/scripts/dist"
+
 # Pin the newest versions that pyproject.toml allows (needs uv and the network).
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock:
 	cd "$(ROOT)" && $(COMPILE) --extra build pyproject.toml -o requirements.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
-	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images --extra chat --extra batch pyproject.toml -c requirements.lock \
-	  -o requirements-dev.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images pyproject.toml -c requirements.lock -o requirements-dev.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra docs pyproject.toml -c requirements-dev.lock -o requirements-docs.lock

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, failure, reply
@@ -56,8 +57,9 @@ def kitchen(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_all_of_them_are_tried():
-    cookbook, others = {"editor.py", "bot.py", "review.sh", "service.py"}, {"xcsh_client.py", "remote_client.py"}
-    assert PROGRAMS.keys() == cookbook | others | {"pi_client.py", "tree.py"}
+    cookbook = {"editor.py", "bot.py", "review.sh", "service.py", "review.yml", ".gitlab-ci.yml"}
+    others = {"xcsh_client.py", "remote_client.py", "pi_client.py", "tree.py"}
+    assert PROGRAMS.keys() == cookbook | others
 
 
 def test_editor(kitchen):
@@ -84,6 +86,54 @@ def test_ci_job(kitchen, severe):
     (place.path / "review.sh").write_text(PROGRAMS["review.sh"] + "# changed\n")
     done = place.run("sh", "review.sh", "HEAD")
     assert (done.returncode, done.stdout) == (int(severe), "One line.\na: odd\n"), done.stderr
+    assert "# changed" in json.dumps(place.mock.requests[0].body)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is what the job looks at")
+@pytest.mark.parametrize("recipe", ["review.yml", ".gitlab-ci.yml"])
+def test_ci_recipes(kitchen, wheel, recipe):
+    """The commands of a recipe, in a clone like that of its host. `pip` only unpacks; `make dist` installs."""
+    place = kitchen(reply(call("final_result", {"summary": "One line.", "problems": []}), finish="toolUse"))
+    (place.path / "bin/pip").write_text(f"""#!/bin/sh
+test "$1 $#" = "install 2" || exit 9
+exec "{sys.executable}" -m zipfile -e "$2" "{place.path}/site"
+""")
+    (place.path / "bin/pip").chmod(0o755)
+    (place.path / "bin/spindle").write_text(f"""#!/bin/sh
+PYTHONPATH="{place.path}/site" exec "{sys.executable}" -c '
+import sys, spindle; from spindle.apps.cli import main
+assert spindle.__file__.startswith("{place.path}/site"), spindle.__file__
+sys.exit(main())' "$@"
+""")
+    (place.path / "ci").mkdir()
+    shutil.copy(wheel, place.path / "ci")
+    (place.path / "review.sh").rename(place.path / "ci/review.sh")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=b"]
+    for words in (["init", "-q"], ["add", "ci"], ["commit", "-qm", "one"], ["branch", "-f", "main"]):
+        subprocess.run([*git, *words], cwd=place.path, check=True)
+    subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=place.path, check=True)
+    (place.path / "ci/review.sh").write_text(PROGRAMS["review.sh"] + "# changed\n")
+    commands = yaml.safe_load(PROGRAMS[recipe])
+    if recipe == "review.yml":
+        steps = [step["run"] for step in commands["jobs"]["review"]["steps"] if "run" in step]
+    else:
+        steps = commands["review"]["script"]
+    base = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=place.path, text=True).strip()
+    place.env |= {"GITHUB_BASE_REF": "main", "CI_MERGE_REQUEST_DIFF_BASE_SHA": base}
+    for step in steps:
+        done = place.run("bash", "-e", "-c", step)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == "One line.\n"
     assert "# changed" in json.dumps(place.mock.requests[0].body)
 
 

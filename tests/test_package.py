@@ -25,17 +25,20 @@ def test_all_is_all() -> None:
     (everything,) = EXTRAS["all"]
     named = re.fullmatch(r"spindle-agent\[(.*)\]", everything)
     assert named
-    assert set(named[1].split(",")) == EXTRAS.keys() - FOR_US - APART
+    assert set(named[1].split(",")) == {name for name, packages in EXTRAS.items() if packages} - FOR_US - APART
 
 
-def test_hints_name_our_package_and_extras_that_exist() -> None:
-    """`spindle` on the index is another program."""
-    places = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
-    for path in places:
-        for name, extra in re.findall(r"install '?(spindle[\w-]*)(?:\[([^\]]*)\])?", path.read_text()):
-            assert name == "spindle-agent", path
-            for one in filter(None, extra.split(",")):
-                assert one in EXTRAS or one == "…", path
+def test_nothing_is_installed_by_name() -> None:
+    """The distribution is on no index yet, and `spindle` on the index is another program."""
+    texts = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "Makefile"]
+    by_name = re.compile(r"(?:install|inject|--from|upgrade)\b[^\n`]*\bspindle-agent\b|install '?\"?spindle\b(?![-_/])")
+    assert [(path.name, found[0]) for path in texts for found in by_name.finditer(path.read_text())] == []
+
+
+def test_extras_that_are_named_exist() -> None:
+    for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
+        for extras in re.findall(r"install '\.\[([^\]]*)\]'", path.read_text()):
+            assert EXTRAS.keys() >= set(extras.split(",")), path
 
 
 def test_the_metadata_is_complete(tmp_path: Path) -> None:
@@ -47,6 +50,8 @@ def test_the_metadata_is_complete(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = (tmp_path / done.stdout.strip() / "METADATA").read_text()
     head, _, description = text.partition("\n\n")
+    assert "Requires-Dist: rich" in head and "Requires-Dist: prompt-toolkit" in head.replace("_", "-")
+    assert "Provides-Extra: chat" in head and "extra == 'chat'" not in head
     for field in ("Name: spindle-agent", "Author: ", "Keywords: ", "License-Expression: MIT", "Classifier: "):
         assert f"\n{field}" in head
     assert head.count("Project-URL: ") >= 4

@@ -3,7 +3,7 @@
 from spindle.batch import AgentOptions, Plan, run
 
 async for attempt in run("tasks.jsonl", "runs", Plan(jobs=4, verify="make test", agent=AgentOptions(model="…"))):
-    print(attempt.id, attempt.status, attempt.cost_usd)
+    print(attempt.id, attempt.status, attempt.cost)
 """
 
 from collections.abc import AsyncGenerator

@@ -1,6 +1,6 @@
 """Spindle as an agent of Harbor, the harness of terminal-bench:
 
-    harbor run -d terminal-bench@2.0 --agent spindle.harbor:Spindle -m anthropic/claude-opus-4-5 --ak max_turns=100
+    harbor run -d terminal-bench@2.0 --agent spindle.harbor:Spindle -m anthropic/claude-opus-4-5 --ak package=WHEEL
 
 Harbor knows how pi's sessions become tokens, costs and trajectories, and ours are the same files. This module has the
 differences: how Spindle is installed, its options for limits, and its configuration of MCP servers. It needs Harbor
@@ -8,6 +8,7 @@ differences: how Spindle is installed, its options for limits, and its configura
 """
 
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 from harbor.agents.installed.base import with_prompt_template
@@ -24,6 +25,10 @@ _CONFIG = "/tmp/harbor-pi-agent"
 _PATH = 'export PATH="$HOME/.local/bin:$PATH"; '
 _ENDED = "0|3|4"
 """Exit codes of a run that ended: well, with refused calls, or at a limit. Harbor judges its work in each case."""
+_NO_PACKAGE = (
+    "Spindle is not in the container and on no index yet: name a wheel with --ak package=dist/spindle_agent-….whl "
+    "(make dist makes it)"
+)
 _INSTALL = """
 if ! command -v spindle >/dev/null; then
   if ! command -v uv >/dev/null; then
@@ -47,7 +52,7 @@ def _limit(limit: Limit) -> tuple[Any, Any]:
 
 
 class _Options(PiOptions):  # type: ignore[misc]
-    package: str = Field(default="spindle", description="What to install: a requirement, an address, a path.")
+    package: str = Field(default="", description="What to install: a wheel on this machine, or an address.")
 
 
 SpindleOptions = create_model(
@@ -68,11 +73,23 @@ class Spindle(Pi):  # type: ignore[misc]
         return _PATH + "spindle --version"
 
     async def install(self, environment: BaseEnvironment) -> None:
-        """Install Spindle unless it is there: with uv, or into a venv where a Python is new enough."""
+        """Install Spindle unless it is there: with uv, or into a venv where a Python is new enough.
+
+        Raises `ValueError` if it is not there and nothing says where it comes from.
+        """
         package = self.options.package
-        if self._version:
-            package = f"{package}=={self._version}"
         await self.ensure_system_dependencies(environment, ("curl", "git"))
+        if not package:
+            try:
+                await self.exec_as_agent(environment, command=self.get_version_command())
+            except Exception:
+                raise ValueError(_NO_PACKAGE) from None
+            return
+        if Path(package).is_file():
+            await environment.upload_file(package, f"{_CONFIG}/{Path(package).name}")
+            package = f"{_CONFIG}/{Path(package).name}"
+        elif self._version:
+            package = f"{package}=={self._version}"
         command = "set -e; " + _PATH + _INSTALL.format(package=shlex.quote(package))
         await self.exec_as_agent(environment, command=command)
 

@@ -19,6 +19,7 @@ from spindle.agent.permissions.approval import PermissionOptions
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base.agent_dir import agent_dir
+from spindle.base.user_files import Standing
 from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
@@ -118,9 +119,9 @@ async def create_session(
     plugins.bind(agent.port)
     agent.offer_again()
     auth = resources.registry.auth
-    for found in (resources.registry.error, auth.problem, *auth.flaws()):
+    for found in (resources.registry.error, auth.problem and auth.problem.message, *map(Standing, auth.flaws())):
         if found:
-            options.warn(str(found))
+            options.warn(found)
     return agent, extensions
 
 

@@ -207,7 +207,7 @@ def test_no_keys(env: dict[str, str], text: str) -> None:
 
 def test_without_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(ModelError, match=r"pip install 'spindle-agent\[bedrock\]'"):
+    with pytest.raises(ModelError, match=r"pip install .*'botocore>="):
         credentials(AWS_PROFILE="team")
     assert asyncio.run(find_region(StreamOptions(env={"AWS_PROFILE": "team"}))) is None
 

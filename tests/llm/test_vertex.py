@@ -150,4 +150,4 @@ def test_no_credentials() -> None:
 
 def test_without_google_auth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.auth", None)
-    assert "pip install 'spindle-agent[vertex]'" in (answer_of(ask(env=PLACE)[0]).error_message or "")
+    assert "'google-auth[requests]>=" in (answer_of(ask(env=PLACE)[0]).error_message or "")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spindle.models.credentials import MissingCredentials, ModelAuth, UnresolvedValue, is_resolvable, resolve_value
-from spindle.models.model_registry import ModelRegistry
+from spindle.models.model_registry import NO_MODEL, ModelRegistry
 
 SECRET = "sk-very-secret"
 
@@ -75,8 +75,8 @@ def test_missing_key_names_the_variable(agent: Path) -> None:
     text = str(caught.value)
     assert text.startswith("No API key found for openai.\n\n")
     assert "OPENAI_API_KEY" in text
-    assert str(agent / "auth.json") in text
-    assert registry.no_model_text().startswith("No API key found for the selected model.\n\n")
+    assert "spindle keys set openai" in text
+    assert registry.no_model_text() == NO_MODEL
 
 
 def test_bearer_tokens(agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:

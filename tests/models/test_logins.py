@@ -154,7 +154,7 @@ def test_an_anthropic_login_is_named_and_not_used(agent: Path, write: Any, monke
 
 
 def test_missing_logins_name_the_command(agent: Path) -> None:
-    assert "sign in with: spindle login github-copilot" in refused(agent, "github-copilot")
+    assert "sign in (spindle login github-copilot)" in refused(agent, "github-copilot")
 
 
 def test_a_login_made_while_we_run_is_seen(agent: Path, write: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from spindle.base.installation import extra_command
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Image, Text
 from spindle.shapes.model import Model, ModelCost
@@ -155,9 +156,8 @@ def test_without_pillow_big_pictures_are_omitted_and_small_ones_sent(
     (tmp_path / "big").write_bytes(png(3000, 3))
     (tmp_path / "bmp").write_bytes(BMP)
     (tmp_path / "small").write_bytes(png(7, 5))
-    advice = (
-        "[Resizing and converting images takes Pillow, which is not installed: pip install 'spindle-agent[images]']"
-    )
+    advice = f"[Resizing and converting images takes Pillow, which is not installed: {extra_command('images')}]"
+    assert "'pillow>=" in advice
     assert text_of(call("read", tmp_path, path="big")) == f"Read image file [image/png]\n{TOO_BIG}\n{advice}"
     unsupported = "[Image omitted: could not be converted to a supported inline image format.]"
     assert text_of(call("read", tmp_path, path="bmp")) == f"Read image file [image/bmp]\n{unsupported}\n{advice}"

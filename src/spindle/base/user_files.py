@@ -22,6 +22,9 @@ from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.messages import Wire
 
 _SIZE_LIMIT = 64 << 20
+_TOLD = "spindle-told.json"
+"""The file of the agent directory that remembers which warnings were told."""
+_REMEMBERED = 500
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _COMMENT = "(?s)" + _STRING + r"|(//[^\n]*|/\*.*?\*/)"
 _TRAILING_COMMA = "(?s)" + _STRING + r"|(,)(?=\s*[}\]])"
@@ -50,12 +53,38 @@ class Diagnostic(Wire):
         return f"{self.message} ({self.path})" if self.path and self.path not in self.message else self.message
 
 
+class Standing(str):
+    """A warning about files that says the same until somebody changes them."""
+
+    __slots__ = ()
+
+
+def is_news(warning: Standing) -> bool:
+    """Say whether a warning has not been told yet, and remember that it is told now."""
+    from hashlib import sha256
+
+    path, key = agent_dir() / _TOLD, sha256(warning.encode("utf-8", "replace")).hexdigest()[:16]
+
+    def add(told: dict[str, Any]) -> None:
+        told[key] = time.strftime("%Y-%m-%d")
+        for oldest in list(told)[:-_REMEMBERED]:
+            del told[oldest]
+
+    with suppress(BadFile, OSError):  # then it is told again next time
+        if key in (read_object(path) or {}):
+            return False
+        edit_json(path, add, 0o600)
+    return True
+
+
 def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
-    """Print diagnostics to stderr; flaws of single files only if `verbose`: some people have many, which
-    `spindle doctor` shows."""
+    """Print diagnostics to stderr: errors every time, others once. `spindle doctor` shows all, and so does `verbose`.
+
+    Flaws of single files are left to `spindle doctor`: some people have many.
+    """
     for diagnostic in diagnostics:
-        is_flaw = diagnostic.type != "error" and diagnostic.path is not None and os.path.exists(diagnostic.path)
-        if verbose or not is_flaw:
+        is_flaw = diagnostic.path is not None and os.path.exists(diagnostic.path)
+        if verbose or diagnostic.type == "error" or (not is_flaw and is_news(Standing(diagnostic))):
             print(f"Warning: {diagnostic}", file=sys.stderr)
 
 

@@ -21,10 +21,6 @@ from spindle.llm.errors import ModelError
 from spindle.llm.stream import StreamOptions
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
-_NO_BOTOCORE = (
-    "AWS profiles, SSO and roles need botocore: pip install 'spindle-agent[bedrock]'. "
-    "Without it, set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-)
 _NO_CREDENTIALS = (
     "No AWS credentials were found. Set AWS_BEARER_TOKEN_BEDROCK, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
     "or AWS_PROFILE; `aws sso login` renews a profile of that kind."
@@ -95,7 +91,12 @@ def _session(profile: str | None) -> Any:
     try:
         botocore = importlib.import_module("botocore.session")
     except ModuleNotFoundError:
-        raise ModelError(_NO_BOTOCORE) from None
+        from spindle.base.installation import extra_command
+
+        raise ModelError(
+            f"AWS profiles, SSO and roles need botocore: {extra_command('bedrock')}. "
+            "Without it, set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        ) from None
     return botocore.Session(profile=profile)
 
 

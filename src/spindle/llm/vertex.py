@@ -16,10 +16,6 @@ from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.model import Model
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_NO_GOOGLE_AUTH = (
-    "Google Cloud credentials need google-auth: pip install 'spindle-agent[vertex]'. "
-    "Without it, set GOOGLE_CLOUD_API_KEY."
-)
 
 
 @over_http
@@ -89,4 +85,9 @@ def _google(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        raise ModelError(_NO_GOOGLE_AUTH) from None
+        from spindle.base.installation import extra_command
+
+        raise ModelError(
+            f"Google Cloud credentials need google-auth: {extra_command('vertex')}. "
+            "Without it, set GOOGLE_CLOUD_API_KEY."
+        ) from None

@@ -47,6 +47,12 @@ LOCAL = "local"
 SCRIPTED = "scripted"
 """The provider whose models are script files: no server, no key."""
 
+NO_MODEL = """\
+No model yet. Store a key: spindle keys set PROVIDER (or ANTHROPIC_API_KEY=…),
+or sign in: spindle login; or start Ollama or LM Studio: --model ollama/NAME;
+or let a small model run right here: spindle models pull smollm2 (92 MB)."""
+"""What to do when there is no model, wherever that is told."""
+
 _SHARED_VARIABLES = ("AWS_", "GOOGLE_", "GH_TOKEN", "GITHUB_TOKEN")
 """Other programs (aws, gcloud, gh, git) need these."""
 _REMOTE_TOKEN = "SPINDLE_REMOTE_TOKEN"
@@ -297,10 +303,11 @@ class ModelRegistry:
             ways = [f"set {' and '.join(missing)}", "give its baseUrl in models.json"]
             return f"No address for {provider}.\n\nTo use it, {' or '.join(ways)}."
         variables = sorted(self._info(provider).env, key=lambda name: not name.endswith("_API_KEY"))
-        ways = [f"set {variables[0]}"] if variables else []
-        ways += ["pass --api-key", f"add the key to {self.auth.path}"]
+        ways = [f"store its key (spindle keys set {provider})"]
+        ways += [f"set {variables[0]}"] if variables else []
+        ways.append("pass --api-key")
         if provider in SIGN_IN_PROVIDERS:
-            ways.insert(0, f"sign in with: spindle login {provider}")
+            ways.insert(0, f"sign in (spindle login {provider})")
         stored = self.auth.stored(provider) or {}
         why = f" {UNSUPPORTED[provider]}" if stored.get("type") == "oauth" and provider in UNSUPPORTED else ""
         return f"No API key found for {provider}.{why}\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
@@ -312,13 +319,9 @@ class ModelRegistry:
         )
 
     def no_model_text(self) -> str:
+        """Return how to get a model: `NO_MODEL`, and why the logins that are there do not count."""
         logins = [name for name, entry in self.auth.entries().items() if entry.get("type") == "oauth"]
-        why = "".join(f" {UNSUPPORTED[name]}" for name in logins if name in UNSUPPORTED)
-        return (
-            f"No API key found for the selected model.{why}\n\n"
-            "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), sign in to one (spindle login), "
-            "name a model with --model, or get a small one that needs no key: spindle models pull smollm2"
-        )
+        return NO_MODEL + "".join(f"\n{UNSUPPORTED[name]}" for name in logins if name in UNSUPPORTED)
 
     # -- inside ----------------------------------------------------------------------------------
 

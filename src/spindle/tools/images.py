@@ -26,9 +26,6 @@ MAX_SOURCE_BYTES = 64 * 1024 * 1024
 """A bigger file is not worth reading."""
 TOO_BIG = "[Image omitted: could not be resized below the inline image size limit.]"
 _UNSUPPORTED = "[Image omitted: could not be converted to a supported inline image format.]"
-_NO_PILLOW = (
-    "[Resizing and converting images takes Pillow, which is not installed: pip install 'spindle-agent[images]']"
-)
 _FALLBACK_QUALITIES = (85, 70, 55, 40)
 _LANCZOS = 1
 """`PIL.Image.Resampling.LANCZOS`."""
@@ -89,7 +86,12 @@ def _cannot(note: str) -> list[str]:
     """Return the note, with a hint if Pillow is missing."""
     from importlib.util import find_spec
 
-    return [note] if find_spec("PIL") else [note, _NO_PILLOW]
+    if find_spec("PIL"):
+        return [note]
+    from spindle.base.installation import extra_command
+
+    hint = f"[Resizing and converting images takes Pillow, which is not installed: {extra_command('images')}]"
+    return [note, hint]
 
 
 def _block(data: bytes, mime_type: str) -> Image:

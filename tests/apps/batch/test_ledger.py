@@ -29,7 +29,7 @@ def append(folder, *attempts):
 
 def test_a_file_that_ends_anywhere_is_sound_again(tmp_path):
     file = tmp_path / "results.jsonl"
-    append(tmp_path, line("a", output="ü\n \ud800"), line("b", output={"x": 1}), line("c"))
+    append(tmp_path, line("a", text="ü\n \ud800"), line("b", value={"x": 1}), line("c"))
     data = file.read_bytes()
     for size in range(len(data) + 1):
         file.unlink()
@@ -66,7 +66,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100,) * 2)
             with pytest.raises(LedgerError, match="Cannot write to"):
-                append(tmp_path, line("b", output="x" * 1000))
+                append(tmp_path, line("b", text="x" * 1000))
             os._exit(0)
         finally:
             os._exit(1)

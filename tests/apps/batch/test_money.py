@@ -29,15 +29,15 @@ def test_money_is_looked_at_before_each_call(served: tuple[Tasks, MockModel]) ->
     tasks.write({"id": "own", "prompt": "p", "max_cost": 2}, {"id": "turns", "prompt": "p", "max_turns": 3})
     assert tasks.run("-j", "1", "--workspace", "none").returncode == 1
     lines = {line["id"]: line for line in tasks.lines()}
-    assert {name: (line["status"], line["stop_reason"], line["turns"]) for name, line in lines.items()} == {
+    assert {name: (line["status"], line["stopReason"], line["turns"]) for name, line in lines.items()} == {
         "own": ("budget", "maxCost", 2),
         "turns": ("budget", "maxTurns", 3),
     }
     tasks.write({"id": "x", "prompt": "p"}, {"id": "y", "prompt": "p"})
     assert tasks.run("--total-cost", "11", "--workspace", "copy").returncode == 4
     running = [line for line in tasks.lines() if line["id"] in "xy"]
-    assert [(line["status"], line["stop_reason"]) for line in running] == [("budget", "totalCost")] * 2
-    assert 11 <= sum(line["cost_usd"] for line in tasks.lines()) <= 12, "one call of each may be under way"
+    assert [(line["status"], line["stopReason"]) for line in running] == [("budget", "totalCost")] * 2
+    assert 11 <= sum(line["cost"] for line in tasks.lines()) <= 12, "one call of each may be under way"
 
 
 def test_money_needs_prices(served: tuple[Tasks, MockModel]) -> None:
@@ -54,7 +54,7 @@ def test_one_task_that_spends_the_money_of_all_is_done_again_with_more(served: t
     mock.script(DOLLAR)
     tasks.write({"id": "a", "prompt": "p"})
     assert tasks.run("--total-cost", "2").returncode == 4
-    assert [(line["status"], line["stop_reason"], line["turns"]) for line in tasks.lines()] == [
+    assert [(line["status"], line["stopReason"], line["turns"]) for line in tasks.lines()] == [
         ("budget", "totalCost", 2)
     ]
     mock.script(reply("done", usage=(10, 0, 0)))
@@ -72,7 +72,7 @@ def test_summaries_cost_money_too(served: tuple[Tasks, MockModel]) -> None:
     tasks.write({"id": "a", "prompt": "p"}, {"id": "b", "prompt": "p"})
     done = tasks.run("--total-cost", "12000", "-j", "1", "--workspace", "none")
     assert (done.returncode, sorted(tasks.statuses())) == (4, ["a"]), done.stdout
-    assert tasks.lines()[0]["cost_usd"] == 1 + 9900 + 5000
+    assert tasks.lines()[0]["cost"] == 1 + 9900 + 5000
 
 
 def test_what_a_killed_attempt_has_cost_counts(served: tuple[Tasks, MockModel]) -> None:
@@ -86,11 +86,11 @@ def test_what_a_killed_attempt_has_cost_counts(served: tuple[Tasks, MockModel]) 
         process.communicate()
     mock.script(DOLLAR)
     assert tasks.run("--total-cost", "4", "-j", "1", "--workspace", "copy").returncode == 4
-    told = [(line["id"], line["attempt"], line["stop_reason"], line["cost_usd"]) for line in tasks.lines()]
+    told = [(line["id"], line["attempt"], line["stopReason"], line["cost"]) for line in tasks.lines()]
     assert told == [("a", 1, "killed", 1), ("a", 2, "killed", 1), ("a", 3, "totalCost", 2)]
     assert tasks.lines()[2]["error"] == "The money of the whole batch is spent"
     mock.script(reply("done", usage=(10, 0, 0)))
     assert tasks.run("-j", "1", "--workspace", "copy").returncode == 0
     assert len(tasks.lines()) == 5, "what is recorded is not counted again"
     assert tasks.run("--redo", "all").returncode == 0
-    assert sum(line["cost_usd"] for line in tasks.lines()) == 4 + 2 + 2
+    assert sum(line["cost"] for line in tasks.lines()) == 4 + 2 + 2

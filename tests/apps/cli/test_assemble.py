@@ -14,7 +14,6 @@ from .conftest import Place
         (["--model", "claude-sonet-4-5x"], "anthropic/claude-sonnet-4-5"),
         (["--provider", "nobody", "--model", "x"], 'Unknown provider "nobody"'),
         (["--model", "anthropic/claude-opus-4-8"], "ANTHROPIC_API_KEY"),
-        ([], "No API key found for the selected model."),
         (["--model", "scripted/missing.json"], "missing.json"),
         (["--model", "scripted/x", "--plan", "--deep"], "Unknown options: --plan, --deep"),
         (["--api-key", "k"], "--api-key needs a model"),

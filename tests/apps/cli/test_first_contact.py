@@ -184,7 +184,7 @@ def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "env", "told", "code"),
     [
-        ({}, {}, "none: set the key of a provider", 0),
+        ({}, {}, "No model yet. Store a key: spindle keys set PROVIDER", 0),
         ({}, {"OPENAI_API_KEY": "k"}, "(the default of openai, the first provider with a key)", 0),
         (
             {"defaultProvider": "scripted", "defaultModel": "x.json"},

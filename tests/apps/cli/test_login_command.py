@@ -309,13 +309,17 @@ def test_what_one_can_sign_in_to(place: Place) -> None:
     ("arguments", "code", "text"),
     [
         (["anthropic"], 1, "Error: Anthropic's terms allow logins with a subscription in its own programs only"),
-        (["groq"], 2, "Error: groq has no sign-in here. To use it, set GROQ_API_KEY, pass --api-key or add "),
+        (
+            ["groq"],
+            2,
+            "Error: groq has no sign-in here. To use it, store its key (spindle keys set groq), set GROQ_API_KEY",
+        ),
         (["xai"], 2, "Error: xai has no sign-in here. A login made in pi is used and renewed."),
         (["nope"], 2, "Error: There is no provider 'nope' to sign in to. There are: github-copilot, "),
         (["openai", "--device"], 2, "Error: --device is for "),
         (["openai", "--enterprise", "x"], 2, "Error: --enterprise is for github-copilot"),
-        (["--enterprise"], 2, "Error: Usage: spindle login "),
-        (["a", "b"], 2, "Error: Usage: spindle login "),
+        (["--enterprise"], 2, "Error: spindle login: argument --enterprise: expected one argument"),
+        (["a", "b"], 2, "Error: spindle login: unrecognized arguments: b"),
         (["github-copilot", "--enterprise", "a b"], 1, "Error: 'a b' is not the domain of a GitHub Enterprise server"),
     ],
 )

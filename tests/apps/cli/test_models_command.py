@@ -160,7 +160,7 @@ def test_a_missing_runtime_is_told_and_a_half_fetched_file_is_fetched_again(
     home: Path, give: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> None:
-        raise LocalModelError("Install it: pip install 'spindle-agent[local]'")
+        raise LocalModelError("Install it: pip install xllamacpp")
 
     monkeypatch.setattr(models_command, "check_machine", missing)
     path = home / "models" / "smollm2-135m-instruct.gguf"
@@ -169,7 +169,7 @@ def test_a_missing_runtime_is_told_and_a_half_fetched_file_is_fetched_again(
     give(MODEL)
     assert run(["pull", "smollm2"]) == 0
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("Note: Install it: pip install 'spindle-agent[local]'")  # before the download
+    assert told[0].startswith("Note: Install it: pip install xllamacpp")  # before the download
     assert told[1].startswith("Getting")
     assert path.read_bytes() == MODEL
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from spindle.apps.cli import mcp_command, models_command, sessions_command
-from spindle.apps.cli.args import COMMANDS, Options, UsageError, ignored_options, parse
+from spindle.apps.cli import models_command
+from spindle.apps.cli.args import COMMANDS, Options, UsageError, ignored_options, parse, parse_into
+from spindle.apps.cli.main import load
 from spindle.base.settings import decode_settings
 from spindle.models.model_registry import ModelRegistry
 
@@ -72,17 +73,16 @@ def check(words: list[str]) -> None:
     """Raise `UsageError` if a command line makes no sense."""
     options = parse(words)
     given = options.command_arguments
-    if options.command == "sessions":
-        sessions_command._parser().parse_args(given or ["list"])
-    elif options.command == "models":
+    command = COMMANDS[options.command] if options.command else None
+    if options.command == "models":
         known = given and given[0] in ("list", "pull", "remove", "show", "refresh")
-        models_command._parser().parse_args(given if known else ["list", *given])
-    elif options.command == "mcp":
+        models_command.parser().parse_args(given if known else ["list", *given])
+    elif command and command.mode:
+        _no_slips(parse_into(Options(mode=command.mode), given), command.mode)
+    elif command and callable(arguments := load(command.arguments)):
         head = given[: given.index("--")] if "--" in given else given
         if len(head) > 1:  # `spindle mcp add` alone is the name of a command
-            mcp_command._parser().parse_known_args(head)
-    elif options.command in ("chat", "acp"):
-        _no_slips(parse(given), options.command)
+            arguments().parse_known_args(head)
     elif options.command is None and options.export is None:
         _no_slips(options, "remote" if options.remote else options.mode or ("text" if options.print else "chat"))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spindle.models.model_registry import NO_MODEL
 from tests.apps.cli.conftest import Place
 from tests.support.images import PIXEL
 
@@ -776,25 +777,44 @@ def test_a_dumb_terminal(place: Place, chat: Chat) -> None:
 @pytest.mark.parametrize("answer", ["n\n", "\x03", "\x04"])
 def test_without_a_model_it_says_how_to_get_one(place: Place, answer: str) -> None:
     with Terminal([], env=place.environment(), cwd=place.project, columns=80) as terminal:
-        text = terminal.wait_for("Get it now? [y/N]")
-        assert len(text.strip().split("\n")) == 4 and "ANTHROPIC_API_KEY" in text and "models pull smollm2" in text
+        text = terminal.wait_for("Enter a key now?")
+        assert text.strip().startswith(NO_MODEL + "\n") and len(text.strip().split("\n")) == 4
         terminal.quiet(0.2)  # no person presses Ctrl-C between the question and the reading of the answer
         terminal.keys(answer)
         assert terminal.wait_exit() == 0
         assert "\nNo model was chosen" in terminal.text
 
 
+def test_without_a_model_it_takes_a_key(place: Place) -> None:
+    with Terminal([], env=place.environment(), cwd=place.project) as terminal:
+        terminal.wait_for("Enter a key now?")
+        terminal.keys("antropic\n")
+        terminal.wait_for("Did you mean anthropic?")
+        terminal.keys("anthropic\n")
+        terminal.wait_for("it is not shown")
+        terminal.keys("sk-secret\n")
+        terminal.wait_for("❯", "claude")
+        assert b"sk-secret" not in terminal.output
+    assert json.loads((place.agent / "auth.json").read_text()) == {"anthropic": {"type": "api_key", "key": "sk-secret"}}
+
+
+@pytest.mark.parametrize("way", [["keys", "set", "groq"], []])
+def test_ctrl_c_ends_the_question_for_a_key(place: Place, way: list[str]) -> None:
+    with Terminal(way, env=place.environment(), cwd=place.project) as terminal:
+        if not way:
+            terminal.wait_for("Enter a key now?")
+            terminal.keys("groq\n")
+        terminal.wait_for("it is not shown")
+        terminal.quiet(0.2)
+        terminal.keys("half\x03")
+        assert terminal.wait_exit() == (130 if way else 0)
+        assert b"half" not in terminal.output
+    assert not (place.agent / "auth.json").exists()
+
+
 @pytest.mark.parametrize("word", ["hello", "doctor"])
 def test_a_word_after_chat_is_a_message(chat: Chat, word: str) -> None:
     chat("chat", word).wait_for(f"❯ {word}\n\nFine.")
-
-
-def test_without_the_extra_it_says_which(place: Place) -> None:
-    place.write("site/sitecustomize.py", "import sys\nsys.modules['prompt_toolkit'] = None\n")
-    env = place.environment({"PYTHONPATH": str(place.root / "site")})
-    with Terminal(["chat"], env=env, cwd=place.project, program=LONG_WAY) as terminal:
-        terminal.wait_for("pip install 'spindle-agent[chat]'", "spindle -p")
-        assert terminal.wait_exit() == 1
 
 
 def test_without_a_terminal_there_is_no_chat(place: Place) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from spindle.agent import AgentError
@@ -22,10 +22,10 @@ from spindle.agent.conversation import StatsCounter
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.run.meter import check_limits
 from spindle.agent.run.options import RunOptions
-from spindle.agent.run.result import RunResult, why
+from spindle.agent.run.result import RunResult, RunTokens, why
 from spindle.agent.session import AgentSession
 from spindle.apps.batch.gate import Gate, Gates
-from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
+from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt
 from spindle.apps.batch.tasks import Job
 from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate, obeyed
 from spindle.base import trace
@@ -40,7 +40,7 @@ from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
 from spindle.shapes import events
 from spindle.shapes.builtin_tools import only_reads
-from spindle.shapes.codec import encode, to_builtins
+from spindle.shapes.codec import encode
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.tools.base import Tool
@@ -95,7 +95,7 @@ class Progress(Struct, tag_field="type", tag="task_progress"):
     attempt: int
     turn: int = 0
     tool: str | None = None
-    cost_usd: float = 0.0
+    cost: float = 0.0
     note: str | None = None
     """Why it waits: a retry, a provider that refuses requests."""
 
@@ -249,7 +249,7 @@ class _Watch(Hooks):
 
     def _spend(self, usage: Usage) -> None:
         self._shared.spent_here += usage.cost.total
-        self._progress.cost_usd += usage.cost.total
+        self._progress.cost += usage.cost.total
 
     def _tell(self, **news: Any) -> None:
         self._progress.note = None
@@ -300,8 +300,8 @@ def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
         stop_reason=KILLED,
         turns=used.assistant,
         tool_calls=used.calls,
-        tokens=Tokens(**asdict(used.tokens)),
-        cost_usd=None if joint_source(used.cost_sources) == "unknown" else used.cost,
+        tokens=RunTokens(**asdict(used.tokens)),
+        cost=None if joint_source(used.cost_sources) == "unknown" else used.cost,
         error="Killed in the middle",
         session_id=session.id,
         meta=job.task.meta,
@@ -345,7 +345,7 @@ class Try:
         kill_all(self)
         if (space := self._space) is not None:
             await self._step(lambda: space.leave(keep=keep and line.status != "ok"))
-        line.seconds = round(time.monotonic() - self._began, 3)
+        line.duration_ms = round((time.monotonic() - self._began) * 1000)
         line.finished = iso_time(now_ms())
         self._log.write(f"{line.status} after {line.seconds} s" + (f": {line.error}" if line.error else ""))
         await self._step(self._save_result)
@@ -464,9 +464,8 @@ class Try:
             line.status, line.stop_reason = "ok", "handled"
             return
         line.stop_reason = result.stop_reason
-        line.turns, line.tool_calls, line.tokens = result.turns, result.tool_calls, Tokens(**asdict(result.tokens))
-        line.cost_usd = result.cost
-        line.output = result.text if result.value is UNSET else result.value
+        line.turns, line.tool_calls, line.tokens = result.turns, result.tool_calls, result.tokens
+        line.cost, line.text, line.value = result.cost, result.text, result.value
         line.status = result.status if result.status in ("ok", "denied") else "failed"
         line.status = _STATUSES.get(result.stop_reason, line.status)
         if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_limits.max_cost is None):
@@ -495,7 +494,7 @@ class Try:
         Processes that it leaves running may go on until the end of the attempt.
         """
         assert self._space is not None
-        self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost_usd or 0.0))
+        self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost or 0.0))
         extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
         said = bytearray()
 
@@ -513,6 +512,6 @@ class Try:
 
     async def _save_result(self) -> None:
         if (self._folder / SESSION).exists():
-            self.line.session = f"{self._job.folder}/{SESSION}"
-        whole = {**to_builtins(self.line), "run": self._result}
+            self.line.session_file = f"{self._job.folder}/{SESSION}"
+        whole = {**self.line.as_line(), "run": self._result}
         put_side_file(self._folder / RESULT, encode(whole) + b"\n", sync=False)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, UnsetType
 
 from spindle.agent import AgentError
+from spindle.agent.run.result import RunTokens
 from spindle.apps.batch.tasks import Job
 from spindle.sessions.file import sync_directory
-from spindle.shapes.codec import decode, encode
+from spindle.shapes.codec import decode, encode, to_builtins
+from spindle.shapes.messages import Wire
 
 NAME = "results.jsonl"
 TOTAL_COST = "totalCost"
@@ -26,16 +28,8 @@ KILLED = "killed"
 """The stop reason of an attempt whose process was killed; the next process has recorded its cost."""
 
 
-class Tokens(Struct):
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    total: int = 0
-
-
-class Attempt(Struct, kw_only=True):
-    """The result of one attempt at a task: a line of the file."""
+class Attempt(Wire, kw_only=True, omit_defaults=False):
+    """The result of one attempt at a task: a line of the file. Fields that a `RunResult` has too have its names."""
 
     id: str
     attempt: int
@@ -43,25 +37,27 @@ class Attempt(Struct, kw_only=True):
     status: str
     """`ok`, `failed`, `error`, `timeout`, `budget`, `denied` or `cancelled`."""
     stop_reason: str
+    text: str = ""
+    """Text of the last answer."""
+    value: Any | UnsetType = UNSET
+    """The result that the model handed in, if a schema was given."""
+    error: str | None = None
     exit: int | None = None
     """Exit code of the command that verified it."""
-    seconds: float = 0.0
     turns: int = 0
     tool_calls: int = 0
-    tokens: Tokens = msgspec.field(default_factory=Tokens)
-    cost_usd: float | None = 0.0
-    """None: the price of the model is unknown."""
+    tokens: RunTokens = msgspec.field(default_factory=RunTokens)
+    cost: float | None = 0.0
+    """US dollars; None: the price of the model is unknown."""
+    duration_ms: int = 0
+    model: str | None = None
+    session_id: str | None = None
+    session_file: str | None = None
+    """Path of the session, relative to the results."""
     patch_bytes: int | None = None
     """None: there was nothing to compare with."""
-    output: Any = None
-    """The value handed in for the schema; without a schema, the text of the last answer."""
-    error: str | None = None
-    model: str | None = None
     commit: str | None = None
     """The commit at which the work began."""
-    session: str | None = None
-    """Path of the session, relative to the results."""
-    session_id: str | None = None
     finished: str = ""
     task_hash: str = ""
     meta: Any = None
@@ -70,6 +66,58 @@ class Attempt(Struct, kw_only=True):
     def is_answer(self) -> bool:
         """Whether the task counts as done, well or not. Otherwise the next run of the batch does it again."""
         return self.status in ("ok", "failed", "denied") or (self.status == "budget" and self.stop_reason != TOTAL_COST)
+
+    # The names of 0.1, which 0.2 drops.
+
+    @property
+    def cost_usd(self) -> float | None:
+        return self.cost
+
+    @property
+    def seconds(self) -> float:
+        return self.duration_ms / 1000
+
+    @property
+    def output(self) -> Any:
+        return self.text if self.value is UNSET else self.value
+
+    @property
+    def session(self) -> str | None:
+        return self.session_file
+
+    def as_line(self) -> dict[str, Any]:
+        """Return the keys of a line, with those of 0.1."""
+        line: dict[str, Any] = to_builtins(self)
+        line["tokens"] |= {former: line["tokens"][now] for former, now in _FORMER_TOKENS.items()}
+        line |= {former: line[now] for former, now in _FORMER.items()}
+        return {**line, "seconds": self.seconds, "output": self.output}
+
+
+_FORMER = {
+    "stop_reason": "stopReason",
+    "tool_calls": "toolCalls",
+    "cost_usd": "cost",
+    "session": "sessionFile",
+    "session_id": "sessionId",
+    "patch_bytes": "patchBytes",
+    "task_hash": "taskHash",
+}
+_FORMER_TOKENS = {"cache_read": "cacheRead", "cache_write": "cacheWrite"}
+"""Keys that lines of 0.1 have, and their names now."""
+
+
+def _renamed(line: Any) -> Any:
+    """Return a line of 0.1 with the names of now."""
+    if not isinstance(line, dict) or "stop_reason" not in line or "stopReason" in line:
+        return line
+    line |= {now: line[former] for former, now in _FORMER.items() if former in line}
+    if isinstance(tokens := line.get("tokens"), dict):
+        tokens |= {now: tokens[former] for former, now in _FORMER_TOKENS.items() if former in tokens}
+    if isinstance(seconds := line.get("seconds"), int | float):
+        line["durationMs"] = round(seconds * 1000)
+    if (output := line.get("output")) is not None:
+        line["text" if isinstance(output, str) else "value"] = output
+    return line
 
 
 class LedgerError(AgentError):
@@ -117,7 +165,7 @@ class Ledger:
 
     def _learn(self, number: int, line: bytes) -> None:
         try:
-            attempt = msgspec.convert(decode(line), Attempt)
+            attempt = msgspec.convert(_renamed(decode(line)), Attempt)
         except msgspec.DecodeError as error:
             raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
         self.attempts.setdefault(attempt.id, []).append(attempt)
@@ -125,7 +173,7 @@ class Ledger:
     @property
     def spent(self) -> float:
         """US dollars, over all attempts of all runs."""
-        return sum(attempt.cost_usd or 0.0 for attempts in self.attempts.values() for attempt in attempts)
+        return sum(attempt.cost or 0.0 for attempts in self.attempts.values() for attempt in attempts)
 
     def done(self, job: Job, retries: int, redo: str | None) -> Attempt | None:
         """Return the attempt by which a job counts as done; None: it has to be done."""
@@ -140,7 +188,7 @@ class Ledger:
 
         A thread writes the line to its end even if the caller is cancelled, and needs no task that could be cancelled.
         """
-        line = encode(attempt) + b"\n"
+        line = encode(attempt.as_line()) + b"\n"
         self._waiting.append(line)
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._write, line))
         if error is not None:

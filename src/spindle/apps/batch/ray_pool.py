@@ -119,7 +119,9 @@ class RayPool:
         try:
             await asyncio.to_thread(__import__, "ray")
         except ImportError:
-            raise AgentError("Ray is not installed: pip install 'spindle-agent[ray]'") from None
+            from spindle.base.installation import extra_command
+
+            raise AgentError(f"Ray is not installed: {extra_command('ray')}") from None
         try:
             await asyncio.to_thread(self._connect)
         except (ConnectionError, RuntimeError, ValueError) as error:

@@ -65,7 +65,11 @@ def tell(kind: str, text: str) -> None:
 
 
 def warn(text: str) -> None:
-    tell("Warning", text)
+    """Tell a warning; one about files that stay as they are only once (`spindle doctor` always shows it)."""
+    from spindle.base.user_files import Standing, is_news
+
+    if not isinstance(text, Standing) or is_news(text):
+        tell("Warning", text)
 
 
 def printable(text: str) -> str:

@@ -34,31 +34,76 @@ class Subcommand(Struct, frozen=True):
     """The arguments, for the help."""
     help: str = ""
     """What it does, in a line."""
+    arguments: str = ""
+    """`module:name` of its arguments, for help and completion: a function that returns a parser, or options that it has
+    besides those of an agent."""
+    mode: str = ""
+    """The mode that it stands for. Such a command has the options of an agent, and its target takes `Options`."""
 
 
 COMMANDS = {
-    "chat": Subcommand("interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too"),
-    "doctor": Subcommand("doctor:run_doctor", "", "What is found, what is wrong, which model would be used"),
-    "models": Subcommand("models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
-    "login": Subcommand("login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
-    "logout": Subcommand("login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
-    "mcp": Subcommand("mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
-    "sessions": Subcommand("sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
-    "trust": Subcommand("doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
-    "batch": Subcommand("batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
-    "acp": Subcommand("serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
-    "schema": Subcommand("main:run_schema", "[--markdown]", "The commands and events of the wire"),
+    "chat": Subcommand("interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too", mode="chat"),
+    "doctor": Subcommand(
+        "doctor:run_doctor", "", "What is found, what is wrong, which model would be used", "doctor:parser"
+    ),
+    "models": Subcommand(
+        "models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh", "models_command:parser"
+    ),
+    "keys": Subcommand("keys_command:run", "[ACTION]", "Keys of providers: set, list, remove", "keys_command:parser"),
+    "login": Subcommand(
+        "login_command:run_login",
+        "[PROVIDER]",
+        "Sign in to Copilot, ChatGPT or OpenRouter",
+        "login_command:login_parser",
+    ),
+    "logout": Subcommand(
+        "login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json", "login_command:logout_parser"
+    ),
+    "mcp": Subcommand(
+        "mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login", "mcp_command:parser"
+    ),
+    "sessions": Subcommand(
+        "sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions", "sessions_command:parser"
+    ),
+    "export": Subcommand(
+        "sessions_command:run_export",
+        "[SESSION] [FILE]",
+        "Write a session as an HTML page",
+        "sessions_command:export_parser",
+    ),
+    "trust": Subcommand(
+        "doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code", "doctor:trust_parser"
+    ),
+    "batch": Subcommand(
+        "batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many", "batch_command:OPTIONS"
+    ),
+    "serve": Subcommand(
+        "serving:run_remote", "[ADDR] [OPTIONS]", f"Serve a page, HTTP and WebSocket clients ({REMOTE})", mode="remote"
+    ),
+    "web": Subcommand(
+        "serving:run_web", "[ADDR] [OPTIONS]", "Serve the page and open it in the browser", mode="remote"
+    ),
+    "acp": Subcommand(
+        "serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol", mode="acp"
+    ),
+    "schema": Subcommand(
+        "main:run_schema", "[--markdown]", "The commands and events of the wire", "main:schema_parser"
+    ),
+    "completion": Subcommand(
+        "completion:run", "SHELL", "Let bash, zsh or fish complete the words of spindle", "completion:parser"
+    ),
+    "help": Subcommand("main:run_help", "[COMMAND]", "This, or the help of a command", "main:help_parser"),
+    "version": Subcommand("main:run_version", "", "The version", "main:version_parser"),
 }
 """A line here is all that a new sub-command needs."""
 MISSING_COMMANDS = {
-    "help": "spindle --help shows the help",
-    "version": "spindle --version shows the version",
-    "auth": "keys are in the environment and in auth.json (spindle doctor says which)",
+    "auth": "keys are stored with spindle keys set PROVIDER, spindle login signs in",
     "config": "settings are in settings.json (spindle doctor says where)",
     "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
     "remove": "extensions are files; delete what you do not want",
     "uninstall": "extensions are files; delete what you do not want",
-    "update": "pip install --upgrade spindle-agent updates Spindle",
+    "update": "a newer Spindle comes with ",
+    "upgrade": "a newer Spindle comes with ",
     "list": "spindle doctor lists extensions, spindle models and spindle sessions list the others",
 }
 """Words that people try, most of them commands of pi, and what to do instead. A command of the same name goes first."""
@@ -348,12 +393,20 @@ def _refuse_command(words: list[str]) -> None:
     send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
     known = word if word in MISSING_COMMANDS or not alone else word.lower()
     if known in MISSING_COMMANDS:
-        raise UsageError(f'Spindle has no command "{word}": {MISSING_COMMANDS[known]}. {send}')
+        raise UsageError(f'Spindle has no command "{word}": {_instead(known)}. {send}')
     if not re.fullmatch(r"[A-Za-z][\w-]*", word):
         return
     near = did_you_mean(word, COMMANDS, "spindle ")
     if alone or near:
         raise UsageError(f'Spindle has no command "{word}".{near} {send}')
+
+
+def _instead(word: str) -> str:
+    if word not in ("update", "upgrade"):
+        return MISSING_COMMANDS[word]
+    from spindle.base.installation import update_command
+
+    return MISSING_COMMANDS[word] + update_command()
 
 
 def _check_level(options: Options) -> None:
@@ -453,8 +506,11 @@ def ignored_options(options: Options, mode: str) -> list[str]:
 def ignored_note(options: Options, mode: str) -> str | None:
     """Return a line for stderr if something on the command line has no effect in a mode."""
     names = ignored_options(options, mode)
-    if options.messages and mode in ("rpc", "acp", "remote"):
-        names.append(f'the message "{options.messages[0]}"')
+    unused = options.messages if mode in ("rpc", "acp", "remote") else []
+    if options.mode == mode == "remote" and options.remote is None:
+        unused = unused[1:]  # the first is the address
+    if unused:
+        names.append(f'the message "{unused[0]}"')
     if not names:
         return None
     return f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect with {MODE_NAMES[mode]}"

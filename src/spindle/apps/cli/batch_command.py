@@ -36,7 +36,7 @@ class _Options(Options):
     json: bool = False
 
 
-_OPTIONS = (
+OPTIONS = (
     Option("--out -o", "DIR", "Where results go: results.jsonl, and a folder per task"),
     Option("--jobs -j", "N", "Tasks at a time (8)"),
     Option(
@@ -74,11 +74,11 @@ _TAIL = (
 def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
     """Carry out `spindle batch <argv>`. Raises `UsageError`."""
     argv = [word for given in argv for word in (("-j", given[2:]) if re.fullmatch(r"-j\d+", given) else (given,))]
-    options = parse_into(_Options(), argv, _OPTIONS)
+    options = parse_into(_Options(), argv, OPTIONS)
     if options.help:
         from spindle.apps.cli.usage import options_help, terminal_width
 
-        print(_HEAD + options_help(_OPTIONS, terminal_width()) + _TAIL, end="")
+        print(_HEAD + options_help(OPTIONS, terminal_width()) + _TAIL, end="")
         return 0
     for note in options.notes:
         tell("Note", note)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from spindle.apps.batch.attempt import Hold, Progress
 from spindle.apps.batch.ledger import Attempt
 from spindle.apps.batch.runner import Batch, TaskStart
-from spindle.apps.cli import tell
 from spindle.shapes.codec import encode, to_builtins
 
 if TYPE_CHECKING:
@@ -61,10 +60,10 @@ class View:
 
     def show(self, line: Attempt) -> None:
         width = len(str(self.batch.to_do))
-        cost = "" if not line.cost_usd else f"  ${line.cost_usd:.4f}"
+        cost = "" if not line.cost else f"  ${line.cost:.4f}"
         error = "" if line.error is None else f"  {' '.join(line.error.split())[:200]}"
         again = f" (attempt {line.attempt})" if line.attempt > 1 else ""
-        facts = f"{line.turns} turns  {line.seconds:.1f} s{cost}{error}"
+        facts = f"{line.turns} turns  {line.duration_ms / 1000:.1f} s{cost}{error}"
         self._print(f"[{self.finished:>{width}}/{self.batch.to_do}] {line.status:<9} {line.id}{again}  {facts}")
 
     def summary(self) -> str:
@@ -93,24 +92,30 @@ class View:
 
 
 class JsonView(View):
+    """Prints events. Their keys of 0.1 are there, too, which 0.2 drops."""
+
     def __enter__(self) -> None:
         batch = self.batch
-        self._event("batch_start", tasks=len(batch.jobs), to_do=batch.to_do, done_before=len(batch.skipped))
+        before = {"toDo": batch.to_do, "doneBefore": len(batch.skipped)}
+        former = {"to_do": batch.to_do, "done_before": len(batch.skipped)}
+        self._event("batch_start", tasks=len(batch.jobs), **before, **former)
 
     def __exit__(self, *_: object) -> None:
         states = [line.status for line in (*self.batch.skipped, *self.batch.results.values())]
         counts = {state: states.count(state) for state in dict.fromkeys(states)}
         seconds = round(time.monotonic() - self.began, 3)
-        self._event("batch_end", counts=counts, cost_usd=self.batch.spent, seconds=seconds)
+        former = {"cost_usd": self.batch.spent, "seconds": seconds}
+        self._event("batch_end", counts=counts, cost=self.batch.spent, durationMs=round(seconds * 1000), **former)
 
     def say(self, text: str) -> None:
         self._event("notice", message=text)
 
     def news(self, news: object) -> None:
-        self._write(encode(news).decode())
+        former = {"cost_usd": news.cost} if isinstance(news, Progress) else {}
+        self._write(encode({**to_builtins(news), **former}).decode())
 
     def show(self, line: Attempt) -> None:
-        self._event("task_end", **to_builtins(line))
+        self._event("task_end", **line.as_line())
 
     def _event(self, kind: str, **fields: Any) -> None:
         self._write(encode({"type": kind, **fields}).decode())
@@ -163,10 +168,10 @@ class TableView(View):
         for name, width in (("task", None), ("turn", 4), ("tool", 12), ("cost", 9), ("time", 7), ("", None)):
             table.add_column(name, width=width, no_wrap=True, ratio=None if width else 1)
         for since, at in list(self.running.values())[: max(1, self._console.height - 5)]:
-            cells = (at.id, str(at.turn), at.tool or "", f"${at.cost_usd:.4f}", _clock(now - since), at.note or "")
+            cells = (at.id, str(at.turn), at.tool or "", f"${at.cost:.4f}", _clock(now - since), at.note or "")
             table.add_row(*(Text(_plain(cell)) for cell in cells))
         failed = sum(line.status != "ok" for line in batch.results.values())
-        spent = batch.spent + sum(at.cost_usd for _, at in self.running.values())
+        spent = batch.spent + sum(at.cost for _, at in self.running.values())
         total, left = batch.plan.total_cost, self.left_seconds()
         facts = f"{self.finished} of {batch.to_do} done, {failed} failed, {len(self.running)} running, ${spent:.4f}"
         facts += "" if total is None else f" of ${total:g}"
@@ -193,8 +198,4 @@ def make_view(batch: Batch, out: TextIO, *, as_json: bool) -> View:
         return JsonView(batch, out)
     if not out.isatty():
         return View(batch, out)
-    try:
-        return TableView(batch, out)
-    except ImportError:
-        tell("Note", "A table of what runs needs rich: pip install 'spindle-agent[batch]'")
-        return View(batch, out)
+    return TableView(batch, out)

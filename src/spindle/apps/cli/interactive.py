@@ -1,26 +1,18 @@
-"""The chat on a terminal: is there a terminal, the extra, a model? Then `spindle.apps.console` takes over."""
+"""The chat on a terminal: is there a terminal, a model? Then `spindle.apps.console` takes over."""
 
 import os
 import signal
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from spindle.apps.cli import tell
 from spindle.apps.cli.args import Options, UsageError
 from spindle.base.agent_dir import agent_dir
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
     from spindle.client import RpcClient
-
-_NO_EXTRA = (
-    "The chat needs two packages: pip install 'spindle-agent[chat]'. Without them: spindle -p \"…\" answers once, "
-    "spindle --remote serves a web page, --mode json and --mode rpc talk to programs"
-)
-_NO_MODEL = """\
-No model is ready. Set a provider's key (ANTHROPIC_API_KEY, …: spindle doctor),
-or start Ollama, LM Studio or llama.cpp here, then: spindle --model ollama/NAME,
-or let a small model run right here: spindle models pull smollm2 ({size} MB)."""
+    from spindle.models.model_registry import ModelRegistry
 
 
 def wanted(options: Options) -> bool:
@@ -36,8 +28,6 @@ def run_chat(options: Options) -> NoReturn:
     """Talk until the user leaves, then end the process. Raises `UsageError`, `AgentError`, `SessionError`."""
     if not _is_terminal():
         raise UsageError('The chat needs a terminal; use spindle -p "…" to ask something from a script')
-    if find_spec("prompt_toolkit") is None or find_spec("rich") is None:
-        raise UsageError(_NO_EXTRA, 1)
     from spindle.apps.cli.assemble import run_and_exit
 
     run_and_exit(_attach(options) if options.attach is not None else _talk(options))
@@ -57,9 +47,10 @@ async def _talk(options: Options) -> int:
     while True:
         chosen = replace(options, resume=False)  # the chat itself lets the user choose
         agent = await assemble(chosen, mode="chat")
-        if agent.model is None:
+        while agent.model is None:
             await agent.close()
-            agent = await assemble(replace(chosen, model=_offer_model()), mode="chat")
+            chosen = replace(chosen, model=await _offer_model(agent.resources.registry) or chosen.model)
+            agent = await assemble(chosen, mode="chat")
         talk = _new(RpcClient(AgentLink(agent)), vi=agent.resources.settings.editing_mode == "vi")
         if not resume:
             return await _run(talk, messages, to_builtins(images))
@@ -69,21 +60,39 @@ async def _talk(options: Options) -> int:
         options = replace(options, session=talk.elsewhere)
 
 
-def _offer_model() -> str:
-    """Say how to get a model and offer the small one. Raises `NothingChosen`."""
+async def _offer_model(registry: "ModelRegistry") -> str | None:
+    """Say how to get a model; take a key, or get the small model and return its name. Raises `NothingChosen`."""
+    from spindle.apps.cli.keys_command import known_provider, read_key, set_key
     from spindle.apps.cli.models_command import SMALL, run
     from spindle.apps.cli.session_choice import NothingChosen
 
-    print(_NO_MODEL.format(size=SMALL.download // 1_000_000))
+    print(registry.no_model_text())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's handler would wait for the answer
     try:
-        answer = input("Get it now? [y/N] ")
-    except (EOFError, KeyboardInterrupt):
-        answer = ""
+        while answer := _ask("Enter a key now? Name its provider (y: get the small model, Enter: leave) "):
+            if answer.lower() in ("n", "no"):
+                break
+            if answer.lower() in ("y", "yes"):
+                if run(["pull", "smollm2"]):
+                    break
+                return f"local/{SMALL.name}"
+            try:
+                provider = known_provider(registry, answer)
+                await set_key(registry, provider, read_key(provider))
+                return None
+            except UsageError as error:
+                tell("Error", str(error))
+    except KeyboardInterrupt:
         print()
-    if answer.strip().lower() not in ("y", "yes") or run(["pull", "smollm2"]):
-        raise NothingChosen("No model was chosen")
-    return f"local/{SMALL.name}"
+    raise NothingChosen("No model was chosen")
+
+
+def _ask(question: str) -> str:
+    try:
+        return input(question).strip()
+    except EOFError:
+        print()
+        return ""
 
 
 async def _attach(options: Options) -> int:

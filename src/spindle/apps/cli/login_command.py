@@ -9,24 +9,39 @@ from typing import TYPE_CHECKING
 
 from spindle.apps.cli import tell
 from spindle.apps.cli.args import UsageError
+from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.models.credentials import AuthStore, Entry
 
 if TYPE_CHECKING:
     from spindle.models.logins import SignIn, SignInOptions
 
-_USAGE = "Usage: spindle login [PROVIDER] [--enterprise DOMAIN] [--device]"
 _ANTHROPIC = (
     "Anthropic's terms allow logins with a subscription in its own programs only, so there is none here. "
     "Set ANTHROPIC_API_KEY to a key of the Anthropic Console."
 )
 
 
+def login_parser() -> CommandParser:
+    parser = CommandParser("spindle login", description="Sign in to a provider; without one, list those that offer it.")
+    parser.add_argument("provider", nargs="?", metavar="PROVIDER", help="which one")
+    parser.add_argument("--enterprise", default="", metavar="DOMAIN", help="a GitHub Enterprise server")
+    parser.add_argument("--device", action="store_true", help="with a code to type on another machine")
+    return parser
+
+
+def logout_parser() -> CommandParser:
+    parser = CommandParser("spindle logout", description="Forget a login or a key; without a provider, list them.")
+    parser.add_argument("provider", nargs="?", metavar="PROVIDER", help="whose")
+    return parser
+
+
 def run_login(argv: list[str]) -> int:
     """Sign in, or list the providers that offer it. Raises `UsageError`."""
     from spindle.models.logins import SIGN_INS, SignInOptions
 
-    provider, enterprise, device = _parse(argv)
+    given = login_parser().parse_args(argv)
+    provider, enterprise, device = given.provider, given.enterprise, given.device
     store = AuthStore(agent_dir())
     if provider is None:
         for name, offered in SIGN_INS.items():
@@ -63,41 +78,24 @@ def run_logout(argv: list[str]) -> int:
     """Remove an entry of `auth.json`. Raises `UsageError`."""
     from spindle.base.user_files import BadFile
 
+    provider = logout_parser().parse_args(argv).provider
     store = AuthStore(agent_dir())
     names = [*store.entries()]
     if store.problem:
         raise UsageError(store.problem.message, 1)
-    if len(argv) > 1 or any(argument.startswith("-") for argument in argv):
-        raise UsageError("Usage: spindle logout [PROVIDER]")
-    if not argv:
+    if provider is None:
         for name in names:
             print(f"{name:<16} {store.entries()[name].get('type')}{_state(store.stored(name))}")
         print("Log out with: spindle logout PROVIDER" if names else f"Nothing is stored in {store.path}")
         return 0
-    if argv[0] not in names:
-        raise UsageError(f"{store.path} has nothing of {argv[0]}", 1)
+    if provider not in names:
+        raise UsageError(f"{store.path} has nothing of {provider}", 1)
     try:
-        asyncio.run(store.store(argv[0], None))
+        asyncio.run(store.store(provider, None))
     except (BadFile, OSError) as error:
         raise UsageError(f"Cannot change {store.path}: {error}", 1) from None
-    print(f"Removed {argv[0]} from {store.path}. The provider was not told: to void the login, go to its website.")
+    print(f"Removed {provider} from {store.path}. The provider was not told: to void the login, go to its website.")
     return 0
-
-
-def _parse(argv: list[str]) -> tuple[str | None, str, bool]:
-    provider, enterprise, device = None, "", False
-    waiting = list(reversed(argv))
-    while waiting:
-        match waiting.pop():
-            case "--device":
-                device = True
-            case "--enterprise" if waiting:
-                enterprise = waiting.pop()
-            case name if provider is None and not name.startswith("-"):
-                provider = name
-            case _:
-                raise UsageError(_USAGE)
-    return provider, enterprise, device
 
 
 def _no_sign_in(provider: str) -> str:
@@ -140,6 +138,16 @@ async def _sign_in(provider: str, login: "SignIn", options: "SignInOptions", sto
     return 0
 
 
+def open_page(url: str) -> None:
+    """Open a page in the browser of the person at this machine, if there is a screen."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    has_screen = sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)
+    if has_screen and not os.environ.get("SSH_CONNECTION"):
+        import webbrowser
+
+        webbrowser.open(url)
+
+
 class _Terminal:
     """The person at the terminal."""
 
@@ -148,12 +156,8 @@ class _Terminal:
 
     def visit(self, url: str) -> None:
         print(f"  {url}", flush=True)
-        screens = ("DISPLAY", "WAYLAND_DISPLAY")
-        has_screen = sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)
-        if sys.stdout.isatty() and has_screen and not os.environ.get("SSH_CONNECTION"):
-            import webbrowser
-
-            webbrowser.open(url)
+        if sys.stdout.isatty():
+            open_page(url)
 
     async def pasted(self) -> str:
         """Read a line of stdin, in a thread that ends with the process: nothing can interrupt such a read."""

@@ -6,12 +6,15 @@ Each is imported only if it is asked for. Every error becomes one line on stderr
 import os
 import signal
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spindle.apps.cli import end_of_start, silence_stdout, tell, version_text
 from spindle.apps.cli.args import COMMANDS, MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
+from spindle.base.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from spindle.apps.cli.usage import CommandParser
 
 _MODES = {
     "text": "one_shot:run_print",
@@ -47,16 +50,23 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     options = parse(argv)
-    mode = options.command if options.command in _MODES else None
-    if mode is not None:  # a mode by another name: it takes every option
-        options = parse_into(Options(mode=mode), options.command_arguments)
+    command = COMMANDS[options.command] if options.command is not None else None
+    if command is not None and not command.mode:
+        if options.offline:
+            os.environ["PI_OFFLINE"] = "1"
+        arguments = [word for word in options.command_arguments if word not in ("--offline", "--verbose")]
+        work = load(command.target)
+        end_of_start()
+        return int(work(arguments))
+    if command is not None:  # a mode by another name: it takes every option
+        name, options = options.command, parse_into(Options(mode=command.mode), options.command_arguments)
+        if options.help:
+            from spindle.apps.cli.usage import mode_help
+
+            print(mode_help(str(name), command), end="")
+            return 0
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
-    if options.command is not None:
-        arguments = [word for word in options.command_arguments if word not in ("--offline", "--verbose")]
-        command = _load(COMMANDS[options.command].target)
-        end_of_start()
-        return command(arguments)
     if options.version:
         print(version_text(sys.argv[0]))
         return 0
@@ -80,7 +90,8 @@ def _run(argv: list[str]) -> int:
         if more := options.messages[1:]:
             raise UsageError(f'--export writes one page; "{more[0]}" is one name too many')
         return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
-    return _run_agent(options, mode or _mode(options))
+    mode = command.mode if command is not None else _mode(options)
+    return _run_agent(options, mode, command.target if command is not None else _MODES[mode])
 
 
 def _mode(options: Options) -> str:
@@ -94,7 +105,7 @@ def _mode(options: Options) -> str:
     return options.mode or "text"
 
 
-def _run_agent(options: Options, mode: str) -> int:
+def _run_agent(options: Options, mode: str, target: str) -> int:
     from spindle.agent import AgentError
     from spindle.apps.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
@@ -102,12 +113,12 @@ def _run_agent(options: Options, mode: str) -> int:
     if options.attach is not None and mode != "chat":
         if options.print or options.mode is not None or options.remote is not None:
             raise UsageError(f"--attach is for the chat and does not go with {MODE_NAMES[mode]}")
-        mode = "chat"  # which says that it needs a terminal
+        mode, target = "chat", _MODES["chat"]  # which says that it needs a terminal
     if note := ignored_note(options, mode):
         tell("Note", note)
-    run_mode = _load(_MODES[mode])
+    run_mode = load(target)
     try:
-        return run_mode(options)
+        return int(run_mode(options))
     except (AgentError, SessionError) as error:
         return _fail(str(error))
     except NothingChosen as choice:
@@ -115,26 +126,62 @@ def _run_agent(options: Options, mode: str) -> int:
         return 0
 
 
-def _load(target: str) -> Callable[[Any], int]:
-    """Import `module:function` of this package. From here on Ctrl-C is an exception, so that all is cleaned up."""
+def load(target: str) -> Any:
+    """Import `module:name` of this package. From here on Ctrl-C is an exception, so that all is cleaned up."""
     module, _, name = target.partition(":")
-    function: Callable[[Any], int] = getattr(import_module(f"spindle.apps.cli.{module}"), name)
+    found = getattr(import_module(f"spindle.apps.cli.{module}"), name)
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return function
+    return found
+
+
+# -- sub-commands that are a few lines -------------------------------------------------------------
+
+
+def help_parser() -> "CommandParser":
+    from spindle.apps.cli.usage import CommandParser
+
+    parser = CommandParser("spindle help", description="Show the help, or that of a command.")
+    parser.add_argument("command", nargs="?", choices=tuple(COMMANDS), metavar="COMMAND", help="its name")
+    return parser
+
+
+def run_help(argv: list[str]) -> int:
+    if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
+        near = did_you_mean(argv[0], COMMANDS)
+        raise UsageError(f'Spindle has no command "{argv[0]}".{near} To send it as a message: spindle -p help …')
+    command = help_parser().parse_args(argv).command
+    return _run([*([command] if command else ()), "--help"])
+
+
+def version_parser() -> "CommandParser":
+    from spindle.apps.cli.usage import CommandParser
+
+    return CommandParser("spindle version", description="Print the version.")
+
+
+def run_version(argv: list[str]) -> int:
+    version_parser().parse_args(argv)
+    print(version_text(sys.argv[0]))
+    return 0
+
+
+def schema_parser() -> "CommandParser":
+    from spindle.apps.cli.usage import CommandParser
+
+    parser = CommandParser("spindle schema", description="Print the commands and events of the wire as JSON Schema.")
+    parser.add_argument("--markdown", action="store_true", help="print the reference page (docs/protocol.md) instead")
+    return parser
 
 
 def run_schema(argv: list[str]) -> int:
     """`spindle schema [--markdown]`: print the commands and events of the wire."""
     import json
 
-    from spindle.apps.cli.usage import CommandParser
     from spindle.protocol.schema import json_schema
     from spindle.resources.prompt import manual
 
-    parser = CommandParser("spindle schema", description="Print the commands and events of the wire as JSON Schema.")
-    parser.add_argument("--markdown", action="store_true", help="print the reference page (docs/protocol.md) instead")
-    if parser.parse_args(argv).markdown:
+    if schema_parser().parse_args(argv).markdown:
         if (folder := manual()) is None:
             return _fail("The manual is not installed")
         print((folder / "protocol.md").read_text(encoding="utf-8"), end="")

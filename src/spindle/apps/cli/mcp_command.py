@@ -28,10 +28,10 @@ def run(argv: list[str]) -> int:
     if "--" in argv:  # the words behind it are the server's command, with their dashes
         place = argv.index("--")
         head, dashes, command = argv[:place], ["--"], argv[place + 1 :]
-    parser = _parser()
-    options, more = parser.parse_known_args(head)  # words behind an option are left over
+    reader = parser()
+    options, more = reader.parse_known_args(head)  # words behind an option are left over
     if wrong := [word for word in more if word.startswith("-") or options.action is not _add]:
-        parser.error(f"unrecognized arguments: {' '.join(wrong)}")
+        reader.error(f"unrecognized arguments: {' '.join(wrong)}")
     options.command = [*getattr(options, "command", []), *more, *command]
     if dashes and options.action is not _add:
         raise UsageError("-- is for the command of a server: spindle mcp add NAME -- COMMAND")
@@ -42,7 +42,7 @@ def run(argv: list[str]) -> int:
         return 1
 
 
-def _parser() -> CommandParser:
+def parser() -> CommandParser:
     parser = CommandParser("spindle mcp", description="MCP servers: tools of other programs.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 

@@ -18,8 +18,7 @@ from spindle.models.select import ModelNotFound, find_model
 from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
-    import argparse
-
+    from spindle.apps.cli.usage import CommandParser
     from spindle.models.model_registry import ModelRegistry
 
 _COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinking", "images")
@@ -33,7 +32,7 @@ def run(argv: list[str]) -> int:
     """Carry out `spindle models <argv>`. Returns the exit code. Raises `UsageError`."""
     if not argv or argv[0] not in ("list", "pull", "remove", "show", "refresh", "-h", "--help"):
         argv = ["list", *argv]
-    arguments = vars(_parser().parse_args(argv))
+    arguments = vars(parser().parse_args(argv))
     action: Callable[..., int] = arguments.pop("action")
     try:
         return action(agent_dir(), **arguments)
@@ -42,7 +41,7 @@ def run(argv: list[str]) -> int:
         return 1
 
 
-def _parser() -> "argparse.ArgumentParser":
+def parser() -> "CommandParser":
     from spindle.apps.cli.usage import CommandParser
 
     pullable = "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
@@ -52,7 +51,7 @@ def _parser() -> "argparse.ArgumentParser":
     listing.add_argument("search", nargs="*", help="only those with these letters in their name")
     listing.set_defaults(action=_list)
     getting = actions.add_parser("pull", help="get a model that runs on this machine", description=pullable)
-    getting.add_argument("name", help=f"{', '.join(PULLABLE)}, or the address of a GGUF file")
+    getting.add_argument("name", metavar="MODEL", help=f"{', '.join(PULLABLE)}, or the address of a GGUF file")
     getting.add_argument("--sha256", help="checksum that the file at the address must have")
     getting.set_defaults(action=_pull)
     removing = actions.add_parser("remove", help="delete a model from this disk")
@@ -87,10 +86,7 @@ def list_models(search: str) -> int:
     elif models:
         print(f'No models matching "{search}"')
     else:
-        print(
-            "No models available. Set the API key of a provider, start a local model server, "
-            "or get a small model: spindle models pull smollm2"
-        )
+        print(registry.no_model_text())
     return 0
 
 

@@ -5,13 +5,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
 from spindle.apps.cli import warn
-from spindle.apps.cli.args import Options, UsageError
+from spindle.apps.cli.args import REMOTE, Options, UsageError
 from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
@@ -97,8 +98,15 @@ async def _serve_editor(options: Options) -> int:
     return await Editor(wire, source, _pool_bounds(bounds)).run()
 
 
-def run_remote(options: Options) -> int:
-    """Serve until a signal comes. Raises `UsageError`."""
+def run_web(options: Options) -> int:
+    """Serve, and open the page in the browser. Raises `UsageError`."""
+    from spindle.apps.cli.login_command import open_page
+
+    return run_remote(options, open_page)
+
+
+def run_remote(options: Options, on_start: Callable[[str], None] = lambda address: None) -> int:
+    """Serve until a signal comes; `on_start` gets the address of the page. Raises `UsageError`."""
     from spindle.apps.cli.agent_source import CommandLineAgents
     from spindle.apps.cli.server_log import begin_log
     from spindle.wires.network.access import parse_address
@@ -111,8 +119,9 @@ def run_remote(options: Options) -> int:
     if options.files:
         raise UsageError("@file arguments do not go with --remote: clients send files")
 
+    address = options.remote or (options.messages[0] if options.messages else REMOTE)
     try:
-        host, port = parse_address(options.remote or "")
+        host, port = parse_address(address)
         resources = load_resources(os.getcwd(), resource_options(options))
         bounds = chosen_bounds(options, resources.settings)
         apply(bounds)
@@ -132,12 +141,12 @@ def run_remote(options: Options) -> int:
         raise UsageError(str(error)) from None
     begin_log(options)
     try:
-        run_and_exit(_serve_clients(server, source))
+        run_and_exit(_serve_clients(server, source, on_start))
     except OSError as error:
-        raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
+        raise UsageError(f"Cannot listen on {address}: {error.strerror or error}") from None
 
 
-async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") -> int:
+async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None]) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
     await _try_agent(source)
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -153,6 +162,7 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") ->
         loop.add_signal_handler(number, end, number)
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
+    on_start(address)
     await ended.wait()
     await server.stop()
     _say(f"Stopped after {time.monotonic() - began:.0f} s")
@@ -173,7 +183,7 @@ async def _try_agent(source: "CommandLineAgents") -> None:
             raise UsageError(source.unknown)
         tell_slips(source.options, agent)
         if agent.model is None:
-            warn("No model is ready to use: clients get an error until there is a key (spindle doctor tells more)")
+            warn(agent.resources.registry.no_model_text())
         else:
             agent.resources.registry.require_credentials(agent.model)
     except MissingCredentials as error:

@@ -17,7 +17,7 @@ from spindle.apps.cli.session_choice import agrees, locate
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir_problem
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
-from spindle.sessions.index import SessionInfo, all_session_files, read_info
+from spindle.sessions.index import SessionInfo, all_session_files, most_recent_session, read_info
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.manager import SessionManager
@@ -28,6 +28,7 @@ from spindle.shapes import messages
 from spindle.shapes.codec import encode
 
 _HARMLESS = ("newer version",)
+_ONE_SESSION = "path of a session file, or the beginning of a session id"
 _SHORT_ID = 8
 """At least so many characters of an id are shown."""
 
@@ -36,7 +37,7 @@ def run(argv: list[str]) -> int:
     """Carry out `spindle sessions <argv>`. Returns the exit code."""
     if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
         argv = ["list", *argv]
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
@@ -50,7 +51,31 @@ def run(argv: list[str]) -> int:
         return 0
 
 
-def _parser() -> CommandParser:
+def run_export(argv: list[str]) -> int:
+    """Carry out `spindle export <argv>`. Returns the exit code."""
+    from spindle.export import run_export
+
+    options = export_parser().parse_args(argv)
+    try:
+        return run_export(str(_find(options.session, options)), options.output, redact=options.redact)
+    except SessionError as error:
+        print(f"Error: {printable(str(error))}", file=sys.stderr)
+        return 1
+
+
+def export_parser() -> CommandParser:
+    parser = CommandParser(
+        "spindle export",
+        description="Write a session as one HTML page. (spindle sessions export writes the current branch as JSONL.)",
+    )
+    parser.add_argument("session", nargs="?", metavar="SESSION", help=f"{_ONE_SESSION}; default: the newest here")
+    parser.add_argument("output", nargs="?", metavar="FILE", help="default: pi-session-<name>.html here")
+    parser.add_argument("--redact", action="store_true", help="leave out what looks like keys and tokens")
+    parser.add_argument("--session-dir", metavar="DIR", help="where to look instead of the usual directory")
+    return parser
+
+
+def parser() -> CommandParser:
     parser = CommandParser("spindle sessions", description="Look at stored sessions and mend them.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
@@ -63,25 +88,27 @@ def _parser() -> CommandParser:
     listing = add("list", _list, "List the sessions of this directory, the latest first (without an action, too).")
     listing.add_argument("--all", action="store_true", help="of all directories")
     listing.add_argument("--json", action="store_true", help="one JSON object per line")
-    one_session = "path of a session file, or the beginning of a session id"
-    add("show", _show, "Print the current conversation.").add_argument("session", help=one_session)
-    add("tree", _tree, "Print all branches.").add_argument("session", help=one_session)
+    for name, action, text in (
+        ("show", _show, "Print the current conversation."),
+        ("tree", _tree, "Print all branches."),
+        ("export", _export, "Write the current conversation, without other branches, to a new file."),
+    ):
+        one = add(name, action, text)
+        one.add_argument("session", nargs="?", help=f"{_ONE_SESSION}; default: the newest here")
+    one.add_argument("output", nargs="?", help="default: session-<time>.jsonl here")
     rename = add("rename", _rename, "Give a session a name; an empty one takes it away.")
-    rename.add_argument("session", help=one_session)
+    rename.add_argument("session", help=_ONE_SESSION)
     rename.add_argument("name", nargs="+", help="the new name")
     deletion = add("delete", _delete, "Delete sessions for good; asks first.")
-    deletion.add_argument("sessions", nargs="+", metavar="session", help=one_session)
+    deletion.add_argument("sessions", nargs="+", metavar="session", help=_ONE_SESSION)
     deletion.add_argument("--yes", action="store_true", help="do not ask")
-    export = add("export", _export, "Write the current conversation, without other branches, to a new file.")
-    export.add_argument("session", help=one_session)
-    export.add_argument("output", nargs="?", help="default: session-<time>.jsonl here")
     check = add("check", _check, "Say what is wrong; exit code 1 if anything is.")
-    check.add_argument("sessions", nargs="*", metavar="session", help=one_session)
+    check.add_argument("sessions", nargs="*", metavar="session", help=_ONE_SESSION)
     check.add_argument(
         "--all", action="store_true", help="every session of every directory; only what is wrong is told"
     )
     repair = add("repair", _repair, "Write a sound copy; the file itself is never changed.")
-    repair.add_argument("session", help=one_session)
+    repair.add_argument("session", help=_ONE_SESSION)
     repair.add_argument("output", nargs="?", help="default: <name>.repaired.jsonl beside it")
     return parser
 
@@ -237,8 +264,15 @@ def _open(options: argparse.Namespace) -> SessionManager:
     return SessionManager.open(_find(options.session, options), read_only=True)
 
 
-def _find(name: str, options: argparse.Namespace) -> Path:
-    return Path(locate(name, os.getcwd(), _directory(options)))
+def _find(name: str | None, options: argparse.Namespace) -> Path:
+    """Return the file of a session; without a name, of the newest session of this directory. Raises `SessionError`."""
+    directory = _directory(options)
+    if name is not None:
+        return Path(locate(name, os.getcwd(), directory))
+    newest = most_recent_session(os.getcwd(), directory)
+    if newest is None:
+        raise SessionError("No sessions here (spindle sessions list --all: of all directories)")
+    return newest
 
 
 def _directory(options: argparse.Namespace) -> str | None:

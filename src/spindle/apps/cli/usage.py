@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
-from spindle.apps.cli.args import COMMANDS, OPTIONS, Option, UsageError
+from spindle.apps.cli.args import COMMANDS, OPTIONS, Option, Subcommand, UsageError
 from spindle.base.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -75,6 +75,14 @@ def help_text(flags: "Iterable[Flag]" = (), width: int | None = None) -> str:
 def options_help(options: Iterable[Option], width: int) -> str:
     rows = [(f"{option.names.replace(' ', ', ')} {option.value}".rstrip(), option.help) for option in options]
     return _table("Options:", rows, width)
+
+
+def mode_help(name: str, command: Subcommand) -> str:
+    """Return the help of a sub-command that is a mode by another name: the options that count there."""
+    width = terminal_width()
+    given = [option for option in OPTIONS if not option.modes or command.mode in option.modes.split()]
+    head = f"Usage: spindle {name} {command.usage}\n\n" + _paragraph(f"{command.help}.", width)
+    return f"{head}\n{options_help(given, width)}\n" + _paragraph("Options of extensions: spindle --help.", width)
 
 
 def terminal_width() -> int:

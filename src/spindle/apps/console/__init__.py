@@ -1,5 +1,5 @@
 """The chat on a terminal: a client of the RPC protocol like any other, of an agent in this process or on a server.
 
-Needs the extra `chat` (prompt_toolkit and rich). Nothing else of Spindle imports this package but the command line, and
+Made with prompt_toolkit and rich. Nothing else of Spindle imports this package but the command line, and
 that only when a chat begins.
 """

@@ -91,6 +91,8 @@ def check_machine() -> None:
         return
     import platform
 
+    from spindle.base.installation import extra_command
+
     system, processor = platform.system(), platform.machine()
     foreign_libc = system == "Linux" and platform.libc_ver()[0] != "glibc"
     if system not in ("Linux", "Darwin", "Windows") or processor.lower() not in _PROCESSORS or foreign_libc:
@@ -98,9 +100,7 @@ def check_machine() -> None:
         raise LocalModelError(
             f"There is no local model runtime for this platform ({here}). Use a model server such as Ollama instead"
         )
-    raise LocalModelError(
-        "Local models need an extra that is not installed. Install it: pip install 'spindle-agent[local]'"
-    )
+    raise LocalModelError(f"Local models need a runtime that is not installed. Install it: {extra_command('local')}")
 
 
 # -- the head of a GGUF file ---------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import IO
 import msgspec
 
 from spindle.base import children, limits
-from spindle.llm.local import Header, LocalModelError, check_machine, read_header
+from spindle.llm.local import RUNTIME, Header, LocalModelError, check_machine, read_header
 from spindle.shapes.codec import decode, encode
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
@@ -213,14 +213,16 @@ def _start_worker(stderr: int) -> tuple[children.Child, IO[bytes], IO[bytes]]:
 
 def _reason(path: Path, error: str, log: str, code: int) -> str:
     """Turn the error, the log and the exit code of a child into one line of advice."""
+    from spindle.base.installation import install_command
+
     name = path.name
     if error.startswith(("ImportError", "ModuleNotFoundError", "OSError")):
-        advice = "Reinstall it: pip install --force-reinstall xllamacpp"
+        advice = f"Reinstall it: {install_command('--force-reinstall', RUNTIME)}"
         if "cannot open shared object file" in error:
             advice = "Install that library with the system's packages (libgomp.so.1: apt install libgomp1)"
         return f"The local model runtime does not load here ({error}). {advice}"
     if "unknown model architecture" in log:
-        return f"{name} is of a kind this runtime does not know. Update it: pip install --upgrade xllamacpp"
+        return f"{name} is of a kind this runtime does not know. Update it: {install_command('--upgrade', RUNTIME)}"
     if "insufficient memory" in log or "failed to allocate" in log or code == -9:
         return f"Not enough memory for {name}. Use a smaller model or a smaller local.contextSize in settings.json"
     if code == -4:

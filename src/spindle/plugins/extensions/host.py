@@ -19,6 +19,7 @@ from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
+from spindle.base.user_files import Standing
 from spindle.plugins.extensions.discover import find_candidates
 from spindle.resources.loader import Resources
 from spindle.resources.trust import TrustStore, gated_paths
@@ -35,7 +36,7 @@ FOREIGN = (
     "Extensions in TypeScript and JavaScript cannot be used here, not loaded "
     "(what they would forbid is not forbidden): {}"
 )
-"""Shown at every start, not only by `doctor`: an extension that the user relies on to forbid things is missing."""
+"""Not left to `doctor`: an extension that the user relies on to forbid things is missing."""
 
 
 class ExtensionOptions(Struct, frozen=True):
@@ -102,9 +103,9 @@ class ExtensionHost:
                 raise AgentError(str(failure))
             self._options.warn(str(failure))
         if foreign:
-            self._options.warn(FOREIGN.format(", ".join(map(str, foreign))))
+            self._options.warn(Standing(FOREIGN.format(", ".join(map(str, foreign)))))
         for conflict in conflicts:
-            self._options.warn(conflict)
+            self._options.warn(Standing(conflict))
 
     def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
         self._agent = agent

@@ -18,7 +18,7 @@ from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
-from spindle.base.user_files import BadFile
+from spindle.base.user_files import BadFile, Standing
 from spindle.resources.loader import Resources
 from spindle.resources.trust import MCP_FILES, TrustDecision, TrustStore
 from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
@@ -76,9 +76,8 @@ class McpHost:
         if self._found is not None and self._agent is None:
             for name, problem in self._found.problems.items():
                 is_file = os.path.isabs(name)  # problems of a whole file have its path as their name
-                self._options.warn(
-                    f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
-                )
+                text = f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
+                self._options.warn(Standing(text))
 
     def _read(self, cwd: str, trust: TrustDecision, client: Any) -> "Servers | None":
         """Return the configured servers. Raises `AgentError`."""

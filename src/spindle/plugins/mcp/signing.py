@@ -13,7 +13,9 @@ try:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 except ImportError:
-    raise McpError("its login takes signed statements, which need PyJWT: pip install 'spindle-agent[jwt]'") from None
+    from spindle.base.installation import extra_command
+
+    raise McpError(f"its login takes signed statements, which need PyJWT: {extra_command('jwt')}") from None
 
 _SECONDS: Final = 300
 """How long a statement about us is valid."""

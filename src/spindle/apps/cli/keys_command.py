@@ -1,0 +1,166 @@
+"""`spindle keys`: store, list and remove the keys of providers. A key is never an argument, and never shown."""
+
+import asyncio
+import os
+import re
+import sys
+from typing import NoReturn
+
+from spindle.apps.cli import tell
+from spindle.apps.cli.args import UsageError
+from spindle.apps.cli.usage import CommandParser
+from spindle.base.agent_dir import agent_dir
+from spindle.base.spelling import did_you_mean
+from spindle.base.user_files import BadFile
+from spindle.models.catalog import builtin_providers
+from spindle.models.credentials import Entry, is_resolvable
+from spindle.models.model_registry import ModelRegistry
+
+_KEYLESS = ("local", "scripted")
+_LONGEST = 1 << 16
+"""Bytes of stdin that are read."""
+
+
+class _Parser(CommandParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError` without the words that were typed: one of them may be a key."""
+        del message
+        raise UsageError(
+            "Usage: spindle keys set PROVIDER, spindle keys list, spindle keys remove PROVIDER. A key is no argument, "
+            "because others can see those (ps): it is asked for, or read from stdin"
+        )
+
+
+def parser() -> CommandParser:
+    parser = _Parser("spindle keys", description="Keys of providers, in auth.json of the agent directory.")
+    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
+    for name, text in (
+        ("set", "Store a key. It is asked for without being shown, or read from stdin."),
+        ("list", "Say which providers have a key, and where it comes from."),
+        ("remove", "Forget a stored key."),
+    ):
+        action = actions.add_parser(name, help=text, description=text)
+        if name != "list":
+            action.add_argument("provider", metavar="PROVIDER", help="such as anthropic or openai")
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Carry out `spindle keys <argv>`. Raises `UsageError`."""
+    given = parser().parse_args(argv or ["list"])
+    registry = ModelRegistry(agent_dir())
+    if problem := registry.auth.problem:
+        raise UsageError(problem.message, 1)
+    if given.action == "list":
+        return _list(registry)
+    provider = known_provider(registry, given.provider)
+    if given.action == "remove":
+        return asyncio.run(_remove(registry, provider))
+    key = read_key(provider)  # not inside of asyncio, which would keep Ctrl-C from ending it
+    return asyncio.run(set_key(registry, provider, key))
+
+
+def known_provider(registry: ModelRegistry, name: str) -> str:
+    """Return the provider of this name. Raises `UsageError`, without the name: it may be a key in the wrong place."""
+    known = [provider for provider in registry.providers() if provider not in _KEYLESS]
+    stored = [*known, *registry.auth.entries()]
+    if name.lower() in stored:
+        return name.lower()
+    if name in stored:
+        return name
+    word = f"{name.upper()}_"
+    by_variable = [name for name, info in builtin_providers().items() if any(word in one for one in info.env)]
+    near = f" Did you mean {by_variable[0]}?" if by_variable else did_you_mean(name, known)
+    raise UsageError("There is no provider of that name." + (near or f" There are: {', '.join(known)}"))
+
+
+async def set_key(registry: ModelRegistry, provider: str, key: str) -> int:
+    """Store a key. Raises `UsageError`."""
+    auth = registry.auth
+    key = _as_stored(key)
+    before = auth.stored(provider) or {}
+    entry: Entry = {"type": "api_key", "key": key}
+    if "env" in before:
+        entry["env"] = before["env"]
+    await _store(registry, provider, entry)
+    was = " in place of a login" if before.get("type") == "oauth" else ""
+    print(f"The key of {provider} is kept in {auth.path}{was}")
+    if not is_resolvable(key, auth.env(provider)):
+        tell("Note", "The variable that it names is not set here")
+    elif not registry.has_credentials(provider):
+        tell("Note", registry.no_key_text(provider))
+    return 0
+
+
+def read_key(provider: str) -> str:
+    """Read a key from the terminal, without showing it, or from stdin. Raises `UsageError`."""
+    if sys.stdin.isatty():
+        import getpass
+
+        try:
+            key = getpass.getpass(f"Key of {provider} (it is not shown): ")
+        except EOFError:
+            key = ""
+    else:
+        key = sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")
+    if not (key := key.strip()):
+        raise UsageError("No key was given; nothing has changed", 1)
+    if not key.startswith("!") and not re.fullmatch(r"[!-~]+", key):
+        raise UsageError("That is no key: keys have no blanks and no letters with accents. Nothing has changed", 1)
+    return key
+
+
+def _as_stored(key: str) -> str:
+    """Return the text that stands for a key in `auth.json`, where `$NAME` is a variable and `!command` a command."""
+    is_reference = key.startswith("!") or re.fullmatch(r"\$(\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)", key)
+    return key if is_reference else key.replace("$", "$$")
+
+
+def _list(registry: ModelRegistry) -> int:
+    rows = []
+    for provider in dict.fromkeys([*registry.providers(), *registry.auth.entries()]):
+        source = registry.credential_source(provider)
+        if source and source != "not needed":
+            unused = [name for name in _variables(provider) if os.environ.get(name) and name != source]
+            rows.append((provider, source + (f" ({unused[0]} is set, too, and not used)" if unused else "")))
+        elif registry.auth.stored(provider):
+            rows.append((provider, f"in auth.json, but cannot be used: {_why_not(registry, provider)}"))
+    for provider, source in rows:
+        print(f"{provider:<22} {source}")
+    if not rows:
+        print("No keys yet. Store one with: spindle keys set PROVIDER")
+    return 0
+
+
+def _variables(provider: str) -> tuple[str, ...]:
+    info = builtin_providers().get(provider)
+    return info.env if info else ()
+
+
+def _why_not(registry: ModelRegistry, provider: str) -> str:
+    if provider not in registry.providers():
+        return "there is no such provider here"
+    return registry.no_key_text(provider).partition("\n\n")[0]
+
+
+async def _remove(registry: ModelRegistry, provider: str) -> int:
+    path = registry.auth.path
+    entry = registry.auth.stored(provider)
+    if entry is None:
+        source = registry.credential_source(provider)
+        where = f"; its key comes from {source}" if source and source != "not needed" else ""
+        raise UsageError(f"{path} has no key of {provider}{where}", 1)
+    if entry.get("type") == "oauth":
+        raise UsageError(f"{path} has a login of {provider}, no key. Forget it with: spindle logout {provider}", 1)
+    await _store(registry, provider, None)
+    print(f"Removed the key of {provider} from {path}")
+    if source := registry.credential_source(provider):
+        tell("Note", f"{provider} still has a key, from {source}")
+    return 0
+
+
+async def _store(registry: ModelRegistry, provider: str, entry: Entry | None) -> None:
+    try:
+        await registry.auth.store(provider, entry)
+    except (BadFile, OSError) as error:
+        raise UsageError(f"Cannot change {registry.auth.path}: {error}", 1) from None
