@@ -154,6 +154,7 @@ NOT_COVERED = [
     "gitk",
     "git\\\n status; rm x",
     "./timeout 5 git status",
+    "x=$(git show HEAD:x); git log $x",
     "X=1 sh -c 'git status'",
 ]
 COVERED = [
@@ -167,7 +168,7 @@ COVERED = [
     "sh -c 'git log'",
     "timeout 5 git fetch",
     "time git log",
-    "x=$(git rev-parse HEAD); git log $x",
+    "x=HEAD; git log $x",
     "for f in a b; do git add $f; done",
     "set -e; git status",
     "git commit -m 'a; rm -rf / $(x)'",

@@ -1,4 +1,4 @@
-"""Shell lines, checked against tree-sitter and bash: no command may be missing unless the line is unclear."""
+"""Shell lines, checked against bash: no command may be missing unless the line is unclear."""
 
 import random
 import re
@@ -8,14 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-import tree_sitter
-import tree_sitter_bash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle.agent.permissions.shell_lines import read_line
-
-PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 ORDINARY = r"""
 git status
@@ -244,8 +240,6 @@ cat <(a)<(b)rm x
 esac; rm x
 """.strip().splitlines()
 
-TRAILING_BLANK = "cat <<EOF\nEOF \nEOF\nrm x"
-"""The first EOF ends nothing, whatever tree-sitter thinks."""
 HOSTILE_LINES = [
     "git status\nrm x",
     "git status\r\nrm x",
@@ -258,7 +252,7 @@ HOSTILE_LINES = [
     'cat <<EOF\n"$(rm x)"\nEOF',
     "cat <<EOF\nfoo\\\nEOF\nrm x\nEOF",
     "cat <<'EOF'\nEOF\nrm x",
-    TRAILING_BLANK,
+    "cat <<EOF\nEOF \nEOF\nrm x",
     "cat <<-EOF\n\tEOF\nrm x",
     "cat <<EOF $(echo\nEOF\nrm x)\nEOF",
     "cat <<$(rm x)\n$(rm x)",
@@ -280,7 +274,7 @@ WRAPS = [
     "( {} )",
     "{{ {}; }}",
     "if {}; then {}; fi",
-    "while {}; do {}; done",
+    "while {}; do {}; break; done",
     "for a in b; do {}; done",
     "echo $( {} )",
     "case a in a) {};; esac",
@@ -290,8 +284,6 @@ WRAPS = [
     "x=$( {} )",
     "sh -c 'ls' && {}",
 ]
-MISREAD = frozenset({"time", "!", "{", "}", "if", "then", "fi", "do", "done", "for", "while", "until", "case", "esac"})
-"""Words that tree-sitter takes for commands after `time` and `!`."""
 
 
 def made_lines(count: int) -> list[str]:
@@ -310,37 +302,6 @@ def made_lines(count: int) -> list[str]:
     return [line(3) for _ in range(count)]
 
 
-def oracle(text: str) -> tuple[list[str], list[str], bool]:
-    """Return the names of commands, the files that are written, and whether the grammar was content."""
-    tree = PARSER.parse(text.encode())
-    names, writes, waiting = [], [], [tree.root_node]
-    while waiting:
-        node = waiting.pop()
-        if node.type == "command_name" and not node.has_error:
-            names.append(node.text.decode())
-        if node.type == "file_redirect" and any(
-            child.type in (">", ">>", "&>", "&>>", ">|") for child in node.children
-        ):
-            target = node.child_by_field_name("destination")
-            writes += [target.text.decode()] if target is not None else []
-        waiting += node.children
-    return names, writes, not tree.root_node.has_error
-
-
-def check(text: str) -> None:
-    line = read_line(text)
-    if line.unclear:
-        return
-    names, writes, fine = oracle(text)
-    if not fine:
-        return
-    found = [command.words[0].source for command in line.commands if command.words]
-    for name in names:
-        assert name in MISREAD or found.count(name) >= names.count(name), (text, name, found)
-    for target in writes:
-        assert target in [word.source for word in line.writes] or target.startswith(">("), (text, target)
-
-
 def ran(text: str, folder: str) -> list[str]:
     """Let bash run a line in which no command exists, and return the commands it looked for."""
     log = "command_not_found_handle() { printf '%s\\0' \"$1\" >&9; }\n"
@@ -353,19 +314,11 @@ def ran(text: str, folder: str) -> list[str]:
     return Path(folder, "log").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
 
 
-CORPUS = [*ORDINARY, *HERE, *HOSTILE, *HOSTILE_LINES]
-
-
-@pytest.mark.parametrize("text", [text for text in CORPUS if text != TRAILING_BLANK])
-def test_the_corpus_agrees_with_the_grammar(text):
-    check(text)
-
-
-def test_lines_put_together_agree_and_are_clear():
-    lines = made_lines(400)
-    for text in lines:
-        check(text)
-    assert not [text for text in lines if read_line(text).unclear]
+def test_lines_put_together_are_clear_and_no_command_is_missing(tmp_path):
+    for text in made_lines(60):
+        line = read_line(text)
+        assert line.unclear is None, text
+        assert set(ran(text, str(tmp_path))) <= {command.words[0].value for command in line.commands if command.words}
 
 
 def test_ordinary_lines_are_clear():
@@ -421,6 +374,23 @@ PIECES = [
     "function ",
     "&>",
     "\\\n",
+    "x=cm1;",
+    "{cm2,a}",
+    "{a,",
+    "[a]",
+    "]] ",
+    "(( ",
+    "))",
+    "x=(",
+    "${x:-cm3}",
+    "$((1+1))",
+    "<<<",
+    "{fd}>",
+    "time -- ",
+    "~",
+    "export x=",
+    "read x",
+    "trap 'cm2' EXIT;",
 ]
 lines = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 
@@ -454,6 +424,12 @@ def test_any_characters_are_read(text):
         '"$x' * 30_000,
         "sh -c '" * 50,
         "case a in " * 20_000,
+        "echo " + "*" * 190_000,
+        "echo " + "{a,b}" * 30_000,
+        "x=a;" * 40_000,
+        "cat <<E\n" + '"$x" ' * 30_000 + "\nE",
+        "sudo " * 30_000 + "rm x",
+        "rm x; " * 200_000,
     ],
 )
 def test_long_lines_take_no_time(text):

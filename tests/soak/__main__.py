@@ -22,9 +22,10 @@ from tests.soak.faults import Faults
 from tests.soak.fuzzing import DOORS
 from tests.soak.kills import Kills
 from tests.soak.readers import Pipes, Sockets
+from tests.soak.shells import Shells
 from tests.support import nursery
 
-ATTACKS: list[type[Attack]] = [Kills, *DOORS, Faults, Disks, Pipes, Sockets, Endurance]
+ATTACKS: list[type[Attack]] = [Kills, *DOORS, Faults, Disks, Pipes, Sockets, Shells, Endurance]
 
 
 def main() -> int:

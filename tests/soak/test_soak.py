@@ -19,6 +19,7 @@ ROUNDS = {
     "disks": 3,
     "pipes": 3,
     "sockets": 4,
+    "shells": 1,
     "endurance": 13,
 }
 

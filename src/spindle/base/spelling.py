@@ -24,6 +24,16 @@ def _may_be_near(one: str, other: str) -> bool:
     return 2 * shared >= _NEAR * (len(one) + len(other))
 
 
+def letters_apart(one: str, other: str) -> int:
+    """Return how many letters must be put in, left out or exchanged to make one name of the other."""
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        before, row[0] = row[0], at
+        for to, wanted in enumerate(other, 1):
+            before, row[to] = row[to], min(row[to] + 1, row[to - 1] + 1, before + (letter != wanted))
+    return row[-1]
+
+
 def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
     """Return ` Did you mean X?` for the nearest names, or nothing if none is near; `prefix` goes before each."""
     import difflib

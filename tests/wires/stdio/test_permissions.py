@@ -205,6 +205,39 @@ def test_bad_rules_stop_the_start(tmp_path):
         assert done.returncode != 0 and not done.stdout, settings
 
 
+def test_a_misspelt_tool_stops_the_start_and_an_unknown_one_is_told(tmp_path):
+    for rule, said in {
+        "Bsh(rm *)": b"Did you mean Bash?",
+        "Bash( )": b"empty pattern",
+        "Raed": b"Did you mean Read?",
+    }.items():
+        done = spindle(tmp_path, "-p", "go", "--deny", rule, steps=[reply("no")])
+        assert done.returncode in (1, 2) and said in done.stderr and not done.stdout
+        done = spindle(tmp_path, "-p", "go", steps=[reply("no")], settings={"permissions": {"allow": [rule]}})
+        assert done.returncode != 0 and said in done.stderr and not done.stdout
+    settings = {"permissions": {"deny": ["WebFetch", "Task(x)", "Bash(rm *)", "deploy(prod)"]}}
+    with AgentProcess([reply("a"), reply("b")], settings=settings) as agent:
+        tool = {"name": "Deploy", "description": "d", "parameters": {"type": "object", "properties": {}}}
+        assert agent.call("set_host_tools", tools=[tool])["success"]
+        notices = [frame["message"] for frame in agent.run("go") if frame["type"] == "notice"]
+        assert notices == ["These permission rules hold for no tool that there is: WebFetch, Task(x)"]
+        assert not [frame for frame in agent.run("again") if frame["type"] == "notice"]
+        refused = agent.call("set_permissions", deny=["Edti(x)"])
+        assert not refused["success"] and "Did you mean Edit?" in refused["error"]
+
+
+def test_an_empty_command_leaves_no_rule_behind():
+    with AgentProcess([reply("", call("bash", {"command": " "})), reply("ok"), touch("a"), reply("ok")]) as agent:
+        agent.call("set_approval", tools=True)
+        agent.prompt("go")
+        dialog = agent.wait("extension_ui_request")
+        assert not dialog.get("always")
+        answer = {"type": "extension_ui_response", "id": dialog["id"], "confirmed": True, "always": True}
+        agent.write(json.dumps(answer).encode() + b"\n")
+        agent.wait("agent_settled")
+        assert agent.data("get_permissions")["rules"] == []
+
+
 def test_a_search_leaves_out_files_that_may_not_be_read():
     search = reply("", call("grep", {"pattern": "KEY"}))
     with AgentProcess([search, reply("ok")], args=["--tools", "grep", "--deny", "Read(.env)"]) as agent:

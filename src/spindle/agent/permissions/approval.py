@@ -18,6 +18,7 @@ from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import ApprovalRequest, Chain, RunOptions
+from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Permissions, Settings
 from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
@@ -31,13 +32,14 @@ from spindle.shapes.events import (
     Event,
     ExtensionError,
     ExtensionUIRequest,
+    Notice,
     PermissionDenied,
 )
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
-    from spindle.agent.permissions.rules import Policy
+    from spindle.agent.permissions.rules import Policy, Rule
 
 ENTRY = "spindle.permissions"
 """Type of the custom entries with the rules of a session."""
@@ -89,6 +91,7 @@ class ApprovalPort(Protocol):
     conversation: Conversation
     resources: Resources
     chain: Chain | None
+    toolbox: Toolbox
     may_read: Callable[[str], bool]
 
     @property
@@ -116,6 +119,8 @@ class Approval(Hooks):
         """Model calls in a row after which to ask."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
+        self._told: set[str] = set()
+        """Rules of which the user was told that they name no tool."""
         port.may_read = self.may_read
         self.rebuild()
         self.policy()
@@ -128,7 +133,9 @@ class Approval(Hooks):
             if entry.type == "custom" and ENTRY.encode() in entry.raw:
                 data = entry.value.get("data")
                 if entry.value.get("customType") == ENTRY and isinstance(data, dict):
-                    self._kept += [rule for rule in data.get("allow") or () if isinstance(rule, str)]
+                    self._kept += [
+                        rule for rule in data.get("allow") or () if isinstance(rule, str) and not rule.endswith("()")
+                    ]
 
     def configure(self, **given: str | Sequence[str] | None) -> None:
         """Set a client's mode and lists; None leaves a value as it is. Raises `AgentError`, changing nothing."""
@@ -166,6 +173,7 @@ class Approval(Hooks):
                 for rule in rules_of(behavior, getattr(source, behavior), name)
             ]
             rules += rules_of("allow", self._kept, "this session")
+            self._check_names(rules)
             return Policy(
                 self._port.conversation.session.cwd,
                 mode_named(mode),
@@ -175,6 +183,32 @@ class Approval(Hooks):
             )
         except ValueError as error:
             raise AgentError(str(error)) from None
+
+    def _check_names(self, rules: "list[Rule]") -> None:
+        """Raise `AgentError` for a rule whose tool is a slip of a built-in one: it would hold for nothing."""
+        from spindle.agent.permissions.rules import misspelt
+
+        for rule in rules:
+            if (meant := misspelt(rule.tool)) and all(
+                tool.name.lower() != rule.tool for tool in self._port.toolbox.all()
+            ):
+                raise AgentError(
+                    f'Not a permission rule ({rule.source}): "{rule.text}": there is no such tool. Did you mean '
+                    f"{meant.capitalize()}?"
+                )
+
+    def _tell_unknown(self) -> None:
+        """Tell the user about rules that name no tool. Tools of hosts, extensions and servers are known by now."""
+        policy = self.policy()
+        if policy is None or not policy.rules:
+            return
+        from spindle.agent.permissions.rules import unknown_tools
+
+        unknown = unknown_tools(policy.rules, (tool.name for tool in self._port.toolbox.all()))
+        new = [text for text in dict.fromkeys(unknown) if text not in self._told]
+        if new:
+            self._told.update(new)
+            self._port.publish(Notice(f"These permission rules hold for no tool that there is: {', '.join(new)}"))
 
     @property
     def mode(self) -> str:
@@ -199,6 +233,7 @@ class Approval(Hooks):
                 return False
             self._turns = 0
         self._turns += 1
+        self._tell_unknown()
         return True
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:

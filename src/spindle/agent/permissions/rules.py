@@ -5,19 +5,23 @@ where no rule fits, the mode decides. This module asks no questions and stores n
 resolve links.
 """
 
+import itertools
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, Word, read_line
-from spindle.base.globs import GlobError, PathGlob, expand_braces
-from spindle.shapes.builtin_tools import TODO_TOOL, Effect, of_kind, only_reads
+from spindle.agent.permissions import rule_paths
+from spindle.agent.permissions.gaps import ANY, PLACE, WORDS, Pattern, has_gap
+from spindle.agent.permissions.programs import INTERPRETERS, Word, hidden_effect, is_known, runs_others
+from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
+from spindle.base.globs import GlobError
+from spindle.base.spelling import letters_apart
+from spindle.shapes.builtin_tools import TODO_TOOL, TOOLS, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
 from spindle.shapes.protected_files import is_protected
@@ -30,25 +34,27 @@ _BY_PATH: Final = (*_READING, *_EDITING)
 _FAMILIES: Final = {"read": _READING, "edit": _EDITING}
 """A rule for the key holds for all of these tools."""
 _OTHER_NAMES: Final = {"glob": "find", "multiedit": "edit", "todowrite": TODO_TOOL}
+_MOST_UNCLEAR: Final = 20_000
+"""Characters of a line that cannot be read in which rules are looked for. It is asked about anyway."""
+_MOST_PLACES: Final = 16
+_RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
+_FOREIGN: Final = ("task", "skill", "agent")
+"""Tools of other programs whose names are near to ours."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
-_ONLY_NAMING: Final = ("echo", "printf", "test", "[", "ls", "stat", "mkdir", "basename", "dirname", "cd")
-"""Commands that do not open the files they are given."""
-_ONLY_READING: Final = (
-    "cat",
-    "head",
-    "tail",
-    "less",
-    "more",
-    "grep",
-    "egrep",
-    "fgrep",
-    "rg",
-    "wc",
-    "diff",
-    "cmp",
-    "file",
+_ONLY_NAMING = re.compile(
+    r"echo|printf|test|\[|ls|stat|mkdir|basename|dirname|realpath|readlink|cd|pushd|popd|pwd|which|type|command|exit|"
+    "return|export|declare|local|readonly|typeset|unset|read|shift|set|trap|kill|sleep|seq|true|false|:|wait"
 )
-_IGNORE_CASE: Final = sys.platform == "darwin"
+"""Commands that do not open the files they are given."""
+_ONLY_READING = re.compile(
+    r"cat|head|tail|less|more|[ef]?grep|rg|wc|diff|cmp|comm|file|md5sum|sha\d*sum|cut|jq|od|strings"
+)
+_ONLY_CHANGING = re.compile("rm|rmdir|touch|chmod|chown")
+_GIT_WITHOUT_FILES = re.compile(
+    "checkout|switch|branch|rev-parse|rev-list|merge|rebase|commit|tag|fetch|pull|push|reset|status|describe|merge-base|"
+    "remote|cherry-pick|revert|worktree|clone|init|log|stash|ls-remote|symbolic-ref|for-each-ref"
+)
+"""Commands of git that open none of the files they are given; only a word that says it is taken for a file."""
 
 
 class Rule(Struct, frozen=True):
@@ -72,7 +78,7 @@ class Policy(Struct, frozen=True):
     """Folders where only reading is free: those of skills."""
 
 
-class _Call(Struct, frozen=True):
+class _Call(Struct, frozen=True, dict=True):
     """A call, prepared once for all rules."""
 
     tool: str
@@ -83,7 +89,19 @@ class _Call(Struct, frozen=True):
     command: str | None = None
     line: ShellLine = ShellLine(())
     places: tuple[str, ...] = ()
-    """Folders in which the commands may run: the working directory and the targets of `cd`."""
+    """Folders in which the commands may run: the working directory and the targets of `cd`; may have gaps."""
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return list(dict.fromkeys(_spellings(self.command or "", self.line)))
+
+    @cached_property
+    def read_files(self) -> list[str]:
+        return list(dict.fromkeys(_mentioned("read", self)))
+
+    @cached_property
+    def changed_files(self) -> list[str]:
+        return list(dict.fromkeys(_mentioned("edit", self)))
 
 
 def mode_named(text: str) -> PermissionMode:
@@ -106,14 +124,34 @@ def _parse(behavior: Behavior, text: str, source: str) -> Rule:
         raise ValueError(f'Not a permission rule ({source}): "{text}". A rule is Tool or Tool(pattern)')
     tool, pattern = match[1].lower(), match[2]
     tool = _OTHER_NAMES.get(tool, tool)
-    if pattern is not None and pattern.strip() in ("", "*"):
+    if pattern is not None and not pattern.strip():
+        raise ValueError(
+            f'Not a permission rule ({source}): "{text}" has an empty pattern. A rule for every call is {match[1]}'
+        )
+    if pattern is not None and pattern.strip() == "*":
         pattern = None
     if pattern is not None and tool in _BY_PATH:
         try:
-            _globs(_anchored(pattern, "/", wide=True)[1])
+            rule_paths.check(pattern)
         except GlobError as error:
             raise ValueError(f'Not a permission rule ({source}): "{text}": {error}') from None
     return Rule(behavior, tool, pattern, text.strip(), source)
+
+
+@lru_cache(1000)
+def misspelt(tool: str) -> str | None:
+    """Return the built-in tool that the name in a rule was meant to be, if it is within two letters of one."""
+    if tool in _RULE_NAMES or tool in _FOREIGN or "*" in tool or tool.startswith("mcp__"):
+        return None
+    near = {name: letters_apart(tool, name) for name in _RULE_NAMES}
+    name = min(near, key=lambda one: near[one])
+    return name if near[name] <= (2 if len(name) > 2 else 1) else None
+
+
+def unknown_tools(rules: Iterable[Rule], tools: Iterable[str]) -> list[str]:
+    """Return the rules whose tool is neither built in nor one of these."""
+    names = [*_RULE_NAMES, *(name.lower() for name in tools)]
+    return [rule.text for rule in rules if not any(_is_for(rule, name) for name in names)]
 
 
 # -- the decision --------------------------------------------------------------------------------
@@ -156,7 +194,7 @@ def _asked_anyway(policy: Policy, call: _Call, agreed: Sequence[str]) -> Decisio
     if allowed and not always and all(rule.text in agreed for rule in allowed):
         return None
     whole = call.tool if call.command is None else _exactly(call.command.strip())
-    always = always or [rule.text for rule in allowed] or [whole]
+    always = always or [rule.text for rule in allowed] or ([whole] if whole != _exactly("") else [])
     return Decision("ask", reason="every tool call is asked about", always=tuple(always))
 
 
@@ -164,21 +202,25 @@ def _unless_denied(policy: Policy, call: _Call, reads: bool) -> Decision:
     if rule := _first(policy, "ask", call):
         return Decision("ask", rule.text, rule.source)
     always, allowed = _allowing(policy, call)
+    if (doubt := _doubt(policy, call)) and not any(_is_exact(rule, call.command or "") for rule in allowed):
+        return Decision("ask", reason=doubt, always=(_exactly((call.command or "").strip()),))
     if allowed:
         return Decision("allow", ", ".join(rule.text for rule in allowed), ", ".join({r.source: 0 for r in allowed}))
     if not always:
         return Decision("allow", reason="it does nothing")
-    unclear = call.line.unclear
     if policy.mode == "bypass":
-        if unclear and any(rule.tool == "bash" and rule.behavior != "allow" for rule in policy.rules):
-            return Decision("ask", reason=f"the command cannot be checked: {unclear}", always=tuple(always))
         return Decision("allow", reason="mode bypass")
     if reads and (not call.paths or _inside(call.paths[1], policy, (*policy.folders, *policy.readable))):
         return Decision("allow", reason="reading is free")
     if policy.mode == "acceptEdits" and call.tool in _EDITING and call.paths and _may_edit(call.paths, policy):
         return Decision("allow", reason="mode acceptEdits")
-    reason = f"the command cannot be checked: {unclear}" if unclear else "no rule allows it"
-    return Decision("ask", reason=reason, always=tuple(always))
+    return Decision("ask", reason=_why_not_allowed(call), always=tuple(always))
+
+
+def _why_not_allowed(call: _Call) -> str:
+    if call.line.unclear:
+        return f"the command cannot be checked: {call.line.unclear}"
+    return _hidden_effect(call, certain=False) or "no rule allows it"
 
 
 def _first(policy: Policy, behavior: Behavior, call: _Call) -> Rule | None:
@@ -227,31 +269,98 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _names(rule: Rule, call: _Call) -> bool:
-    if call.command is not None and rule.pattern is not None and rule.tool in ("read", *_EDITING):
-        return any(_path_fits(rule.pattern, path, call.cwd, wide=True) for path in _mentioned(rule.tool, call))
+    if _is_about_files(rule, call):
+        return any(not has_gap(path) and _path_fits(rule, path, call) for path in _files(rule, call))
     if not _is_for(rule, call.tool):
         return False
     if rule.pattern is None:
         return True
     if call.command is not None:
-        return any(_fits(rule.pattern, text) for text in _spellings(call.command, call.line))
+        return any(not has_gap(text) and _fits(rule.pattern, text) for text in call.texts)
     if call.paths:
-        return any(_path_fits(rule.pattern, path, call.cwd, wide=True) for path in call.paths)
+        return any(_path_fits(rule, path, call) for path in call.paths)
     return any(_fits(rule.pattern, value) for value in call.arguments.values() if isinstance(value, str))
 
 
+def _is_about_files(rule: Rule, call: _Call) -> bool:
+    """Say whether the rule is about files, and the call a shell line that may name them."""
+    return call.command is not None and rule.pattern is not None and rule.tool in ("read", *_EDITING)
+
+
+def _doubt(policy: Policy, call: _Call) -> str | None:
+    """Return why a shell line may do what a deny or ask rule is about, though it does not say so."""
+    if call.command is None:
+        return None
+    about_files = [rule for rule in policy.rules if rule.behavior != "allow" and _is_about_files(rule, call)]
+    about_commands = [rule for rule in policy.rules if rule.behavior != "allow" and _is_for(rule, "bash")]
+    if not about_files and not about_commands:
+        return None
+    if call.line.unclear:
+        return f"the command cannot be checked: {call.line.unclear}"
+    if rule := next((rule for rule in about_commands if _may_fit(rule, call)), None):
+        return f"parts of the command are not known before it runs, and {_in_words(rule)} may be about it"
+    if rule := next((rule for rule in about_files if _may_fit_file(rule, call)), None):
+        return f"a file is not known before the command runs, and {_in_words(rule)} may be about it"
+    return _hidden_effect(call, certain=True)
+
+
+def _hidden_effect(call: _Call, *, certain: bool) -> str | None:
+    effects = (hidden_effect(command.words, certain=certain) for command in call.line.commands)
+    return next((effect for effect in effects if effect), None)
+
+
+def _may_fit_file(rule: Rule, call: _Call) -> bool:
+    paths = (path for path in _files(rule, call) if has_gap(path))
+    return any(rule_paths.may_fit(rule.pattern or "", path, call.cwd) for path in paths)
+
+
+def _files(rule: Rule, call: _Call) -> list[str]:
+    return call.read_files if rule.tool == "read" else call.changed_files
+
+
+def _in_words(rule: Rule) -> str:
+    return f"rule {rule.text} of the {rule.source}"
+
+
+def _path_fits(rule: Rule, path: str, call: _Call) -> bool:
+    return rule_paths.fits(rule.pattern or "", path, call.cwd, wide=True)
+
+
+def _may_fit(rule: Rule, call: _Call) -> bool:
+    texts = [text for text in call.texts if has_gap(text)]
+    return any(one.may_fit(text) for one in _patterns(rule.pattern or "*") for text in texts)
+
+
+@lru_cache(1000)
+def _patterns(pattern: str) -> list[Pattern]:
+    if pattern.endswith(":*"):
+        pattern = f"{pattern[:-2]} *"
+    texts = [pattern, pattern[:-2]] if pattern.endswith(" *") else [pattern]
+    tokens = [re.findall(r"(?s)\\\*|.", text) for text in texts]
+    return [Pattern([ANY if token == "*" else token[-1] for token in one]) for one in tokens]
+
+
 def _spellings(command: str, line: ShellLine) -> Iterator[str]:
-    """Yield every text that a rule may mean: each command as it was written, without quotes, without its folder."""
+    """Yield every text that a rule may mean: each command as written, without quotes, folder or first options."""
     yield command.strip()
     for part in line.commands:
         values = [word.value for word in part.words]
         yield part.text
-        yield " ".join(values)
-        yield " ".join([part.name, *values[1:]])
-    for text in _fragments(command) if line.unclear else ():
+        yield _text(values)
+        yield _text([part.name, *values[1:]])
+        for at in range(1, len(values) - 1):
+            if not values[at].startswith("-") and not values[at - 1].startswith("-"):
+                break
+            yield _text([part.name, *values[at + 1 :]])
+    for text in _fragments(command[:_MOST_UNCLEAR]) if line.unclear else ():
         first, blank, rest = text.partition(" ")
         yield text
         yield first.rpartition("/")[2] + blank + rest
+
+
+def _text(values: list[str]) -> str:
+    """Join words. A gap that may be no word at all takes the blanks around it."""
+    return re.sub(f" ?{WORDS} ?", WORDS, " ".join(values))
 
 
 def _fragments(command: str) -> Iterator[str]:
@@ -263,40 +372,73 @@ def _fragments(command: str) -> Iterator[str]:
 
 
 def _mentioned(tool: str, call: _Call) -> Iterator[str]:
-    """Yield the files that a shell line names and may open, as far as the line shows them."""
+    """Yield the files that a shell line names and may open, as far as the line shows them; they may have gaps."""
     line, texts = call.line, []
     if line.unclear:
-        texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", call.command or "")
+        texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", (call.command or "")[:_MOST_UNCLEAR])
+        texts = [re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)", os.path.expanduser("~"), text) for text in texts]
     else:
         texts = [word.value for word in (line.reads if tool == "read" else line.writes)]
         for command in line.commands:
-            if command.name not in _ONLY_NAMING and (tool == "read" or command.name not in _ONLY_READING):
-                for word in command.words[1:]:
-                    texts += [word.value, *re.split("[=@]", word.value)[1:]]
+            texts += _opened(command, tool)
     for text in dict.fromkeys(texts):
-        for named in _braces(re.sub(r"\$HOME|\$\{HOME\}", "~", text)):
-            for place in call.places if len(named) < 4096 else ():
-                try:
-                    path = resolve_path(named, place)
-                except ToolError:
-                    continue
-                yield path
-                yield os.path.realpath(path)
+        for place in call.places:
+            try:
+                yield from rule_paths.named(text, place)
+            except ValueError:  # no path has a null character
+                continue
 
 
-def _braces(text: str) -> list[str]:
-    try:
-        return expand_braces(text)
-    except GlobError:
-        return [text]
+def _opened(command: ShellCommand, tool: str) -> Iterator[str]:
+    """Yield the words of a command that may be files it opens."""
+    opens_none = _ONLY_CHANGING if tool == "read" else _ONLY_READING
+    if _ONLY_NAMING.fullmatch(command.name) or opens_none.fullmatch(command.name):
+        return
+    values = [word.value for word in command.words]
+    only_named = command.name == "git" and any(_GIT_WITHOUT_FILES.fullmatch(value) for value in values[1:4])
+    only_named = only_named and not any(re.fullmatch("-[a-zA-Z]*[Ft]|--(?:file|template).*", value) for value in values)
+    for word in command.words[1:]:
+        if only_named and not word.literal:
+            continue
+        yield word.value
+        if not re.search(r"\s", word.value):
+            yield from re.split("[=@:]", word.value)
+            yield from re.findall("^-[a-zA-Z](.+)", word.value)
+        if INTERPRETERS.fullmatch(command.name):
+            yield from re.findall(r"""[^\s'"`()\[\]{};,<>|]+""", word.value)
 
 
 def _places(line: ShellLine, cwd: str) -> tuple[str, ...]:
-    places = [cwd]
+    """Return the folders that the line may change to. A loop may change again and again: that is not guessed."""
+    places, known = {cwd: None}, True
     for command in line.commands:
-        if command.name in ("cd", "pushd") and len(command.words) > 1:
-            places.append(os.path.normpath(os.path.join(places[-1], os.path.expanduser(command.words[-1].value))))
-    return tuple(places)
+        for wanted in _targets(command):
+            target = wanted.replace(PLACE, "").lstrip("/") if wanted.startswith(PLACE) else wanted
+            known = known and not command.repeats and not has_gap(target)
+            for place in list(places) if not has_gap(target) else ():
+                path = os.path.join(place, target)
+                places |= {os.path.normpath(path): None, os.path.realpath(path): None}
+        if len(places) > _MOST_PLACES:
+            return (cwd, ANY)
+    return tuple(places) if known else (*places, ANY)
+
+
+def _targets(command: ShellCommand) -> list[str]:
+    """Return the folders that the command changes to, or works in."""
+    values = [word.value for word in command.words[1:]]
+    if command.name in ("cd", "pushd", "popd"):
+        named = [value for value in values if not re.match(r"[-+]", value)]
+        if command.name == "cd" and not values:
+            return [os.path.expanduser("~")]
+        return named[:1] if named else [] if "-" in values else [".."] if command.name == "cd" else []
+    found = [
+        re.sub("^(?:-C|--chdir=|--directory=|--prefix=|--cwd=)", "", value)
+        for value in values
+        if re.match("-C.|--(?:chdir|directory)=", value)
+    ]
+    if command.name == "find" and any(value in ("-execdir", "-okdir") for value in values):
+        found.append(ANY)
+    return found + [after for value, after in itertools.pairwise(values) if value in ("-C", "--chdir", "--directory")]
 
 
 # -- allow: do rules cover all parts of the call? ------------------------------------------------
@@ -312,13 +454,14 @@ def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
         return _allowing_shell(policy, call, rules)
     if fit := next((rule for rule in own if _covers(rule.pattern or "", call)), None):
         return [], [fit]
-    return [_path_rule(call.tool, call.paths[1], call.cwd) if call.paths else call.tool], []
+    kind = "Read" if call.tool in _READING else "Edit"
+    return [rule_paths.suggested(kind, call.paths[1], call.cwd) if call.paths else call.tool], []
 
 
 def _covers(pattern: str, call: _Call) -> bool:
     """Say whether a pattern fits the file of a call, or else its only argument if that is a text."""
     if call.paths:
-        return _path_fits(pattern, call.paths[1], call.cwd)
+        return rule_paths.fits(pattern, call.paths[1], call.cwd)
     values = list(call.arguments.values())
     return len(values) == 1 and isinstance(values[0], str) and _fits(pattern, values[0])
 
@@ -326,10 +469,9 @@ def _covers(pattern: str, call: _Call) -> bool:
 def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[list[str], list[Rule]]:
     own = [rule for rule in rules if _is_for(rule, "bash")]
     exact = _exactly((call.command or "").strip())
-    for rule in own:  # a rule for this very line, which the user has read
-        if f"Bash({rule.pattern})" == exact:
-            return [], [rule]
-    if call.line.unclear:
+    if same := next((rule for rule in own if _is_exact(rule, call.command or "")), None):
+        return [], [same]
+    if call.line.unclear or any("$" in word.source for command in call.line.commands for word in command.words[:1]):
         return [exact], []
     found = dict.fromkeys([*_for_commands(policy, call, own), *_for_redirections(policy, call, rules, exact)])
     missing = [rule for rule in found if isinstance(rule, str)]
@@ -340,8 +482,10 @@ def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Ru
     """Yield, for each command of a line, the rule that allows it, or else the text of a rule that would."""
     for command in call.line.commands:
         if not command.free and not _stays_inside(command, policy):
-            fit = next((rule for rule in rules if _fits(rule.pattern or "", command.text)), None)
-            yield fit or _command_rule(command)
+            more = hidden_effect(command.words, certain=False)
+            fits = (rule for rule in rules if _fits(rule.pattern or "", command.text))
+            fit = next((rule for rule in fits if not more or _is_exact(rule, command.text)), None)
+            yield fit or (_exactly(command.text) if more else _command_rule(command))
 
 
 def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
@@ -354,10 +498,12 @@ def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str
         if not paths:
             yield exact
         for path in paths:
-            if fit := next((r for r in editing if r.pattern is None or _path_fits(r.pattern, path, call.cwd)), None):
+            if fit := next(
+                (r for r in editing if r.pattern is None or rule_paths.fits(r.pattern, path, call.cwd)), None
+            ):
                 yield fit
             elif not (policy.mode == "acceptEdits" and _may_edit((path,), policy)):
-                yield _path_rule("write", path, call.cwd)
+                yield rule_paths.suggested("Edit", path, call.cwd)
 
 
 def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
@@ -370,11 +516,9 @@ def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
 
 def _written(word: Word, call: _Call) -> list[str]:
     """Return the files that a redirection may write to; none if that is not known."""
-    moves = [command for command in call.line.commands if command.name in ("cd", "pushd", "popd")]
-    known = all(len(c.words) == 2 and c.words[1].literal and c.words[1].value != "-" for c in moves)
-    if not word.literal or not (known or os.path.isabs(word.value)):
+    if not word.literal or not (os.path.isabs(word.value) or not any(has_gap(place) for place in call.places)):
         return []
-    return [os.path.realpath(os.path.join(place, word.value)) for place in call.places]
+    return [os.path.realpath(os.path.join(place, word.value)) for place in call.places if not has_gap(place)]
 
 
 def _command_rule(command: ShellCommand) -> str:
@@ -384,9 +528,15 @@ def _command_rule(command: ShellCommand) -> str:
         if not re.fullmatch(r"[a-z][\w:.-]*", word.source, re.ASCII):
             break
         names.append(word.source)
-    if command.assigned or not names or command.name in ("sudo", "doas", "env", "xargs", "find", "exec", "rm"):
+    name = command.name
+    if command.assigned or not names or runs_others(name) or (len(names) == 1 and is_known(name)):
         return _exactly(command.text)
     return f"Bash({' '.join(names)} *)"
+
+
+def _is_exact(rule: Rule, text: str) -> bool:
+    """Say whether the rule is for this very text, which the user has read."""
+    return f"Bash({rule.pattern})" == _exactly(text.strip())
 
 
 def _exactly(text: str) -> str:
@@ -405,71 +555,3 @@ def _may_edit(paths: Sequence[str], policy: Policy) -> bool:
     """Say whether a file may be edited freely: `paths` is its path, last with links resolved."""
     root = os.path.realpath(policy.cwd)
     return _inside(paths[-1], policy, policy.folders) and not any(is_protected(path, root) for path in paths)
-
-
-def _anchored(pattern: str, cwd: str, *, wide: bool) -> tuple[str, str]:
-    """Return the folder that a pattern begins at, and the part of the pattern from its first wildcard on."""
-    if pattern.startswith("//"):
-        base, pattern = "/", pattern[2:]
-    elif pattern == "~" or pattern.startswith("~/"):
-        base, pattern = os.path.expanduser("~"), pattern[2:]
-    elif "/" not in pattern.rstrip("/") and pattern not in (".", "..", "/", "./", "../"):
-        base, pattern = "/" if wide else cwd, f"**/{pattern}"  # a mere name, at any depth
-    else:
-        base, pattern = cwd, pattern.lstrip("/")
-    if pattern.endswith("/") or pattern in ("", ".", ".."):
-        pattern = f"{pattern.rstrip('/')}/**".lstrip("/")
-    parts = pattern.split("/")
-    plain = next((i for i, part in enumerate(parts) if re.search(r"[*?\[{\\]", part)), len(parts))
-    return os.path.normpath(os.path.join(base, *parts[:plain])), "/".join(parts[plain:])
-
-
-@lru_cache(1000)
-def _globs(pattern: str) -> list[PathGlob]:
-    return [PathGlob(one, _IGNORE_CASE) for one in expand_braces(pattern)] if pattern else []
-
-
-def _path_fits(pattern: str, path: str, cwd: str, *, wide: bool = False) -> bool:
-    """Say whether a pattern fits an absolute path. `wide`: a parent folder fits too, a mere name fits everywhere."""
-    folder, rest = _anchored(pattern, cwd, wide=wide)
-    globs = _globs(rest)
-    for base in {folder, os.path.realpath(folder)}:
-        if wide and not rest and re.search(r"[*?\[]", path) and _is_glob_for(path, base):
-            return True
-        parts = _below(base, path)
-        if parts is None:
-            continue
-        if (not rest and (wide or not parts)) or (wide and not parts and rest == "**"):
-            return True
-        ends = range(1, len(parts) + 1) if wide else (len(parts),)
-        if any(glob.match(parts[:end]) for glob in globs for end in ends):
-            return True
-    return False
-
-
-def _below(base: str, path: str) -> list[str] | None:
-    if _IGNORE_CASE:
-        base, path = base.lower(), path.lower()
-    if path == base:
-        return []
-    prefix = base.rstrip("/") + "/"
-    return path[len(prefix) :].split("/") if path.startswith(prefix) else None
-
-
-def _is_glob_for(word: str, path: str) -> bool:
-    """Say whether a word with wildcards, as a shell would expand it, may mean this file."""
-    try:
-        return PathGlob(word, _IGNORE_CASE).match(path.split("/"))
-    except GlobError:
-        return False
-
-
-def _path_rule(tool: str, path: str, cwd: str) -> str:
-    """Suggest a rule: the folder of the file, or the file itself if it lies directly in the working directory."""
-    kind = "Read" if tool in _READING else "Edit"
-    inside = _below(os.path.realpath(cwd), path)
-    shown = [re.sub(r"([*?\[{\\])", r"\\\1", part) for part in (path.split("/")[1:] if inside is None else inside)]
-    start = "//" if inside is None else "./"
-    if len(shown) > 1:
-        return f"{kind}({start}{'/'.join(shown[:-1])}/**)"
-    return f"{kind}({start}{'/'.join(shown)})"

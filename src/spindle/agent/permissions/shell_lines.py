@@ -1,102 +1,88 @@
 """Finds the commands that a shell line would run, without running it.
 
-The reader knows the part of bash that hides nothing: lists, pipes, subshells, substitutions, loops, `if` and `case`,
-redirections, here-documents, and programs that run other programs (`sudo`, `xargs`, `sh -c`, …). It does not check
-the grammar: it does no harm to read more commands than the shell would run. At everything else (functions, arrays,
-arithmetic with names, a variable in the place of a command, …) the reader stops and says why the line is unclear.
+The reader knows the part of bash that hides nothing: lists, pipes, subshells, substitutions, loops, `if`, `case`,
+tests, functions, redirections and here-documents. `programs` says which programs run other programs. The values of
+variables are followed as far as the line shows them: a variable may have any value that the line gives it anywhere.
+What is not known becomes a gap in a word. The reader does not check the grammar: it does no harm to read more commands
+than the shell would run. At everything else (aliases, arithmetic with unknown names, an unknown word in the place of a
+command, …) the reader stops and says why the line is unclear.
 """
 
+import os
 import re
+from itertools import product
+from math import prod
 from typing import Final
 
 from msgspec import Struct
 
-_DEEPEST: Final = 20
-_GLUED: Final = "a process substitution is part of a word"
-_WORD_ENDS: Final = " \t\n;&|<>()"
+from spindle.agent.permissions.gaps import ANY, NUMBER, PLACE, WORDS, has_gap
+from spindle.agent.permissions.programs import (
+    ASSIGNMENT,
+    Inside,
+    Unclear,
+    Words,
+    is_known,
+    look_inside,
+    program,
+)
+from spindle.agent.permissions.shell_words import (
+    DEEPEST,
+    GLUED,
+    MOST_VALUES,
+    NAME,
+    NUMERIC,
+    WORD_ENDS,
+    Found,
+    Value,
+    WordReader,
+)
+
+_LONGEST: Final = 200_000
+"""Characters of a line that is read."""
+_MOST_WORDS: Final = 3000
+"""Words of all commands of a line that is read, those of loops counted for each value."""
+_PASSES: Final = 4
 _RESERVED = re.compile(
-    r"(?:if|then|elif|else|fi|while|until|do|done|\{|\}|!|time(?:[ \t]+-p)?|for|case|esac|function|select|coproc|\[\[)"
+    r"(?:if|then|elif|else|fi|while|until|do|done|\{|\}|!|time(?:[ \t]+-p)?(?:[ \t]+--)?|"
+    r"for|case|esac|function|select|coproc|\[\[)"
     r"(?=[ \t\n;&|<>()]|$)"
 )
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|>>|>\||>&|>|<")
-_VARIABLE = re.compile(
-    r"\$(?:[a-z_][a-z0-9_]*|[0-9@*#?$!-]"
-    r"|\{#?(?:[a-z0-9_]+|[@*#?$!-])(?::?[-+?][\w./: -]*|[#%]{1,2}[\w./*?-]*)?\})",
-    re.IGNORECASE | re.ASCII,
-)
-_NUMBERS_ONLY = re.compile(r"\$\(\([\d\s+*/%()<>=!&|^~?:,-]*\)\)")
-"""Arithmetic without variables: the value of a variable may hold a substitution, which would run."""
-_QUOTED_PIECE = re.compile(r'[^"\\$`\n]+')
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=", re.ASCII)
+_REGEX = re.compile(r"[^\s'\"`\\]+(?=[ \t])")
+_COMMAND_END = re.compile(r"[\n;|)]|&(?!>)|\Z")
+_DESCRIPTOR = re.compile(rf"[0-9]+|\{{{NAME}\}}", re.ASCII)
+"""What may stand directly before a redirection."""
+_FUNCTION = re.compile(rf"({NAME}(?:-\w+)*)[ \t]*\([ \t]*\)", re.ASCII)
+_FUNCTION_LOOP: Final = 1000
+_PRINTS_NUMBERS = re.compile(r"nproc|seq [\d ]+|date \+%[sYmdHMS%]+|id -u|wc -[lcw](?: .*)?")
 _HARMLESS = re.compile(
     "CI|DEBUG|LANG|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|NODE_ENV|PYTHONUNBUFFERED|"
     "PYTHONDONTWRITEBYTECODE|RUST_LOG|RUST_BACKTRACE|GOOS|GOARCH"
 )
 """Variables that no program takes a command, a path or an option from."""
-_LOCAL = re.compile("[a-z][a-z0-9]*")
+_LOCAL = re.compile("[a-z][a-z0-9_]*")
 """Names that environments do not use: to set such a variable changes nothing for programs."""
 
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
-_FREE = frozenset({":", "true", "false", "exit", "break", "continue", "return"})
+_FREE = frozenset({":", "true", "false", "exit", "break", "continue", "return", "shift", "wait"})
 _UNCLEAR = re.compile(
-    "trap|alias|unalias|let|declare|typeset|local|readonly|mapfile|readarray|bind|complete|compgen|enable|hash|"
-    "parallel|su|script|unshare|nsenter"
+    "alias|unalias|let|mapfile|readarray|bind|complete|compgen|enable|hash|parallel|shopt|fc|history|"
+    "command_not_found_handle|at|batch"
 )
 """Commands that change what later commands mean, or that take a text to run in too many ways."""
-_EVALUATING = frozenset({"test", "[", "printf", "read", "unset", "export", "getopts", "wait"})
+_DECLARING = frozenset({"export", "declare", "typeset", "local", "readonly"})
+_EVALUATING = frozenset({"test", "[", "printf", "read", "unset", "getopts", "wait", *_DECLARING})
 """Builtins that run a substitution in the index of a name they are given."""
 
 
-class _Wrapper(Struct, frozen=True):
-    """A program that runs the command that follows its options."""
-
-    flags: str = ""
-    valued: str = ""
-    """Options with a value."""
-    arguments: int = 0
-    """Words between the options and the command."""
-    needs_rule: bool = True
-    """False if it changes nothing about the command: a rule for the command is enough."""
-
-
-_WRAPPERS: Final = {
-    "sudo": _Wrapper("AbEHknPS", "ugpCTrtDhRU"),
-    "doas": _Wrapper("nL", "uC"),
-    "env": _Wrapper("i0v", "uC"),
-    "xargs": _Wrapper("0rtpox", "InPLdsaE"),
-    "exec": _Wrapper("cl", "a"),
-    "setsid": _Wrapper("cfw"),
-    "busybox": _Wrapper(),
-    "chroot": _Wrapper(arguments=1),
-    "flock": _Wrapper("enosux", "wE", 1),
-    "strace": _Wrapper("fq", "epsP"),
-    "watch": _Wrapper("bcdegpt", "n"),
-    "command": _Wrapper("p", needs_rule=False),
-    "builtin": _Wrapper(needs_rule=False),
-    "time": _Wrapper("pv", "f", needs_rule=False),
-    "timeout": _Wrapper("fpv", "sk", 1, needs_rule=False),
-    "nice": _Wrapper("", "n", needs_rule=False),
-    "ionice": _Wrapper("t", "cn", needs_rule=False),
-    "nohup": _Wrapper(needs_rule=False),
-    "stdbuf": _Wrapper("", "ioe", needs_rule=False),
-}
-
-
-class Word(Struct, frozen=True):
-    source: str
-    """As it was written."""
-    value: str
-    """Without its quotes; expansions as they were written."""
-    literal: bool = True
-    """Whether the program gets `value` as it is, in one word."""
-
-
 class ShellCommand(Struct, frozen=True):
-    words: tuple[Word, ...]
+    words: Words
     assigned: tuple[str, ...] = ()
     """Assignments before the words, or without any words; harmless ones are left out."""
     free: bool = False
     """Whether the command needs no rule: it does nothing, or only runs commands that are listed too."""
+    repeats: bool = False
+    """Whether it stands in a loop or a function."""
 
     @property
     def text(self) -> str:
@@ -104,126 +90,197 @@ class ShellCommand(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The program without its folder."""
-        return self.words[0].value.rpartition("/")[2] if self.words else ""
+        return program(self.words)
 
 
 class ShellLine(Struct, frozen=True):
     commands: tuple[ShellCommand, ...]
-    """All commands, also those inside of others; of an unclear line only some."""
-    reads: tuple[Word, ...] = ()
+    """All commands, also those inside of others; of an unclear line only some. A command whose words have several
+    values is there once for each."""
+    reads: Words = ()
     """Files that redirections read."""
-    writes: tuple[Word, ...] = ()
+    writes: Words = ()
     unclear: str | None = None
     """Why not all commands are known."""
 
 
-class _Unclear(Exception):
-    pass
-
-
-class _Found:
-    def __init__(self) -> None:
-        self.commands: list[ShellCommand] = []
-        self.reads: list[Word] = []
-        self.writes: list[Word] = []
-
-
 def read_line(text: str) -> ShellLine:
     """Read a line as `bash -c` would."""
-    found, why = _Found(), None
-    try:
-        _Reader(text, found, 0).read_list()
-    except _Unclear as unclear:
-        why = str(unclear)
+    if len(text) > _LONGEST or "\0" in text:
+        return ShellLine((), unclear="it is too long" if len(text) > _LONGEST else "it has a null character")
+    known: dict[str, set[str]] = {}
+    for _ in range(_PASSES):
+        found, why = _read(text, known)
+        if why is not None or found.assigned == known:
+            break
+        known = found.assigned
+    else:
+        found, why = _read(text, {name: {ANY} for name in known})
+    written = {os.path.normpath(word.value) for word in found.writes}
+    if why is None and any(os.path.normpath(file) in written for file in found.files):
+        why = "it runs a file that it writes"
     return ShellLine(tuple(found.commands), tuple(found.reads), tuple(found.writes), why)
 
 
-class _Reader:
-    def __init__(self, text: str, found: _Found, depth: int) -> None:
-        if depth > _DEEPEST:
-            raise _Unclear("it is nested too deeply")
-        self._text = text
-        self._found = found
-        self._depth = depth
-        self._at = 0
-        self._documents: list[tuple[str, bool, bool]] = []
-        """Here-documents that begin at the next line: end word, whether tabs are dropped, whether text is literal."""
+def _read(text: str, known: dict[str, set[str]]) -> tuple[Found, str | None]:
+    found = Found(known)
+    try:
+        _Reader(text, found, 0).read_list()
+    except Unclear as unclear:
+        return found, str(unclear)
+    return found, None
 
-    def _sees(self, text: str) -> bool:
-        return self._text.startswith(text, self._at)
 
-    def _next(self) -> str:
-        return self._text[self._at : self._at + 1]
+class _Open:
+    """What is open in a list of commands."""
 
+    def __init__(self) -> None:
+        self.parens = 0
+        self.cases: list[int] = []
+        """The number of open parens at the begin of each case."""
+
+
+class _Reader(WordReader):
+    _open = _Open()
     # -- lists -----------------------------------------------------------------------------------
 
     def read_list(self, *, closing: bool = False) -> None:
         """Read commands to the end, or to the `)` that closes a substitution."""
-        open_parens = 0
-        cases: list[int] = []
-        while True:
-            self._skip_blanks()
-            sign = self._next()
-            if not sign:
-                if closing or self._documents:
-                    raise _Unclear("a substitution or here-document has no end")
-                return
-            if sign == "\n":
-                self._at += 1
-                self._read_documents()
-            elif sign == ")":
-                self._at += 1
-                if cases and cases[-1] == open_parens:
-                    raise _Unclear("a case has no end")
-                if not open_parens:
-                    if closing and not self._documents:
-                        return
-                    raise _Unclear("a `)` closes nothing")
-                open_parens -= 1
-            elif sign == "(":
-                if self._sees("(("):
-                    raise _Unclear("it calculates")
-                self._at += 1
-                open_parens += 1
-            elif self._sees(";;") or self._sees(";&"):
-                if not cases:
-                    raise _Unclear("a `;;` is outside of a case")
-                self._at += 3 if self._sees(";;&") else 2
+        before, self._open = self._open, _Open()
+        while not self._read_piece(closing):
+            pass
+        self._open = before
+
+    def _read_piece(self, closing: bool) -> bool:
+        """Read a command, or a sign or word between commands. Returns whether the list has ended."""
+        self._skip_blanks()
+        sign = self._next()
+        if not sign:
+            if closing or self._documents:
+                raise Unclear("a substitution or here-document has no end")
+            return True
+        if sign == "\n":
+            self._at += 1
+            self._read_documents()
+        elif sign == ")":
+            self._at += 1
+            return self._close(closing)
+        elif self._sees("(("):
+            self._at += 2
+            self._calculate()
+        elif sign == "(":
+            self._at += 1
+            self._open.parens += 1
+        elif self._sees(";;") or self._sees(";&"):
+            if not self._open.cases:
+                raise Unclear("a `;;` is outside of a case")
+            self._at += 3 if self._sees(";;&") else 2
+            self._skip_patterns()
+        elif sign in ";|" or (sign == "&" and not self._sees("&>")):
+            self._at += 1
+        elif word := _RESERVED.match(self._text, self._at):
+            self._at = word.end()
+            self._read_compound(word[0])
+        elif function := _FUNCTION.match(self._text, self._at):
+            self._at = function.end()
+            self._found.loops += _FUNCTION_LOOP
+        else:
+            self._read_command()
+        return False
+
+    def _close(self, closing: bool) -> bool:
+        """Take a `)`. Returns whether it ends the list."""
+        if self._open.cases and self._open.cases[-1] == self._open.parens:
+            raise Unclear("a case has no end")
+        if self._open.parens:
+            self._open.parens -= 1
+            return False
+        if not closing or self._documents:
+            raise Unclear("a `)` closes nothing")
+        return True
+
+    def _read_compound(self, word: str) -> None:
+        """Read what follows a reserved word, up to the next list of commands."""
+        match word:
+            case "case":
+                self._open.cases.append(self._open.parens)
+                self._skip_blanks()
+                self._word()
+                self._skip_lines()
+                if self._word()[0].source != "in":
+                    raise Unclear("a case has no `in`")
                 self._skip_patterns()
-            elif sign in ";|" or (sign == "&" and not self._sees("&>")):
-                self._at += 1
-            elif word := _RESERVED.match(self._text, self._at):
-                self._at = word.end()
-                if word[0] == "case":
-                    cases.append(open_parens)
-                    self._skip_blanks()
-                    self._word()
-                    self._skip_lines()
-                    if self._word().source != "in":
-                        raise _Unclear("a case has no `in`")
-                    self._skip_patterns()
-                elif word[0] == "esac":
-                    if not cases or cases.pop() != open_parens:
-                        raise _Unclear("an `esac` ends nothing")
-                elif word[0] == "for":
-                    self._read_for()
-                elif word[0] in ("function", "select", "coproc", "[["):
-                    raise _Unclear(f"it uses `{word[0]}`")
-            else:
-                self._read_command()
+            case "esac":
+                if not self._open.cases or self._open.cases.pop() != self._open.parens:
+                    raise Unclear("an `esac` ends nothing")
+            case "while" | "until":
+                self._found.loops += 1
+            case "for":
+                self._found.loops += 1
+                self._read_for()
+            case "done":
+                self._found.loops = max(0, self._found.loops - 1)
+            case "[[":
+                self._read_test()
+            case "function":
+                self._skip_blanks()
+                self._word()
+                self._found.loops += _FUNCTION_LOOP
+                self._skip_blanks()
+                if both := re.compile(r"\([ \t]*\)").match(self._text, self._at):
+                    self._at = both.end()
+            case "select" | "coproc":
+                raise Unclear(f"it uses `{word}`")
 
     def _read_for(self) -> None:
         self._skip_blanks()
-        if self._next() == "(" or not (_LOCAL.fullmatch(self._word().source)):
-            raise _Unclear("a loop counts, or sets a variable that programs may know")
+        if self._sees("(("):
+            self._at += 2
+            self._calculate(";")
+            return
+        start = self._at
+        name = self._word()[0].source
+        if not re.fullmatch(NAME, name, re.ASCII):
+            raise Unclear("the variable of a loop is not known")
         self._skip_lines()
+        values = {WORDS}
         if re.compile(r"in(?=[ \t\n;])").match(self._text, self._at):
             self._at += 2
             self._skip_blanks()
+            values = set()
             while self._next() and self._next() not in ";\n":
-                self._word()
+                values.update(value for word in self._word() for value in word.values)
                 self._skip_blanks()
+        self._found.assign(name, values)
+        if not _LOCAL.fullmatch(name):
+            self._found.commands.append(ShellCommand((), (f"for {self._text[start : self._at].strip()}",)))
+
+    def _read_test(self) -> None:
+        """Read `[[ … ]]`. Comparing numbers evaluates names, and thereby substitutions in their values."""
+        seen: list[Value] = []
+        while True:
+            self._skip_lines()
+            if re.compile(r"\]\](?=[ \t\n;&|<>()]|$)").match(self._text, self._at):
+                self._at += 2
+                break
+            if self._sees("&&") or self._sees("||"):
+                self._at += 2
+            elif self._next() and self._next() in "()<>":
+                self._refuse_glued()
+                self._at += 1
+            else:
+                seen += self._word()
+                if seen[-1].source == "=~":
+                    self._skip_blanks()
+                    if (plain := _REGEX.match(self._text, self._at)) and not re.search(r"\$[\w({\[]|[<>]", plain[0]):
+                        self._at = plain.end()
+        for before, operator, after in zip(seen, seen[1:], seen[2:], strict=False):
+            if re.fullmatch("-(?:eq|ne|lt|gt|le|ge)", operator.source):
+                for value in (*before.values, *after.values):
+                    if not NUMERIC.fullmatch(value):
+                        raise Unclear("it compares what may be no number")
+        if any(word.source == "-v" or "-v" in word.values for word in seen):
+            raise Unclear("it asks for a variable that is not known")
 
     def _skip_patterns(self) -> None:
         """Move behind the `)` of the next branch of a case, or to its `esac`."""
@@ -244,46 +301,73 @@ class _Reader:
     # -- one command -----------------------------------------------------------------------------
 
     def _read_command(self) -> None:
-        words: list[Word] = []
-        assigned: list[str] = []
+        words: list[Value] = []
+        assigned: list[Value] = []
         while True:
             self._skip_blanks()
             sign = self._next()
-            if not sign or sign in "\n;|)" or (sign == "&" and not self._sees("&>")):
+            if _COMMAND_END.match(self._text, self._at):
                 break
             if sign == "(":
-                raise _Unclear("it defines a function or an array")
+                raise Unclear("a `(` stands where none is expected")
             if self._sees("<(") or self._sees(">("):
                 words.append(self._substituted_file())
             elif sign in "<>&":
                 self._redirect()
+            elif not words and (found := ASSIGNMENT.match(self._text, self._at)):
+                assigned.append(self._assignment(found))
             else:
-                word = self._word()
-                if self._next() in ("<", ">") and word.source.isdecimal():
-                    continue  # the number of a file descriptor
-                if not words and _ASSIGNMENT.match(word.source):
-                    assigned.append(word.source)
-                else:
-                    words.append(word)
-        known = [item for item in assigned if not _is_harmless(item, bool(words))]
-        if words:
-            self._add(ShellCommand(tuple(words), tuple(known)))
-        elif known:
-            self._found.commands.append(ShellCommand((), tuple(known)))
+                more = self._word()
+                if self._next() not in ("<", ">") or not _DESCRIPTOR.fullmatch(more[0].source):
+                    words += more
+        self._assign(assigned, words)
+        known = tuple(item.source for item in assigned if not _is_harmless(item.source, bool(words)))
+        readings = _readings(words)
+        self._found.words += len(assigned) + sum(len(reading) for reading in readings)
+        if self._found.words > _MOST_WORDS:
+            raise Unclear("it is too long")
+        for command in readings:
+            self._add(ShellCommand(command, known, repeats=self._found.loops > 0))
+        if known and not words:
+            self._found.commands.append(ShellCommand((), known))
 
-    def _substituted_file(self) -> Word:
+    def _assignment(self, found: re.Match[str]) -> Value:
+        """Read an assignment. It has no value if that is an array."""
+        start = self._at
+        if self._text.startswith("(", found.end()):
+            self._at = found.end() + 1
+            self._read_array()
+            return Value(self._text[start : self._at], ())
+        return self._word()[0]
+
+    def _assign(self, assigned: list[Value], words: list[Value]) -> None:
+        for item in assigned:
+            name, _, _ = item.source.partition("=")
+            if name == "IFS" and words and words[0].source == "read":
+                continue
+            values = {value.partition("=")[2] for value in item.values}
+            self._found.assign(name.rstrip("+"), {ANY} if name.endswith("+") or not values else values)
+
+    def _read_array(self) -> None:
+        while True:
+            self._skip_lines()
+            if not self._next() or self._next() in ";&|<>(" or self._sees("["):
+                raise Unclear("an array is not plain")
+            if self._next() == ")":
+                self._at += 1
+                break
+            self._word()
+        if self._next() not in WORD_ENDS:
+            raise Unclear("an array is not plain")
+
+    def _substituted_file(self) -> Value:
         start = self._at
         self._at += 2
         self._substitute()
-        if self._next() not in _WORD_ENDS:
-            raise _Unclear(_GLUED)
+        if self._next() not in WORD_ENDS:
+            raise Unclear(GLUED)
         self._refuse_glued()
-        source = self._text[start : self._at]
-        return Word(source, source, literal=False)
-
-    def _refuse_glued(self) -> None:
-        if self._sees("<(") or self._sees(">("):
-            raise _Unclear(_GLUED)
+        return Value(self._text[start : self._at], (f"/dev/fd/{NUMBER}",))
 
     def _redirect(self) -> None:
         sign = _REDIRECTION.match(self._text, self._at)
@@ -296,22 +380,27 @@ class _Reader:
         if self._sees("<(") or self._sees(">("):
             self._substituted_file()
             return
-        word = self._word()
+        start = self._at
+        found = self._word()
+        word = found[0]
+        words = [one for value in found for one in value.words()]
         match sign[0]:
             case "<<" | "<<-":
-                if "$" in word.source or "`" in word.source:
-                    raise _Unclear("the end of a here-document is not known")
-                self._documents.append((word.value, sign[0] == "<<-", word.value != word.source))
+                source = self._text[start : self._at]
+                if re.search(r"[$`{*?\[~]", source):
+                    raise Unclear("the end of a here-document is not known")
+                self._documents.append((word.values[0], sign[0] == "<<-", word.values[0] != source))
             case ">&" | "<&" if re.fullmatch(r"\d+-?|-", word.source, re.ASCII):
                 pass
             case "<&":
-                raise _Unclear("it copies a file descriptor that is not known")
-            case "<":
-                self._found.reads.append(word)
+                raise Unclear("it copies a file descriptor that is not known")
+            case "<" | "<>":
+                self._found.reads += words
+                self._found.writes += words if sign[0] == "<>" else []
             case "<<<":
                 pass
             case _:
-                self._found.writes.append(word)
+                self._found.writes += words
 
     def _read_documents(self) -> None:
         """Read the here-documents that begin at this line. Substitutions in them run."""
@@ -319,7 +408,7 @@ class _Reader:
             lines = []
             while True:
                 if self._at >= len(self._text):
-                    raise _Unclear("a here-document has no end")
+                    raise Unclear("a here-document has no end")
                 end = self._text.find("\n", self._at)
                 end = len(self._text) if end < 0 else end
                 line = self._text[self._at : end]
@@ -327,161 +416,90 @@ class _Reader:
                 if (line.lstrip("\t") if drops_tabs else line) == end_word:
                     break
                 lines.append(line)
+            values = ["\n".join(lines)]
             if not literal:
-                _Reader("\n".join(lines), self._found, self._depth + 1)._quoted("")
+                values = _Reader(values[0], self._found, self._depth + 1)._quoted("")
+            self._found.document = values[0] if len(values) == 1 else ANY
         self._documents.clear()
 
     # -- words -----------------------------------------------------------------------------------
 
-    def _skip_blanks(self) -> None:
-        while True:
-            if self._next() in (" ", "\t"):
-                self._at += 1
-            elif self._sees("\\\n"):
-                if self._documents:
-                    raise _Unclear("a here-document begins in a line that goes on")
-                self._at += 2
-            elif self._next() == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            else:
-                return
-
-    def _skip_lines(self) -> None:
-        self._skip_blanks()
-        while self._next() == "\n":
-            if self._documents:
-                raise _Unclear("a here-document begins in the head of a compound command")
-            self._at += 1
-            self._skip_blanks()
-
-    def _word(self) -> Word:
-        start, value, literal = self._at, "", True
-        while (sign := self._next()) and sign not in _WORD_ENDS:
-            if sign == "'":
-                end = self._text.find("'", self._at + 1)
-                piece = self._text[self._at + 1 : end]
-                if end < 0 or ("\n" in piece and self._documents):
-                    raise _Unclear("a quote has no end in its line")
-                self._at, value = end + 1, value + piece
-            elif sign == '"' or self._sees('$"'):
-                self._at += 1 if sign == '"' else 2
-                piece, plain = self._quoted('"')
-                value, literal = value + piece, literal and plain
-            elif sign == "\\":
-                escaped = self._text[self._at + 1 : self._at + 2]
-                if escaped in ("", "\n"):
-                    raise _Unclear("a word is broken over two lines")
-                self._at, value = self._at + 2, value + escaped
-            elif self._sees("$'"):
-                quoted = re.compile(r"(?s)\$'((?:[^'\\]|\\.)*)'").match(self._text, self._at)
-                if quoted is None:
-                    raise _Unclear("a quote has no end")
-                self._at, value, literal = quoted.end(), value + quoted[1], literal and "\\" not in quoted[1]
-            elif sign in "$`":
-                before = self._at
-                literal = self._expansion() and literal
-                value += self._text[before : self._at]
-            else:
-                size = 2 if self._sees("{}") else 1
-                if (sign in "*?[{" and size == 1) or (sign == "~" and self._at == start):
-                    literal = False
-                value += self._text[self._at : self._at + size]
-                self._at += size
-        source = self._text[start : self._at]
-        if not source:
-            raise _Unclear("a word is missing")
-        self._refuse_glued()
-        return Word(source, value, literal or source == "[")
-
-    def _quoted(self, end: str) -> tuple[str, bool]:
-        """Read to `end` (or the end of the text) as in double quotes. Returns the value, and whether it is literal."""
-        value, literal = "", True
-        while (sign := self._next()) != end:
-            if not sign or (sign == "\n" and self._documents):
-                raise _Unclear("a quote has no end in its line")
-            if sign == "\\":
-                escaped = self._text[self._at + 1 : self._at + 2]
-                if escaped in ("", "\n"):
-                    raise _Unclear("a quoted text is broken over two lines")
-                value += escaped if escaped in '$`"\\' else sign + escaped
-                self._at += 2
-            elif sign in "$`":
-                before = self._at
-                literal = self._expansion() and literal
-                value += self._text[before : self._at]
-            else:
-                piece = _QUOTED_PIECE.match(self._text, self._at)
-                value += piece[0] if piece else sign
-                self._at += len(piece[0]) if piece else 1
-        self._at += len(end)
-        return value, literal
-
-    def _expansion(self) -> bool:
-        """Read an expansion, at a `$` or a backtick. Returns whether the characters stand for themselves."""
-        if found := _VARIABLE.match(self._text, self._at) or _NUMBERS_ONLY.match(self._text, self._at):
-            self._at = found.end()
-        elif self._sees("$(("):
-            raise _Unclear("it calculates with names")
-        elif self._sees("$("):
-            self._at += 2
-            self._substitute()
-        elif self._sees("${") or self._sees("$[") or self._sees("$\\\n"):
-            raise _Unclear("it expands a variable in a way that may run commands")
-        elif self._next() == "$":
-            self._at += 1
-            return True
-        else:
-            end = self._text.find("`", self._at + 1)
-            inside = self._text[self._at + 1 : end]
-            if end < 0 or "\\" in inside or self._documents:
-                raise _Unclear("backticks are nested")
-            self._at = end + 1
-            _Reader(inside, self._found, self._depth + 1).read_list()
-        return False
-
-    def _substitute(self) -> None:
+    def _substitute(self) -> str:
+        """Read a substitution. Returns its value."""
         if self._documents:
-            raise _Unclear("a substitution follows a here-document")
+            raise Unclear("a substitution follows a here-document")
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise _Unclear("it is nested too deeply")
+        if self._depth > DEEPEST:
+            raise Unclear("it is nested too deeply")
+        before, self._found.document = len(self._found.commands), None
         self.read_list(closing=True)
         self._depth -= 1
+        texts = [command.text for command in self._found.commands[before:]]
+        if texts == ["cat"] and self._found.document is not None:
+            del self._found.commands[before:]  # it only quotes
+            return self._found.document.rstrip("\n")
+        if len(texts) != 1 or self._found.loops >= _FUNCTION_LOOP:
+            return ANY
+        return PLACE if texts == ["pwd"] else NUMBER if _PRINTS_NUMBERS.fullmatch(texts[0]) else ANY
 
     # -- commands in commands --------------------------------------------------------------------
 
     def _add(self, command: ShellCommand) -> None:
         words, name = command.words, command.name
         if not words[0].literal:
-            raise _Unclear(f"the command `{words[0].source}` is not known before it runs")
-        inner: list[tuple[Word, ...]] = []
-        script: str | None = None
-        free = name in _FREE
+            raise Unclear(f"the command `{words[0].source}` is not known before it runs")
         if _UNCLEAR.fullmatch(name) or (name in _EVALUATING and _evaluates(words)):
-            raise _Unclear(f"`{name}` may change or run other commands")
+            raise Unclear(f"`{name}` may change or run other commands")
+        if name in _DECLARING or name in ("read", "getopts"):
+            self._declare(words)
+        inside = look_inside(words)
+        free = inside.free or name in _FREE
         if name == "set":
-            free = all(re.fullmatch("-[euox]+|pipefail", word.value) for word in words[1:])
-        elif name == "eval":
-            free, script = True, _joined(words[1:])
-        elif name in _SHELLS:
-            script = _script(words)
-            free = script is not None
-        elif name == "find":
-            inner = _found_commands(words)
-        elif name in _WRAPPERS and not (name == "command" and len(words) > 1 and words[1].value in ("-v", "-V")):
-            wrapped = _wrapped(words, name, _WRAPPERS[name])
-            inner = [wrapped] if wrapped else []
-            free = not _WRAPPERS[name].needs_rule
-            if name == "watch":
-                inner, script = [], _joined(wrapped)
+            free = all(re.fullmatch("[-+][euox]+|pipefail", word.value) for word in words[1:])
         # A path may lead to another program of that name, and a variable may change which program runs.
         free = free and words[0].value == name and not command.assigned
-        self._found.commands.append(ShellCommand(words, command.assigned, free))
-        for part in inner:
-            self._add(ShellCommand(part))
-        if script is not None:
-            _Reader(script, self._found, self._depth + 1).read_list()
+        self._found.commands.append(ShellCommand(words, command.assigned, free, command.repeats))
+        self._found.files.add(words[0].value if inside.file is None else inside.file)
+        self._add_inside(inside, command.repeats)
+
+    def _add_inside(self, inside: Inside, repeats: bool) -> None:
+        if self._depth > DEEPEST:
+            raise Unclear("it is nested too deeply")
+        self._depth += 1
+        for part in inside.commands:
+            self._add(ShellCommand(part, repeats=repeats))
+        for part in inside.guesses:
+            if is_known(program(part)):
+                self._add(ShellCommand(part, repeats=repeats))
+            else:
+                self._found.commands.append(ShellCommand(part, free=True))
+        self._depth -= 1
+        if inside.script is not None:
+            _Reader(inside.script, self._found, self._depth + 1).read_list()
+
+    def _declare(self, words: Words) -> None:
+        """Take the variables that a builtin sets."""
+        for word in words[1:]:
+            if words[0].value in _DECLARING and re.match("[-+].*[nif]", word.value):
+                raise Unclear(f"`{words[0].value} {word.value}` may change or run other commands")
+            name, equals, value = word.value.partition("=")
+            if has_gap(name):
+                raise Unclear(f"the variable `{word.source}` is not known")
+            if equals or words[0].value in ("read", "getopts"):
+                self._found.assign(name.rstrip("+"), {value} if equals and not name.endswith("+") else {ANY})
+        if words[0].value == "read":
+            self._found.assign("REPLY", {ANY})
+
+
+def _readings(words: list[Value]) -> list[Words]:
+    """Return the commands that these words may be. An empty value without quotes is no word."""
+    if prod(len(word.values) for word in words) > MOST_VALUES:
+        words = [word if len(word.values) == 1 else Value(word.source, (WORDS,)) for word in words]
+    readings = []
+    for values in product(*(word.words() for word in words)):
+        reading = tuple(word for word in values if word.value or re.search("['\"]", word.source))
+        readings += [reading] if reading else []
+    return readings
 
 
 def _is_harmless(assignment: str, has_command: bool) -> bool:
@@ -489,62 +507,12 @@ def _is_harmless(assignment: str, has_command: bool) -> bool:
     return _HARMLESS.fullmatch(name) is not None or (not has_command and _LOCAL.fullmatch(name) is not None)
 
 
-def _evaluates(words: tuple[Word, ...]) -> bool:
-    takes_names = words[0].value in ("read", "unset", "getopts", "wait")
+def _evaluates(words: Words) -> bool:
+    takes_names = words[0].value in ("unset", "wait")
     return any(
         word.value == "-v"
+        or (words[0].value == "wait" and word.value.startswith("-p"))
         or (takes_names and not word.literal)
-        or ("[" in word.value and re.search("[$`]", word.value))
+        or ("[" in word.value and re.search("[$`\0]", word.value))
         for word in words[1:]
     )
-
-
-def _joined(words: tuple[Word, ...]) -> str:
-    if not all(word.literal for word in words):
-        raise _Unclear("it runs a text that is not known before")
-    return " ".join(word.value for word in words)
-
-
-def _script(words: tuple[Word, ...]) -> str | None:
-    """Return the text that a shell is given to run; None: it runs a file."""
-    first = words[1].value if len(words) > 1 and words[1].literal else "-"
-    if re.fullmatch("-[eluvx]*c", first) and len(words) > 2:
-        return _joined(words[2:3])
-    if first[:1] in ("-", "+", ""):
-        raise _Unclear("a shell reads commands from elsewhere")
-    return None
-
-
-def _found_commands(words: tuple[Word, ...]) -> list[tuple[Word, ...]]:
-    if any("$" in word.source or "`" in word.source for word in words if not word.literal):
-        raise _Unclear("not all arguments of find are known")
-    parts = []
-    for index, word in enumerate(words):
-        if word.value in ("-exec", "-execdir", "-ok", "-okdir"):
-            rest = words[index + 1 :]
-            end = next((number for number, item in enumerate(rest) if item.value in (";", "+")), len(rest))
-            parts += [rest[:end]] if end else []
-    return parts
-
-
-def _wrapped(words: tuple[Word, ...], name: str, wrapper: _Wrapper) -> tuple[Word, ...]:
-    """Return the command behind the options of a wrapper."""
-    at = 1
-    while at < len(words) and words[at].value.startswith("-") and words[at].value != "-":
-        option = words[at].value
-        at += 1
-        if option == "--":
-            break
-        for index, letter in enumerate(option[1:], 2):
-            if letter in wrapper.valued:
-                at += index == len(option)
-                break
-            if letter not in wrapper.flags:
-                raise _Unclear(f"the option {option} of {name} is not known")
-    while name in ("env", "sudo") and at < len(words) and _ASSIGNMENT.match(words[at].value):
-        at += 1
-    at += wrapper.arguments
-    if not all(word.literal for word in words[:at]):
-        raise _Unclear(f"the command that {name} runs is not known")
-    rest = words[at:]
-    return (*rest, Word("{}", "{}")) if name == "xargs" and rest else rest
