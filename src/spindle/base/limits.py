@@ -51,6 +51,8 @@ CHILD_LINGER: Final = 1.0
 """How long those pipes are read at most."""
 CREDENTIAL_COMMAND: Final = 10.0
 """For a `!command` in a configuration file."""
+ARGUMENTS_CHECK: Final = 5.0
+"""For a check of a tool's arguments that would hold the event loop."""
 
 # -- configuration files -------------------------------------------------------------------------
 FILE_LOCK_WAIT: Final = 5.0

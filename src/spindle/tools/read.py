@@ -13,12 +13,12 @@ from spindle.tools.base import (
     ToolError,
     arguments,
     doing,
-    format_number,
     format_size,
     os_error_text,
     text_result,
 )
 from spindle.tools.files import Cancel, require_regular, resolve_existing, resolve_path, run_abandonable
+from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
 
 _CHUNK = 64 * 1024
