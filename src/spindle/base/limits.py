@@ -36,6 +36,9 @@ OUTPUT_DRAIN: Final = 5.0
 OUTPUT_DRAIN_AFTER_SIGNAL: Final = 1.0
 """The same after SIGTERM or SIGINT."""
 
+PROCESS_END: Final = 12.0
+"""From a signal to the end of the process; then it is killed, whatever it is doing."""
+
 # -- children ------------------------------------------------------------------------------------
 CHILD_GRACE: Final = 5.0
 """Between SIGTERM and SIGKILL."""

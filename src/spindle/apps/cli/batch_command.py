@@ -18,6 +18,8 @@ from spindle.apps.cli.assemble import agent_options, from_here, number_of, resul
 from spindle.apps.cli.batch_view import View, make_view
 from spindle.apps.cli.process_bounds import allow_files
 from spindle.apps.cli.session_choice import choosing_options
+from spindle.base import limits
+from spindle.base.stop_signals import on_stop
 from spindle.recipe import AgentOptions, extension_flags
 from spindle.resources.loader import load_resources
 
@@ -149,8 +151,8 @@ async def _drive(batch: Batch, view: View) -> int:
             batch.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGINT, stop, signal.SIGINT)
+    on_stop((signal.SIGTERM, signal.SIGHUP), stop, seconds=limits.BATCH_STOP + limits.PROCESS_END)
     try:
         with view:
             async for line in batch:

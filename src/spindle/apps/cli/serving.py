@@ -16,6 +16,7 @@ from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, 
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base.children import kill_all
+from spindle.base.stop_signals import on_stop
 from spindle.protocol.dialect import Dialect
 from spindle.protocol.neighbours import DIALECTS, find_dialect
 from spindle.resources.loader import load_resources
@@ -140,7 +141,7 @@ def run_remote(options: Options) -> int:
 async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
     await _try_agent(source)
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    ended = asyncio.Event()
 
     def end(number: int) -> None:
         if ended.is_set():  # it is ending already, too slowly for the user
@@ -149,8 +150,7 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") ->
         ended.set()
         _say(f"Stopping: {signal.Signals(number).name}")
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, end, number)
+    on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end)
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
     await ended.wait()
