@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import Options, UsageError
-from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
+from spindle.apps.cli.assemble import assemble, resource_options, resources_here, run_and_exit, tell_slips
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base.children import kill_all
 from spindle.base.stop_signals import on_stop
 from spindle.protocol.dialect import Dialect
 from spindle.protocol.neighbours import DIALECTS, find_dialect
-from spindle.resources.loader import load_resources
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
@@ -90,7 +89,7 @@ async def _serve_editor(options: Options) -> int:
     from spindle.wires.pipe.stdio import StdioWire
 
     wire = StdioWire.claim()
-    resources = load_resources(os.getcwd(), resource_options(options))
+    resources = resources_here(resource_options(options))
     bounds = chosen_bounds(options, resources.settings)
     apply(bounds)
     source = CommandLineAgents(options, "acp", resources.options, roots=bounds.roots)
@@ -114,7 +113,7 @@ def run_remote(options: Options) -> int:
 
     try:
         host, port = parse_address(options.remote or "")
-        resources = load_resources(os.getcwd(), resource_options(options))
+        resources = resources_here(resource_options(options))
         bounds = chosen_bounds(options, resources.settings)
         apply(bounds)
         settings = RemoteOptions(
