@@ -18,6 +18,7 @@ from spindle.apps.cli.args import AnyOptions, Options, UsageError, unknown_optio
 from spindle.apps.cli.session_choice import choose_session
 from spindle.base.children import kill_all
 from spindle.base.spelling import did_you_mean
+from spindle.base.terminal import guarded
 from spindle.base.user_files import BadFile, report
 from spindle.plugins.extensions.discover import find_candidates
 from spindle.recipe import AgentOptions, extension_flags, make_agent
@@ -179,7 +180,7 @@ def take_stdout() -> TextIO:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return out
+    return guarded(out)
 
 
 def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
