@@ -233,8 +233,8 @@ def test_ordinary_patterns_are_checked_in_full() -> None:
 
 def test_huge_arguments_are_checked_outside_of_the_event_loop() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "array", "items": {"type": "integer"}}}}
-    assert outcome("t", schema, {"x": ["7"] * 300_000}) == {"ok": {"x": [7] * 300_000}}
-    refused = outcome("t", schema, {"x": ["no"] * 300_000})["error"]
+    assert outcome("t", schema, {"x": ["7"] * 50_000}) == {"ok": {"x": [7] * 50_000}}
+    refused = outcome("t", schema, {"x": ["no"] * 50_000})["error"]
     assert "  - x.99: must be integer\n  - There may be more problems\n" in refused
 
 
