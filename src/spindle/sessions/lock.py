@@ -15,6 +15,7 @@ import os
 import sys
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from spindle.sessions.entries import SessionError
@@ -95,10 +96,7 @@ def _take(path: Path, session_file: Path) -> _Locked:
     """Lock a session with a new file, which later locks may share. Raises `SessionLocked`, `OSError`."""
     give_up = time.monotonic() + _CLEARING_S
     while True:
-        try:
-            descriptor, is_new = _open(path)
-        except FileNotFoundError:
-            continue  # its holder has just removed it
+        descriptor, is_new = _open(path)
         locked = _Locked(descriptor, path)
         try:
             is_free = _lock(descriptor)
@@ -132,10 +130,12 @@ def _take(path: Path, session_file: Path) -> _Locked:
 
 def _open(path: Path) -> tuple[int, bool]:
     """Return a descriptor of the side file, and whether it is new. Raises `OSError`."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
-    except FileExistsError:
-        return os.open(path, os.O_RDWR), False
+    while True:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # its holder has just removed it
+                return os.open(path, os.O_RDWR), False
 
 
 def _discard_dead(descriptor: int, path: Path) -> bool:
