@@ -15,7 +15,6 @@ import os
 import sys
 import time
 import weakref
-from contextlib import suppress
 from pathlib import Path
 
 from spindle.sessions.entries import SessionError
@@ -130,12 +129,10 @@ def _take(path: Path, session_file: Path) -> _Locked:
 
 def _open(path: Path) -> tuple[int, bool]:
     """Return a descriptor of the side file, and whether it is new. Raises `OSError`."""
-    while True:
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
-        except FileExistsError:
-            with suppress(FileNotFoundError):  # its holder has just removed it
-                return os.open(path, os.O_RDWR), False
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600), False
 
 
 def _discard_dead(descriptor: int, path: Path) -> bool:
