@@ -19,7 +19,7 @@ from spindle.agent.permissions.approval import PermissionOptions
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base.agent_dir import agent_dir
-from spindle.base.user_files import Standing
+from spindle.base.user_files import BadFile, Standing
 from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
@@ -86,10 +86,13 @@ async def make_agent(
 
     `resources` are those of the session's directory, if they have been read already. Returns the agent and the host of
     its extensions, which knows what they have registered. Raises `AgentError` for an unknown model, an extension that
-    cannot be loaded, or a bad permission rule.
+    cannot be loaded, a settings file that cannot be used, or a bad permission rule.
     """
     try:
         return await create_session(session, options, resources or load_resources(session.cwd, options.resources))
+    except BadFile as error:
+        session.close()
+        raise AgentError(str(error)) from None
     except BaseException:
         session.close()
         raise
@@ -98,6 +101,7 @@ async def make_agent(
 async def create_session(
     session: Session, options: AgentOptions, resources: Resources
 ) -> tuple[AgentSession, ExtensionHost]:
+    resources.require_settings()
     toolbox = _toolbox(options, resources)
     extensions = _extension_host(options)
     plugins = PluginChain(extensions, *_mcp_host(options))

@@ -149,7 +149,7 @@ class LoadedExtension(NeverFull):
         if found is None:
             raise ToolError(f"Tool {tool} not found")
         args = found.prepare(arguments) if found.prepare else arguments
-        checked = validate_arguments(tool, found.parameters, args)
+        checked = await validate_arguments(tool, found.parameters, args)
         return await found.execute("call_1", checked, self.agent.tool_context(on_update))
 
     async def command(self, line: str) -> bool:

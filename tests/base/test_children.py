@@ -233,7 +233,8 @@ def supervisor_of_next(agent: AgentProcess) -> int:
 
 def supervisors(agent: AgentProcess) -> list[int]:
     """Return the supervisors of an agent; the first one only forks."""
-    first = int(Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text())
+    below = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+    (first,) = [int(pid) for pid in below if b"supervisor.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
 
 

@@ -1,5 +1,6 @@
 """From signatures to JSON Schema and back."""
 
+import asyncio
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal, Optional, Union
@@ -207,5 +208,5 @@ def test_what_the_schema_accepts_the_function_can_be_called_with(arguments):
     def tool(n: int, words: list[str]): ...
 
     signature = read(tool)
-    checked = validate_arguments("tool", signature.parameters, arguments)
+    checked = asyncio.run(validate_arguments("tool", signature.parameters, arguments))
     assert signature.bind(checked) == ((), arguments)

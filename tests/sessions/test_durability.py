@@ -321,6 +321,8 @@ def test_a_disk_that_fails_in_a_thread_is_told_and_tried_again(tmp_path: Path, m
         manager.sync_failed(caught.value)
         assert told == [manager.write_error]
         assert told[0].startswith("Session cannot be saved (Input/output error: ")
+        manager.append_message(user())
+        assert manager.write_error == told[0], "the file has it, but not the disk"
         monkeypatch.setattr(os, "fsync", note)
         again = manager.begin_sync()
         assert again is not None

@@ -1,5 +1,6 @@
 """Several processes and one session: who may write, and what happens to what others write."""
 
+import errno
 import fcntl
 import gc
 import json
@@ -59,6 +60,27 @@ def test_a_second_process_is_told_who_writes(path: Path) -> None:
         )
         with pytest.raises(SessionLocked):
             SessionManager.continue_recent("/srv/demo", path.parent)
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_the_second_writer_is_told_where_there_are_no_locks(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with another_process(lambda: SessionManager.open(path)) as child:
+        with pytest.raises(SessionLocked) as caught:
+            SessionManager.open(path)
+        assert caught.value.pid == child
+    with SessionManager.open(path) as manager:  # the other one was killed
+        with pytest.raises(SessionLocked):
+            SessionManager.open(path)
+        manager.append_message(user())
+        assert manager.write_error is None
+    assert not path.with_name("s.jsonl.lock").exists()
+    SessionManager.open(path).close()
 
 
 def test_others_may_read_and_fork_meanwhile(path: Path) -> None:

@@ -161,7 +161,8 @@ class Vitals:
     def of(cls, pid: int) -> "Vitals":
         status = Path(f"/proc/{pid}/status").read_text()
         rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        children = sum(len(path.read_text().split()) for path in Path(f"/proc/{pid}/task").glob("*/children"))
+        below = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+        children = sum(b"spindle-watchdog" not in Path(f"/proc/{child}/cmdline").read_bytes() for child in below)
         return cls(int(rss.split()[1]) / 1024, len(os.listdir(f"/proc/{pid}/fd")), children)
 
 

@@ -44,8 +44,11 @@ class Run:
         """When each update came."""
         context = ToolContext(str(cwd), self._update, model, env or {}, settings or ToolSettings())
         prepared = tool.prepare(args) if tool.prepare else args
-        checked = validate_arguments(name, tool.parameters, prepared)
-        self.task: asyncio.Future[ToolResult] = asyncio.ensure_future(tool.execute("call-1", checked, context))
+
+        async def call() -> ToolResult:
+            return await tool.execute("call-1", await validate_arguments(name, tool.parameters, prepared), context)
+
+        self.task: asyncio.Future[ToolResult] = asyncio.ensure_future(call())
 
     def _update(self, result: ToolResult) -> None:
         self.updates.append(result)

@@ -61,8 +61,7 @@ def test_what_models_send_instead_of_a_list(args: dict[str, Any], tmp_path: Path
 
 @pytest.mark.parametrize("bad", ["not json", 5, None, [1], [{"oldText": "a"}]])
 def test_arguments_beyond_repair(bad: Any, tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match='Validation failed for tool "edit"'):
-        refusal("edit", tmp_path, path="f", edits=bad)
+    assert refusal("edit", tmp_path, path="f", edits=bad).startswith('Validation failed for tool "edit"')
 
 
 def test_no_edits_at_all(tmp_path: Path) -> None:

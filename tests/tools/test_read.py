@@ -196,3 +196,41 @@ def test_a_long_window_is_counted_but_not_kept(line_length: int, repeat: int) ->
         window.feed(piece)
     assert len(window.text) <= 51200 + 2 * len(piece)
     assert window.size == measure(piece * (repeat % 90))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="Linux only")
+@pytest.mark.parametrize("tool", ["read", "grep"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/proc/self/environ",
+        "/proc/thread-self/environ",
+        "/proc/self/task/{pid}/environ",
+        "/proc/{pid}/environ",
+        "/proc/{pid}/cmdline",
+        "/proc/{pid}/mem",
+        "/proc/self/root/proc/self/environ",
+        "/dev/fd/{fd}",
+        "/proc/self/fd/{fd}",
+        "link",
+        "folder/environ",
+        "file:///proc/self/environ",
+        "/proc/../proc/self/./environ",
+    ],
+)
+def test_secrets_of_a_process_are_not_shown(tmp_path: Path, tool: str, path: str) -> None:
+    (tmp_path / "link").symlink_to("/proc/self/environ")
+    (tmp_path / "folder").symlink_to("/proc/self")
+    with open("/proc/self/environ", "rb") as open_file:
+        path = path.format(pid=os.getpid(), fd=open_file.fileno()).replace(
+            "/proc/self/cwd/link", str(tmp_path / "link")
+        )
+        told = refusal(tool, tmp_path, path=path, **({"pattern": "."} if tool == "grep" else {}))
+    assert "shows secrets of a process and is not opened" in told
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="Linux only")
+def test_a_search_in_a_folder_of_a_process_shows_no_secrets(tmp_path: Path) -> None:
+    found = call("grep", tmp_path, path=f"/proc/{os.getpid()}", pattern="PATH=|pytest", glob="{environ,cmdline}")
+    assert text_of(found) == "No matches found"
+    assert "MemTotal" in text_of(call("read", tmp_path, path="/proc/meminfo"))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.tools.base import format_number, format_size, well_formed
+from spindle.tools.base import format_size, well_formed
+from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import (
     MAX_BYTES,
     OutputBuffer,

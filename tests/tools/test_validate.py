@@ -1,5 +1,6 @@
 """Arguments: what is mended, what is refused, in which words."""
 
+import asyncio
 import copy
 import json
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spindle.tools import json_schema
 from spindle.tools.base import ToolError
-from spindle.tools.validate import validate_arguments
+from spindle.tools.validate import validate_arguments as validate_async
 
 from .helpers import golden
 
@@ -37,6 +39,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "additionalProperties": False,
     },
 }
+
+
+def validate_arguments(tool: str, schema: Any, args: Any) -> Any:
+    return asyncio.run(validate_async(tool, schema, args))
 
 
 def outcome(tool: str, schema: Any, args: Any) -> dict[str, Any]:
@@ -127,3 +133,111 @@ def test_texts_fit_their_pattern() -> None:
     assert validate_arguments("t", schema, {"id": "abc", "odd": "x"})
     with pytest.raises(ToolError, match=r"id: must match the pattern \^\[a-z\]\+\$"):
         validate_arguments("t", schema, {"id": "A1"})
+
+
+# -- schemas of strangers --------------------------------------------------------------------------
+
+
+def _doubled(levels: int, keyword: str, last: Any) -> dict[str, Any]:
+    """Return a schema that leads to `last` in 2 ** levels ways."""
+    parts: dict[str, Any] = {
+        f"n{level}": {keyword: [{"$ref": f"#/$defs/n{level + 1}"}, {"$ref": f"#/$defs/n{level + 1}"}]}
+        for level in range(levels)
+    }
+    return {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/n0"}},
+        "$defs": {**parts, f"n{levels}": last},
+    }
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+def test_many_ways_through_a_schema_take_no_time(keyword: str) -> None:
+    refused = outcome("t", _doubled(200, keyword, {"type": "boolean"}), {"x": "no"})["error"]
+    assert "  - x: must be boolean\n" in refused
+    assert len(refused) < 10_000
+    if keyword != "oneOf":
+        assert outcome("t", _doubled(200, keyword, {"type": "number"}), {"x": "5"}) == {"ok": {"x": 5}}
+
+
+def test_a_recursive_schema_is_quick_on_a_deep_value() -> None:
+    part = {"$ref": "#/$defs/part"}
+    kinds = [
+        {"type": "object", "properties": {"a": part, "b": part, "n": {"type": "integer"}}, "required": [name]}
+        for name in ("a", "b", "n", "m")
+    ]
+    schema = {"type": "object", "properties": {"x": part}, "$defs": {"part": {"anyOf": kinds}}}
+    deep: Any = {"n": "1"}
+    wanted: Any = {"n": 1}
+    for _ in range(40):
+        deep, wanted = {"a": deep, "b": {"n": "2"}}, {"a": wanted, "b": {"n": 2}}
+    assert outcome("t", schema, {"x": deep}) == {"ok": {"x": wanted}}
+
+
+@pytest.mark.parametrize("schema", [{"allOf": [{"$ref": "#"}]}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}])
+def test_a_schema_that_leads_back_to_itself_accepts_all(schema: dict[str, Any]) -> None:
+    assert outcome("t", schema, {"x": [1, "a"]}) == {"ok": {"x": [1, "a"]}}
+
+
+def test_arguments_nested_too_deeply_are_refused() -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    part = {"type": "array", "items": {"$ref": "#/$defs/part"}}
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/part"}}, "$defs": {"part": part}}
+    assert "nested too deeply" in outcome("t", schema, {"x": deep})["error"]
+
+
+SLOW = [
+    (r"^(a+)+$", "a" * 60 + "!"),
+    (r"^(a|a)*$", "a" * 60 + "!"),
+    (r"(x+x+)+y", "x" * 60),
+    (r"^(([a-z])+.)+[A-Z]([a-z])+$", "a" * 100),
+    (r".*.*.*.*.*b", "a" * 5000),
+    (r"(a{0,99}){0,99}b", "a" * 5000),
+    ("(a|aa)" * 40 + "b", "a" * 70),
+    (r"\s+$", " " * 300_000 + "x"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text"), SLOW, ids=[pattern[:20] for pattern, _ in SLOW])
+def test_slow_patterns_do_not_hold_the_event_loop(pattern: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.base.limits.ARGUMENTS_CHECK", 0.4)
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}}
+
+    async def longest_pause() -> float:
+        loop = asyncio.get_running_loop()
+        checking = asyncio.create_task(validate_async("t", schema, {"x": text}))
+        longest, last = 0.0, loop.time()
+        while not checking.done():
+            await asyncio.sleep(0.005)
+            longest, last = max(longest, loop.time() - last), loop.time()
+        assert "could not be checked: that takes more than 0.4 s" in str(checking.exception())
+        return longest
+
+    assert asyncio.run(longest_pause()) < 0.2
+
+
+def test_ordinary_patterns_are_checked_in_full() -> None:
+    slug = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"}}}
+    assert outcome("t", slug, {"x": "a-b-c"}) == {"ok": {"x": "a-b-c"}}
+    assert "must match the pattern ^[a-z0-9]+(" in outcome("t", slug, {"x": "A \ud800"})["error"]
+    for pattern in (
+        r"^\d{4}-\d{2}-\d{2}$",
+        r"^[0-9a-f]{8}(?:-[0-9a-f]{4})",
+        r"^[^@\s]+@[^@\s]+\.[a-z]{2,}$",
+        "^(on|off)?$",
+    ):
+        json_schema.check({"pattern": pattern}, "2026-11-17", 20_000)  # on the event loop: no `TooMuch`
+
+
+def test_huge_arguments_are_checked_outside_of_the_event_loop() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "array", "items": {"type": "integer"}}}}
+    assert outcome("t", schema, {"x": ["7"] * 50_000}) == {"ok": {"x": [7] * 50_000}}
+    refused = outcome("t", schema, {"x": ["no"] * 50_000})["error"]
+    assert "  - x.99: must be integer\n  - There may be more problems\n" in refused
+
+
+def test_long_digits_are_read_in_no_time() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "number"}}}
+    assert "x: must be number" in outcome("t", schema, {"x": "9" * 300_000 + "x"})["error"]

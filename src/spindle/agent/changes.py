@@ -18,6 +18,7 @@ from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
 from spindle.base import limits, trace
 from spindle.base.flow import Tasks
+from spindle.base.user_files import BadFile
 from spindle.base.weakly import weakly
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
@@ -189,6 +190,7 @@ class SessionChanges:
     async def _load_for(self, cwd: str) -> Resources:
         """Load resources and plugins of a working directory; they are not in force yet."""
         resources = self._agent.resources.at(cwd)
+        resources.require_settings()
         await self._agent.plugins.load(resources, self._engine.toolbox.builtin, self._agent.mode)
         return resources
 
@@ -277,12 +279,17 @@ class SessionChanges:
 
 
 async def _carried_out(task: asyncio.Task[T]) -> T:
-    """Wait for a task that goes on if the caller is cancelled. Raises `AgentError` if the task itself is cancelled."""
+    """Wait for a task that goes on if the caller is cancelled.
+
+    Raises `AgentError` if the task itself is cancelled, or if settings cannot be used.
+    """
     await asyncio.wait([task])
     if task.cancelled():
         raise AgentError(SESSION_ENDED)
     try:
         return task.result()
+    except BadFile as error:
+        raise AgentError(str(error)) from None
     finally:
         del task  # it holds its failure, which holds this frame
 

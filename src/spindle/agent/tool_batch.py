@@ -180,7 +180,7 @@ class ToolBatch:
                 "Re-issue the tool call with complete arguments."
             )
         args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
-        checked = validate_arguments(item.tool.name, item.tool.parameters, args)
+        checked = await validate_arguments(item.tool.name, item.tool.parameters, args)
         before = CALL.set(item.call.id)
         try:
             item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)

@@ -36,6 +36,9 @@ OUTPUT_DRAIN: Final = 5.0
 OUTPUT_DRAIN_AFTER_SIGNAL: Final = 1.0
 """The same after SIGTERM or SIGINT."""
 
+PROCESS_END: Final = 12.0
+"""From a signal to the end of the process; then it is killed, whatever it is doing."""
+
 # -- children ------------------------------------------------------------------------------------
 CHILD_GRACE: Final = 5.0
 """Between SIGTERM and SIGKILL."""
@@ -51,6 +54,8 @@ CHILD_LINGER: Final = 1.0
 """How long those pipes are read at most."""
 CREDENTIAL_COMMAND: Final = 10.0
 """For a `!command` in a configuration file."""
+ARGUMENTS_CHECK: Final = 5.0
+"""For a check of a tool's arguments that would hold the event loop."""
 
 # -- configuration files -------------------------------------------------------------------------
 FILE_LOCK_WAIT: Final = 5.0

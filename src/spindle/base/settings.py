@@ -299,10 +299,12 @@ class SettingsStore:
         """The project file after migration; empty while the project is not trusted."""
         self.settings = Settings()
         self.diagnostics: list[Diagnostic] = []
+        self.unusable: str | None = None
+        """What is wrong with a file that cannot be used, if there is one. No agent may run then: its rules are gone."""
 
     def load(self, *, project_trusted: bool) -> Settings:
         """Read the user's file, and the project's if that is trusted; otherwise the latter is not even opened."""
-        self.diagnostics = []
+        self.diagnostics, self.unusable = [], None
         self.user = self._read(self.global_path)
         project = self._read(self.project_path) if project_trusted else {}
         self.project = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
@@ -315,7 +317,8 @@ class SettingsStore:
         try:
             return migrate(read_object(path) or {})
         except BadFile as error:
-            self.diagnostics.append(Diagnostic("error", f"Cannot use {path}: {error}", str(path)))
+            self.unusable = f"Cannot use {path}: {error}"
+            self.diagnostics.append(Diagnostic("error", self.unusable, str(path)))
             return {}
 
     def resource_list(self, key: str, *, project: bool) -> list[Any]:

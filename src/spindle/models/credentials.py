@@ -376,7 +376,7 @@ def _amazon(env: Mapping[str, str]) -> str | None:
     if found := next((name for name in _AWS_VARIABLES if env.get(name)), None):
         return found
     file = Path(os.path.expanduser(env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"))
-    if not file.is_file():
+    if not os.path.isfile(file):
         return None
     from importlib.util import find_spec
 
@@ -388,4 +388,4 @@ def _google(env: Mapping[str, str]) -> str | None:
         return None
     default = "~/.config/gcloud/application_default_credentials.json"
     file = Path(os.path.expanduser(env.get("GOOGLE_APPLICATION_CREDENTIALS") or default))
-    return str(file) if file.is_file() else None
+    return str(file) if os.path.isfile(file) else None

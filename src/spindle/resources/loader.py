@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
 from spindle.base.settings import Settings, SettingsStore
-from spindle.base.user_files import Diagnostic, read_text
+from spindle.base.user_files import BadFile, Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
 from spindle.resources.rule_files import Rule, load_rules
@@ -78,6 +78,11 @@ class Resources(Struct):
     def settings(self) -> Settings:
         return self.store.settings
 
+    def require_settings(self) -> None:
+        """Raise `BadFile` if a settings file cannot be used: the permission rules in it would not hold."""
+        if self.store.unusable:
+            raise BadFile(f"{self.store.unusable}\n\nNo agent runs without its permission rules: mend the file")
+
     def secret_variables(self) -> frozenset[str]:
         """Return the names of the variables with keys that are withheld from programs we start."""
         return self.registry.secret_variables(self.settings.keep_variables)
@@ -136,13 +141,21 @@ class Resources(Struct):
         return _load(path, self.options, self.registry.sibling())
 
     def reload(self) -> None:
-        """Read everything again, models and keys too. Paths that extensions have added are dropped."""
+        """Read everything again, models and keys too. Paths that extensions have added are dropped.
+
+        Raises `BadFile` if the settings cannot be used; then the old ones hold.
+        """
         self.registry.reload()
-        self._take(_load(self.cwd, self.options, self.registry))
+        other = _load(self.cwd, self.options, self.registry)
+        other.require_settings()
+        self._take(other)
 
     def set_extension_paths(self, *, skills: Sequence[str] = (), prompts: Sequence[str] = ()) -> None:
         """Use paths that extensions have found, in place of those set before; they rank last."""
-        self._take(_load(self.cwd, self.options, self.registry, ExtensionPaths(skills, prompts)))
+        other = _load(self.cwd, self.options, self.registry, ExtensionPaths(skills, prompts))
+        if other.store.unusable:
+            other.store = self.store
+        self._take(other)
 
     def _take(self, other: "Resources") -> None:
         for name in self.__struct_fields__:

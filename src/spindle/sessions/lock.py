@@ -6,6 +6,9 @@ file only tells people which process it is. Readers and other programs (pi) are 
 A process has one such file for all its sessions: their locks are names (hard links) of it, where the file system allows
 that. With one file per session, making them took a third of the time of a hundred prompts at once: locks are deleted
 all the time, and to find a free inode, ext4 steps over those of recently deleted files, one by one.
+
+Where the kernel offers no locks (some network file systems), whoever makes the side file holds the lock. The text in it
+then decides whether its process is still alive.
 """
 
 import os
@@ -92,9 +95,15 @@ def _take(path: Path, session_file: Path) -> _Locked:
     """Lock a session with a new file, which later locks may share. Raises `SessionLocked`, `OSError`."""
     give_up = time.monotonic() + _CLEARING_S
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor, is_new = _open(path)
         locked = _Locked(descriptor, path)
-        if not _lock(descriptor):
+        try:
+            is_free = _lock(descriptor)
+        except OSError:  # the file system has no locks
+            is_free = is_new
+            if not is_new and _discard_dead(descriptor, path):
+                continue
+        if not is_free:
             pid, host = _holder(descriptor)
             if pid is None or host != _host() or _is_alive(pid) or time.monotonic() > give_up:
                 raise SessionLocked(session_file, pid, host)
@@ -116,6 +125,30 @@ def _take(path: Path, session_file: Path) -> _Locked:
             pass  # a full disk: the lock holds all the same, but does not name its process
         _shared[os.getpid()] = locked
         return locked
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Return a descriptor of the side file, and whether it is new. Raises `OSError`."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), True
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o600), False
+
+
+def _discard_dead(descriptor: int, path: Path) -> bool:
+    """Remove the side file of a process of this machine that is dead. Return whether it is gone."""
+    pid, host = _holder(descriptor)
+    if pid is None or host != _host() or _is_alive(pid):
+        return False
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        os.rename(path, aside)
+        if not os.path.samestat(os.fstat(descriptor), os.stat(aside)):
+            os.link(aside, path)  # another process was quicker, and this is its new file
+        os.unlink(aside)
+    except OSError:
+        pass  # another process removes it, too
+    return True
 
 
 def _let_go(locked: _Locked, path: Path, owner: int) -> None:

@@ -334,7 +334,7 @@ class Session:
     def sync_failed(self, error: OSError) -> None:
         """Take note that the disk refused; the next sync tries again."""
         if self._store is not None:
-            self._store.fail(error)
+            self._store.sync_failed(error)
 
     def close(self) -> None:
         """Write missing entries and release the file and its lock. A later append takes them again."""

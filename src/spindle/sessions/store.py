@@ -47,8 +47,10 @@ class Store:
     ) -> None:
         """Save `tree` at `path`. `file` is given if it exists and was read into the tree."""
         self.path = path
-        self.error: str | None = None
-        """Why the file lacks entries; None if it has all of them."""
+        self._write_error: str | None = None
+        """Why the file lacks entries."""
+        self._sync_error: str | None = None
+        """Why entries may not be on the disk itself: until a later sync succeeds, whatever is written before it."""
         self._tree = tree
         self._file = file
         self._lock = lock
@@ -62,6 +64,11 @@ class Store:
         self._keep_old = False
         self._beside: bytes | None = None
         """Content of the file that keeps waiting messages."""
+
+    @property
+    def error(self) -> str | None:
+        """Why the file lacks entries, or the disk does; None if all are there."""
+        return self._write_error or self._sync_error
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -97,7 +104,7 @@ class Store:
         except FileNotFoundError:
             self._release()
         except OSError as error:
-            self.fail(error)
+            self._fail(error)
             return
         # The file is gone, replaced or cut short: the next save starts over and finds out which entries it lacks.
         self._drop_file()
@@ -108,35 +115,33 @@ class Store:
             try:
                 wait()
             except OSError as error:
-                self.fail(error)
+                self.sync_failed(error)
 
     def begin_sync(self) -> Callable[[], None] | None:
         """Write missing entries; return a function that waits for the disk, if the policy says so.
 
-        It may be called in any thread; pass an `OSError` that it raises to `fail`.
+        It may be called in any thread; pass an `OSError` that it raises to `sync_failed`.
         """
         if self._file is None and self.error is None:
             return None
         self._write()
         if self._file is None or self._fsync == "never":
             return None
-        try:
-            wait = self._file.begin_sync()
-        except OSError as error:
-            self.fail(error)
+        wait = self._file.begin_sync()
+        if wait is None:
             return None
-        if wait is None or not self._is_new_name:
-            return wait
+        directory = DirectorySync.of(self.path.parent) if self._is_new_name else None
         self._is_new_name = False
-        directory = DirectorySync.of(self.path.parent)
 
         def wait_for_both() -> None:
             try:
                 wait()
             except OSError:
-                self._is_new_name = True
+                self._is_new_name = self._is_new_name or directory is not None
                 raise
-            directory.wait()
+            self._sync_error = None
+            if directory is not None:
+                directory.wait()
 
         return wait_for_both
 
@@ -186,13 +191,23 @@ class Store:
 
     # -- internals -------------------------------------------------------------------------------
 
-    def fail(self, error: OSError | SessionError) -> None:
-        """Record why the file lacks entries; the next save or sync tries again."""
-        reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
+    def sync_failed(self, error: OSError) -> None:
+        """Record that the disk refused entries; the next sync tries again."""
         was_fine = self.error is None
-        self.error = f"Session cannot be saved ({reason}). The conversation goes on in memory."
+        self._sync_error = self._explained(error)
         if was_fine:
-            self._on_write_error(self.error)
+            self._on_write_error(self._sync_error)
+
+    def _fail(self, error: OSError | SessionError) -> None:
+        """Record why the file lacks entries; the next save or sync tries again."""
+        was_fine = self.error is None
+        self._write_error = self._explained(error)
+        if was_fine:
+            self._on_write_error(self._write_error)
+
+    def _explained(self, error: OSError | SessionError) -> str:
+        reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
+        return f"Session cannot be saved ({reason}). The conversation goes on in memory."
 
     def _write(self) -> None:
         """Bring the file up to date; an error goes to `fail`."""
@@ -209,9 +224,9 @@ class Store:
                     sync_directory(self.path.parent)
                     self._is_new_name = False
         except (OSError, SessionError) as error:
-            self.fail(error)
+            self._fail(error)
         else:
-            self.error = None
+            self._write_error = None
 
     def _begin(self) -> None:
         """Make the file with all entries, or add those that an existing one lacks."""

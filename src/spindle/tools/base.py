@@ -144,15 +144,6 @@ def doing(operation: str, path: str | None = None) -> Iterator[None]:
         raise ToolError(os_error_text(error, operation, path)) from None
 
 
-def format_number(value: int | float) -> str:
-    """Write a number the way JSON clients do: no `.0`, short exponents."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-        value = int(value)
-    text = repr(value)
-    mantissa, exponent_sign, exponent = text.partition("e")
-    return f"{mantissa}e{exponent[0]}{exponent[1:].lstrip('0')}" if exponent_sign else text
-
-
 def format_size(count: int) -> str:
     """Write a number of bytes for people: `512B`, `50.0KB`, `1.5MB`."""
     if count < 1024:

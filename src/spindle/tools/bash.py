@@ -19,11 +19,11 @@ from spindle.tools.base import (
     ToolSettings,
     arguments,
     doing,
-    format_number,
     format_size,
     text_result,
     well_formed,
 )
+from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 _PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
 _NARROW_SPACE = "\u202f"
 _CURLY_QUOTE = "\u2019"
+_OF_PROCESSES = ("environ", "cmdline", "mem", "auxv")
+"""Files in which Linux shows the variables, words and memory of a process, ours too: keys are in them."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -76,11 +78,24 @@ def resolve_existing(path: str, cwd: str) -> str:
 # -- opening and writing -------------------------------------------------------------------------
 
 
+def holds_secrets(path: str) -> bool:
+    """Say whether a path leads, by whatever links, to a file that shows secrets of a process."""
+    try:
+        if os.path.basename(real := os.path.realpath(path)) not in _OF_PROCESSES:
+            return False
+        return os.stat(real).st_dev == os.stat("/proc").st_dev
+    except (OSError, ValueError):
+        return False
+
+
 def require_regular(path: str) -> os.stat_result:
     """Return the status of a regular file.
 
-    Raises `OSError` if there is none or if it is a directory, `ToolError` for pipes, sockets and devices.
+    Raises `OSError` if there is none or if it is a directory, `ToolError` for pipes, sockets, devices and files with
+    secrets of a process.
     """
+    if holds_secrets(path):
+        raise ToolError(f"{path} shows secrets of a process and is not opened")
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -20,7 +20,7 @@ from spindle.tools.base import (
     text_result,
     well_formed,
 )
-from spindle.tools.files import Cancel, require_regular, resolve_path, run_abandonable
+from spindle.tools.files import Cancel, holds_secrets, require_regular, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
 
 _DEFAULT_LIMIT = 100
@@ -115,7 +115,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
     in_folder = await run_abandonable(lambda _: _is_folder(path))
     matches: list[_Match] = []
-    may_read = lru_cache(None)(ctx.may_read)
+    may_read = lru_cache(None)(lambda file: ctx.may_read(file) and not holds_secrets(file))
 
     def take(line: bytes) -> bool:
         if (match := _read_match(line)) and may_read(match.path):

@@ -13,12 +13,12 @@ from spindle.tools.base import (
     ToolError,
     arguments,
     doing,
-    format_number,
     format_size,
     os_error_text,
     text_result,
 )
-from spindle.tools.files import Cancel, require_regular, resolve_existing, resolve_path, run_abandonable
+from spindle.tools.files import Cancel, holds_secrets, require_regular, resolve_existing, resolve_path, run_abandonable
+from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
 
 _CHUNK = 64 * 1024
@@ -27,7 +27,8 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     if ctx.read_text is not None and not args["path"].lower().endswith(_PICTURES):
-        text = await ctx.read_text(resolve_path(args["path"], ctx.cwd))
+        path = resolve_path(args["path"], ctx.cwd)
+        text = None if holds_secrets(path) else await ctx.read_text(path)
         if text is not None:
             return _text(iter([text.encode("utf-8", "surrogatepass")]), args)
     return await run_abandonable(lambda cancel: _read(args, ctx, cancel))
@@ -46,6 +47,8 @@ def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
     except OSError as error:
         raise ToolError(os_error_text(error, "access", path)) from None
     try:
+        if holds_secrets(f"/dev/fd/{file}"):  # a link has changed meanwhile
+            raise ToolError(f"{path} shows secrets of a process and is not opened")
         with doing("read"):
             head = os.read(file, SNIFF_BYTES)
             if mime_type := sniff_image(head):

@@ -103,12 +103,12 @@ def test_flaws_of_files_are_left_to_doctor_unless_asked(place: Place) -> None:
 
 
 def test_broken_files_are_told_and_the_run_goes_on(place: Place) -> None:
-    for name in ("settings.json", "models.json", "auth.json"):
+    for name in ("models.json", "auth.json"):
         place.write(f"agent/{name}", "{ broken")
     done = place.run("--no-session", "--model", place.script("ok"), "-p", "hi")
     assert (done.returncode, done.stdout) == (0, "ok\n")
-    assert done.stderr.count("\n") == 3
-    for name in ("settings.json", "models.json", "auth.json"):
+    assert done.stderr.count("\n") == 2
+    for name in ("models.json", "auth.json"):
         assert str(place.agent / name) in done.stderr
         assert (place.agent / name).read_text() == "{ broken"
 
@@ -150,3 +150,44 @@ def test_help_is_not_disturbed_by_what_extensions_do_when_loaded(place: Place) -
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: spindle")
     assert done.stderr == "hello from busy\n"
+
+
+# -- settings that cannot be used ------------------------------------------------------------------
+
+BROKEN = '{"permissions": {"deny": ["Read(./.env)"],}}'
+
+
+@pytest.mark.parametrize("name", ["agent/settings.json", "project/.pi/settings.json"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-p", "x"],
+        ["--mode", "rpc"],
+        ["--mode", "json", "x"],
+        ["--mode", "acp"],
+        ["--remote", "127.0.0.1:0"],
+        ["batch", "tasks.jsonl", "-o", "out"],
+    ],
+    ids=lambda words: words[0] + words[1],
+)
+def test_broken_settings_stop_the_start(place: Place, name: str, arguments: list[str]) -> None:
+    path = place.write(name, BROKEN)
+    place.write("project/tasks.jsonl", '{"id": "a", "prompt": "x"}\n')
+    done = place.run(*arguments, "--approve", "--model", place.script("ok"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Error: Cannot use {path}: " in done.stderr
+    assert "No agent runs without its permission rules: mend the file" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor"], ["models"]], ids=str)
+def test_broken_settings_do_not_stop_reports(place: Place, arguments: list[str]) -> None:
+    place.write("agent/settings.json", BROKEN)
+    done = place.run(*arguments)
+    assert done.returncode == (1 if arguments == ["doctor"] else 0)
+    assert done.stdout
+
+
+def test_a_project_that_is_not_trusted_stops_nothing(place: Place) -> None:
+    place.write("project/.pi/settings.json", BROKEN)
+    assert place.run("-p", "x", "--model", place.script("ok")).stdout == "ok\n"

@@ -24,19 +24,19 @@ from .test_one_shot import PIXEL
 # -- an agent directory that cannot be read --------------------------------------------------------
 
 
-def as_a_stranger(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run it with an agent directory that it may not read; as root, without the right to read everything."""
+def as_a_stranger(place: Place, *arguments: str, folder: str = "agent") -> "subprocess.CompletedProcess[str]":
+    """Run it with a directory that it may not read; as root, without the right to read everything."""
     place.write("agent/settings.json", {})
     command = place.command(*arguments)
     if os.geteuid() == 0:
         if not shutil.which("setpriv"):
             pytest.skip("root may read everything, and there is no setpriv to take that right away")
         command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
-    place.agent.chmod(0)
+    (place.root / folder).chmod(0)
     try:
         return place.program(*command, env={"PYTHONDONTWRITEBYTECODE": "1"})
     finally:
-        place.agent.chmod(0o700)
+        (place.root / folder).chmod(0o700)
 
 
 @pytest.mark.parametrize("mode", [["-p", "x"], ["-c", "--mode", "json", "x"], ["--mode", "rpc"], ["--help"]])
@@ -54,6 +54,19 @@ def test_sub_commands_tell_it_too(place: Place, command: str) -> None:
     done = as_a_stranger(place, command)
     assert f"Cannot read the agent directory {place.agent}: Permission denied" in done.stdout + done.stderr
     assert done.returncode == (1 if command == "doctor" else 0)
+
+
+@pytest.mark.parametrize("agent_dir", ["own", "in it"])
+@pytest.mark.parametrize("command", ["doctor", "models", "sessions"])
+def test_a_home_that_cannot_be_read_is_survived(place: Place, command: str, agent_dir: str) -> None:
+    if agent_dir == "in it":
+        del place.env["SPINDLE_DIR"]
+    place.env |= {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "l"}  # then it looks for a file there
+    done = as_a_stranger(place, command, folder="home")
+    assert done.returncode == (1 if (command, agent_dir) == ("doctor", "in it") else 0)
+    assert "Error:" not in done.stderr and "Traceback" not in done.stderr
+    if command == "doctor":
+        assert "MCP servers (" in done.stdout
 
 
 # -- one line for what is not as expected ----------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import socket
 import stat
 import subprocess
@@ -9,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import urlsafe_b64encode
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
@@ -55,6 +57,28 @@ def stored(place: Place) -> dict[str, Any]:
 # -- a code on a page ----------------------------------------------------------------------------
 
 
+@contextmanager
+def at_a_terminal(place: Place, *arguments: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """Sign in with a terminal for stdin; yield the process, and the terminal's other end."""
+    ours, theirs = pty.openpty()
+    process = place.start("login", *arguments, stdin=theirs, text=True)
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+        os.close(ours)
+
+
+def login(place: Place, *arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    place.env |= env
+    with at_a_terminal(place, *arguments) as (process, _):
+        out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess([], process.returncode, out, err)
+
+
 def copilot_server(*answers: Any, host: str = "github.com", **more: Any) -> LoginServer:
     return LoginServer(
         {
@@ -73,7 +97,7 @@ def test_copilot(place: Place) -> None:
     place.write("agent/auth.json", {"openai": {"type": "api_key", "key": "k"}})
     pending, slow = {"error": "authorization_pending"}, {"error": "slow_down", "interval": 0.3}
     with copilot_server((200, pending), (200, slow), (200, {"access_token": "ghu_1"})) as server:
-        done = place.run("login", "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
+        done = login(place, "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
     assert (done.returncode, done.stderr) == (0, "")
     assert "Enter the code ABCD-1234 on this page:\n  https://github.com/login/device\n" in done.stdout
     assert "Signed in to github-copilot." in done.stdout
@@ -92,7 +116,7 @@ def test_copilot(place: Place) -> None:
 def test_copilot_on_an_enterprise_server(place: Place) -> None:
     with copilot_server((200, {"access_token": "ghu_1"}), host="corp.ghe.com") as server:
         env = {"SPINDLE_TEST_LOGIN_SERVER": server.url}
-        done = place.run("login", "github-copilot", "--enterprise", "https://corp.ghe.com/", env=env)
+        done = login(place, "github-copilot", "--enterprise", "https://corp.ghe.com/", env=env)
     assert done.returncode == 0
     assert stored(place)["github-copilot"]["enterpriseUrl"] == "corp.ghe.com"
 
@@ -108,7 +132,7 @@ def test_copilot_on_an_enterprise_server(place: Place) -> None:
 )
 def test_copilot_refused(place: Place, answer: Any, text: str) -> None:
     with copilot_server((200, answer)) as server:
-        done = place.run("login", "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
+        done = login(place, "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: {text}")
     assert not (place.agent / "auth.json").exists()
@@ -117,7 +141,7 @@ def test_copilot_refused(place: Place, answer: Any, text: str) -> None:
 def test_an_account_without_copilot(place: Place) -> None:
     no = [(403, {"message": "No access to GitHub Copilot found"})]
     with copilot_server((200, {"access_token": "ghu_1"}), **{COPILOT: no}) as server:
-        done = place.run("login", "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
+        done = login(place, "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
     assert done.stderr == "Error: GitHub gave no Copilot token (403, No access to GitHub Copilot found).\n"
 
 
@@ -129,7 +153,7 @@ def test_chatgpt_with_a_code(place: Place) -> None:
         CODEX: [(200, granted())],
     }
     with LoginServer(steps) as server:
-        done = place.run("login", "openai-codex", "--device", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
+        done = login(place, "openai-codex", "--device", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
     assert done.returncode == 0
     assert "Enter the code WXYZ on this page:\n  https://auth.openai.com/codex/device\n" in done.stdout
     form = server.asked(CODEX)[0].form
@@ -144,8 +168,9 @@ def test_chatgpt_with_a_code(place: Place) -> None:
 class Browser:
     """A sign-in that runs, and what its page asks for."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], terminal: int) -> None:
         self.process = process
+        self._terminal = terminal
         assert process.stdout is not None
         self.said = ""
         while not self.said.endswith("press Enter.\n"):
@@ -164,19 +189,16 @@ class Browser:
             return error.code
 
     def end(self, pasted: str = "") -> tuple[int, str, str]:
-        out, err = self.process.communicate(pasted, timeout=30)
+        os.write(self._terminal, pasted.encode())
+        out, err = self.process.communicate(timeout=30)
         return self.process.returncode, out, err
 
 
 @contextmanager
 def signing_in(place: Place, server: LoginServer, *arguments: str, **env: str) -> Any:
     place.env |= {"SPINDLE_TEST_LOGIN_SERVER": server.url, **env}
-    process = place.start("login", *arguments, stdin=subprocess.PIPE, text=True)
-    try:
-        yield Browser(process)
-    finally:
-        process.kill()
-        process.communicate()
+    with at_a_terminal(place, *arguments) as (process, terminal):
+        yield Browser(process, terminal)
 
 
 def test_chatgpt(place: Place) -> None:
@@ -278,8 +300,9 @@ def test_the_port_is_taken(place: Place) -> None:
             taken.listen()
         except OSError:
             pass  # then it is taken already, which is the point
-        process = place.start("login", "openai-codex", stdin=subprocess.PIPE, text=True)
-        out, err = process.communicate("https://example.com/\n", timeout=30)
+        with at_a_terminal(place, "openai-codex") as (process, terminal):
+            os.write(terminal, b"https://example.com/\n")
+            out, err = process.communicate(timeout=30)
     assert "redirect_uri=http%3A%2F%2Flocalhost%3A1455%2Fauth%2Fcallback" in out
     assert "The address http://localhost:1455/auth/callback is in use by another program" in out
     assert (process.returncode, err) == (1, "Error: There is no code in what was pasted.\n")
@@ -294,6 +317,17 @@ def test_an_interrupted_sign_in_leaves_nothing(place: Place) -> None:
 
 
 # -- the rest of the command ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["openai-codex"], ["openai-codex", "--device"], ["github-copilot"], ["openrouter"]]
+)
+def test_without_a_terminal_it_ends_at_once(place: Place, arguments: list[str]) -> None:
+    with LoginServer({}) as server:
+        done = place.run("login", *arguments, env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
+        assert server.requests == []
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: A sign-in needs a terminal")
 
 
 def test_what_one_can_sign_in_to(place: Place) -> None:
@@ -324,7 +358,7 @@ def test_what_one_can_sign_in_to(place: Place) -> None:
     ],
 )
 def test_what_cannot_be_done(place: Place, arguments: list[str], code: int, text: str) -> None:
-    done = place.run("login", *arguments)
+    done = login(place, *arguments, env={})
     assert done.returncode == code
     assert done.stderr.startswith(text)
     assert len(done.stderr.splitlines()) == 1
@@ -349,7 +383,7 @@ def test_a_broken_file_is_not_touched(place: Place) -> None:
         done = place.run(*arguments)
         assert (done.returncode, "auth.json" in done.stderr) == (1, True)
     with copilot_server((200, {"access_token": "ghu_1"})) as server:
-        done = place.run("login", "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
+        done = login(place, "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
     assert done.returncode == 1
     assert done.stderr.startswith("Error: Cannot use ")
     assert server.requests == [], "told before anybody has signed in"

@@ -100,7 +100,7 @@ def test_text_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.Capture
     run(["list", "--all", "--session-dir", str(tmp_path)])
     out, error = capsys.readouterr()
     for what in ("name", "mark", "red"):
-        assert f"{what} \ufffd[31m \ufffd \ufffd2J row" in out
+        assert f"{what}  \ufffd  row" in " ".join(out.split("\n"))
     assert not {"\x1b", "\x9b"} & {*out, *error}
     assert not [line for line in out.splitlines() if line == "row"]
 

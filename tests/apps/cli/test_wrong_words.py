@@ -135,7 +135,7 @@ BROKEN = {
 @pytest.mark.parametrize("mode", [["-p", "hi"], ["--mode", "rpc"]], ids=["-p", "rpc"])
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_a_broken_file_is_one_line_with_its_path(place: Place, model: list[str], mode: list[str], text: str) -> None:
-    names = ["settings.json", "models.json", "auth.json", "mcp.json"]
+    names = ["models.json", "auth.json", "mcp.json"]
     paths = [place.write(f"agent/{name}", text) for name in names]
     done = place.run(*model, *mode)
     assert done.returncode == 0 and done.stdout.count("\n") == 1

@@ -719,7 +719,7 @@ def test_what_a_model_writes_is_only_text(chat: Chat) -> None:
     call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007 10%%\\r\\033[K20%%\\r30%%\\r'"}}
     terminal = chat(steps=[{"text": evil, "calls": [call]}, "Fine."])
     terminal.enter("go")
-    text = terminal.wait_for("beforered5A afterline turned", " · 30% · ", "Fine.")
+    text = terminal.wait_for("beforered afterline turned", " · 30% · ", "Fine.")
     assert "/help" in text
     assert b"\x1b[2J" not in terminal.output and b"title" not in terminal.output
     assert "\u202e".encode() not in terminal.output

@@ -64,3 +64,17 @@ def test_a_gate_whose_file_is_broken_now_stays_closed(tmp_path, change):
         answer(agent, dialog(agent, "confirm"), confirmed=False)
         agent.wait("agent_settled")
         assert not (agent.cwd / "made").exists()
+
+
+def test_settings_that_are_broken_now_leave_the_old_rules_in_force(tmp_path):
+    settings = {"permissions": {"deny": ["Bash"]}}
+    with start(tmp_path, RELOADING.format(version="one"), [BASH, reply("x")], settings=settings) as agent:
+        command(agent, "/version")
+        (agent.agent_dir / "settings.json").write_text('{"permissions": {')
+        agent.prompt("/reload")
+        told = agent.wait("extension_error")
+        assert "Cannot use " in told["error"] and "settings.json" in told["error"]
+        agent.prompt("go")
+        answer(agent, dialog(agent, "confirm"), confirmed=True)
+        agent.wait("agent_settled")
+        assert not (agent.cwd / "made").exists()

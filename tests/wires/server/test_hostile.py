@@ -1,12 +1,16 @@
 """People who mean harm, and people who do not know better: foreign pages, port scans, fuzzed frames, long waits."""
 
+import contextlib
 import json
 import random
+import resource
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
+import time
+import urllib.request
 
 import pytest
 from websockets.exceptions import InvalidMessage, InvalidStatus
@@ -289,6 +293,24 @@ def test_two_hundred_connections():
         for client in clients:
             client.socket.close()
         assert first.ask("g", "GetCommands")["error"] is None
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_more_connections_without_a_request_than_there_may_be_keep_nobody_out(begun):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with ServerProcess() as server, contextlib.ExitStack() as half_open:
+        for _ in range(1300):
+            one = half_open.enter_context(socket.socket())
+            one.settimeout(5)
+            one.connect(("127.0.0.1", server.port))
+            with contextlib.suppress(OSError):  # it had to make room already
+                one.sendall(begun)
+        for _ in range(5):
+            begin = time.monotonic()
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=10) as answer:
+                assert answer.status == 200
+            assert time.monotonic() - begin < 2
 
 
 # -- clients that ask and do not read ---------------------------------------------------------------------

@@ -72,13 +72,6 @@ def warn(text: str) -> None:
         tell("Warning", text)
 
 
-def printable(text: str) -> str:
-    """Return text that cannot command a terminal (a file or a model may hold escape codes) and that can be encoded."""
-    import re
-
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
-
-
 def silence_stdout() -> None:
     """Let the interpreter's last flush go nowhere: stdout cannot be written to."""
     try:

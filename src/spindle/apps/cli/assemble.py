@@ -18,7 +18,8 @@ from spindle.apps.cli.args import AnyOptions, Options, UsageError, unknown_optio
 from spindle.apps.cli.session_choice import choose_session
 from spindle.base.children import kill_all
 from spindle.base.spelling import did_you_mean
-from spindle.base.user_files import report
+from spindle.base.terminal import guarded
+from spindle.base.user_files import BadFile, report
 from spindle.plugins.extensions.discover import find_candidates
 from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
@@ -50,6 +51,16 @@ def resource_options(options: Options) -> ResourceOptions:
     return ResourceOptions(**_same_named(ResourceOptions, options))
 
 
+def resources_here(options: ResourceOptions) -> Resources:
+    """Return the resources of the current directory. Raises `UsageError` if the settings cannot be used."""
+    resources = load_resources(os.getcwd(), options)
+    try:
+        resources.require_settings()
+    except BadFile as error:
+        raise UsageError(str(error), 1) from None
+    return resources
+
+
 def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
     return {name: getattr(options, name) for name in kind.__struct_fields__ if hasattr(options, name)}
 
@@ -58,7 +69,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
     options = from_here(options)
     wanted = agent_options(options, mode)
-    resources = load_resources(os.getcwd(), wanted.resources)
+    resources = resources_here(wanted.resources)
     session = choose_session(options, resources.settings, os.getcwd())
     resources = resources.at(session.cwd)
     report(resources.diagnostics, verbose=options.verbose)
@@ -169,7 +180,7 @@ def take_stdout() -> TextIO:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return out
+    return guarded(out)
 
 
 def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:

@@ -14,12 +14,22 @@ from spindle.apps.batch.ledger import LedgerError
 from spindle.apps.batch.runner import Batch
 from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Option, Options, UsageError, ignored_options, parse_into
-from spindle.apps.cli.assemble import agent_options, from_here, number_of, result_schema, run_and_exit, take_stdout
+from spindle.apps.cli.assemble import (
+    agent_options,
+    from_here,
+    number_of,
+    resources_here,
+    result_schema,
+    run_and_exit,
+    take_stdout,
+)
 from spindle.apps.cli.batch_view import View, make_view
 from spindle.apps.cli.process_bounds import allow_files
 from spindle.apps.cli.session_choice import choosing_options
+from spindle.base import limits
+from spindle.base.stop_signals import on_stop
 from spindle.recipe import AgentOptions, extension_flags
-from spindle.resources.loader import load_resources
+from spindle.resources.loader import Resources
 
 
 class _Options(Options):
@@ -101,8 +111,9 @@ def _plan(options: _Options) -> Plan:
     given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
     _refuse(given)
     agent = agent_options(options, "sdk")
+    resources = resources_here(agent.resources)
     if options.unknown:
-        asyncio.Runner().run(_check_flags(agent))
+        asyncio.Runner().run(_check_flags(agent, resources))
     if len(options.messages) != 1 or options.out is None:
         raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
     return Plan(
@@ -121,10 +132,9 @@ def _plan(options: _Options) -> Plan:
     )
 
 
-async def _check_flags(agent: AgentOptions) -> None:
+async def _check_flags(agent: AgentOptions, resources: Resources) -> None:
     """Raise `UsageError` for an option that is not ours and that no extension has added."""
     warnings: list[str] = []
-    resources = load_resources(os.getcwd(), agent.resources)
     known = {flag.name for flag in await extension_flags(replace(agent, warn=warnings.append), resources)}
     unknown = [f"--{name}" for name in agent.flags if name not in known]
     for warning in warnings if unknown else ():  # otherwise they are shown when the batch begins
@@ -149,8 +159,8 @@ async def _drive(batch: Batch, view: View) -> int:
             batch.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, number)
+    loop.add_signal_handler(signal.SIGINT, stop, signal.SIGINT)
+    on_stop((signal.SIGTERM, signal.SIGHUP), stop, seconds=limits.BATCH_STOP + limits.PROCESS_END)
     try:
         with view:
             async for line in batch:

@@ -1,13 +1,17 @@
 """How a batch is shown: a table that lives on a terminal, a line per finish elsewhere, or events as JSON."""
 
 import asyncio
+import io
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from spindle.apps.batch.attempt import Hold, Progress
 from spindle.apps.batch.ledger import Attempt
 from spindle.apps.batch.runner import Batch, TaskStart
+from spindle.base.terminal import plain, unguarded
 from spindle.shapes.codec import encode, to_builtins
 
 if TYPE_CHECKING:
@@ -84,7 +88,7 @@ class View:
         return (time.monotonic() - self.began) / self.finished * (self.batch.to_do - self.finished)
 
     def _print(self, text: str) -> None:
-        self._write(_plain(text))
+        self._write(plain(text).replace("\n", " "))
 
     def _write(self, line: str) -> None:
         with suppress(OSError, ValueError):  # the reader is gone; the batch goes on
@@ -129,18 +133,24 @@ class TableView(View):
         from rich.live import Live
 
         super().__init__(batch, out)
-        self._console = Console(file=out)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._console = Console(file=unguarded(out))
+        # Text that others print goes through `_Above`: rich would pass on codes in it.
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        self._streams = sys.stdout, sys.stderr
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
         self._live.start()
+        sys.stdout = sys.stderr = _Above(self._print)
         super().__enter__()
         self._draw()
 
     def __exit__(self, *failure: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        sys.stdout, sys.stderr = self._streams
         self._live.stop()
         super().__exit__(*failure)
 
@@ -151,7 +161,7 @@ class TableView(View):
     def _print(self, text: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text(_plain(text)), soft_wrap=True)
+        self._console.print(Text(plain(text)), soft_wrap=True)
 
     def show(self, line: Attempt) -> None:
         if line.status != "ok":
@@ -169,7 +179,7 @@ class TableView(View):
             table.add_column(name, width=width, no_wrap=True, ratio=None if width else 1)
         for since, at in list(self.running.values())[: max(1, self._console.height - 5)]:
             cells = (at.id, str(at.turn), at.tool or "", f"${at.cost:.4f}", _clock(now - since), at.note or "")
-            table.add_row(*(Text(_plain(cell)) for cell in cells))
+            table.add_row(*(Text(" ".join(plain(cell).split())) for cell in cells))
         failed = sum(line.status != "ok" for line in batch.results.values())
         spent = batch.spent + sum(at.cost for _, at in self.running.values())
         total, left = batch.plan.total_cost, self.left_seconds()
@@ -182,9 +192,18 @@ class TableView(View):
         return Group(table, foot)
 
 
-def _plain(text: str) -> str:
-    """Return a text that cannot do anything to a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+class _Above(io.TextIOBase):
+    """Stands for stdout and stderr while a table is shown: whole lines go above it."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._show(line)
+        return len(text)
 
 
 def _clock(seconds: float) -> str:

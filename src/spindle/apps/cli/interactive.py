@@ -134,7 +134,7 @@ def _new(client: "RpcClient", **how: Any) -> "Talk":
 
 async def _run(talk: "Talk", *messages: Any, resume: bool = False) -> int:
     """Start the client, talk, and close it; a signal ends the talk as the user would."""
-    import asyncio
+    from spindle.base.stop_signals import on_stop
 
     caught: list[int] = []
 
@@ -142,8 +142,7 @@ async def _run(talk: "Talk", *messages: Any, resume: bool = False) -> int:
         caught.append(128 + number)
         talk.editor.close()
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    on_stop((signal.SIGTERM, signal.SIGHUP), stop)
     async with talk.client:
         code = await talk.run(*messages, resume=resume)
     return caught[0] if caught else code

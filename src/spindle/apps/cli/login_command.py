@@ -57,6 +57,8 @@ def run_login(argv: list[str]) -> int:
     if device and provider not in ("github-copilot", "openai-codex"):
         raise UsageError("--device is for github-copilot and openai-codex")
     _check_file(store)
+    if not any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError("A sign-in needs a terminal: without one, its address would be shown to nobody", 1)
     options = SignInOptions(agent_dir(), enterprise=enterprise, device=device)
     return asyncio.run(_sign_in(provider, SIGN_INS[provider], options, store))
 

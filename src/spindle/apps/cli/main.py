@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.apps.cli import end_of_start, silence_stdout, tell, version_text
 from spindle.apps.cli.args import COMMANDS, MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
 from spindle.base.spelling import did_you_mean
+from spindle.base.terminal import guard_output
 
 if TYPE_CHECKING:
     from spindle.apps.cli.usage import CommandParser
@@ -30,6 +31,7 @@ _MODES = {
 def run(argv: list[str]) -> int:
     """Do what the command line asks for and return the exit code."""
     _open_standard_files()
+    guard_output()
     try:
         code = _run(argv)
         sys.stdout.flush()  # a full disk shows only here

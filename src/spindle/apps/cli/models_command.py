@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.apps.cli import warn
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
 from spindle.base.spelling import did_you_mean, in_order
+from spindle.base.terminal import plain, unguarded
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, files_in, read_header
 from spindle.llm.local.pull import PULLABLE, Progress, pull, pull_address
 from spindle.models.catalog import REFRESHED
@@ -237,7 +238,7 @@ def _pull(home: Path, name: str, sha256: str | None) -> int:
         known = ", ".join(PULLABLE)
         raise LocalModelError(f'There is no model "{name}" to get.{did_you_mean(name, PULLABLE)} There are {known}')
     if new and sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
+        print("\r\x1b[K", end="", file=unguarded(sys.stderr))
     stem = place.name.removesuffix(SUFFIX)
     print(f"{stem} is {'now' if new else 'already'} in {place}{licence}")
     print(f"Use it: spindle --model local/{stem}")
@@ -257,7 +258,7 @@ def _progress(name: str) -> Progress:
         part = min(done / whole, 1) if whole else 0
         bar = "#" * int(part * _BAR)
         text = f"{name}  [{bar:<{_BAR}}] {done / _MB:.0f}" + (f" of {whole / _MB:.0f} MB" if whole else " MB")
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{plain(text)}", end="", file=unguarded(sys.stderr), flush=True)
 
     return show_bar if sys.stderr.isatty() else say_once
 

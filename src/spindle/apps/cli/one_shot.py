@@ -19,6 +19,7 @@ from spindle.apps.cli.assemble import assemble, result_schema, run_and_exit, tak
 from spindle.base.agent_dir import expand_home
 from spindle.base.limits import STDIN_PATIENCE
 from spindle.base.spelling import did_you_mean
+from spindle.base.stop_signals import on_stop
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
@@ -103,14 +104,12 @@ def _read_file(path: str) -> tuple[str, Image | None]:
 async def _until_signal(work: Coroutine[Any, Any, int], caught: list[int]) -> int:
     """Return the exit code of the work; a signal, which is put into `caught`, cancels it and decides the code."""
     task = asyncio.create_task(work)
-    loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
         caught.append(number)
         task.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+    on_stop((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), stop)
     try:
         return await task
     except asyncio.CancelledError:

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
-from spindle.apps.cli import printable
 from spindle.base.limits import PROGRESS_TICK
+from spindle.base.terminal import plain, unguarded
 from spindle.shapes import events
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import text_of
@@ -31,7 +31,9 @@ class Progress(NeverFull):
         self._began = time.monotonic()
         self._doing = ""
         """The current activity; empty: none."""
-        self._line = StatusLine(sys.stderr) if live else None
+        self._line = StatusLine(unguarded(sys.stderr)) if live else None
+        self._streams = sys.stdout, sys.stderr
+        """The streams whose place the status line takes."""
         self._running: dict[str, str] = {}
         """Names of the tools that run, by call."""
         self._ticking: asyncio.Task[None] | None = None
@@ -50,7 +52,7 @@ class Progress(NeverFull):
             self._ticking.cancel()
         if self._line is not None:
             self._line.show("")
-            sys.stderr = sys.stdout = self._line.file
+            sys.stdout, sys.stderr = self._streams
 
     def put(self, event: events.Event) -> None:
         match event:
@@ -93,7 +95,7 @@ class Progress(NeverFull):
             self._say(f"{name} took {event.duration_ms / 1000:.1f} s")
 
     def _say(self, text: str, *, cut: bool = False) -> None:
-        text = " ".join(printable(text).split())
+        text = " ".join(plain(text).split())
         print(text[: _columns()] if cut and self._line is not None else text, file=sys.stderr, flush=True)
 
     def _elapsed(self) -> str:
@@ -118,13 +120,13 @@ class StatusLine:
 
     def show(self, text: str) -> None:
         if text or self._shown:
-            self.file.write("\r\x1b[K" + printable(text)[: _columns()])
+            self.file.write("\r\x1b[K" + plain(text)[: _columns()])
             self.file.flush()
             self._shown = bool(text)
 
     def write(self, text: str) -> int:
         self.show("")
-        return self.file.write(text)
+        return self.file.write(plain(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import REMOTE, Options, UsageError
-from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
+from spindle.apps.cli.assemble import assemble, resource_options, resources_here, run_and_exit, tell_slips
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base.children import kill_all
+from spindle.base.stop_signals import on_stop
 from spindle.protocol.dialect import Dialect
 from spindle.protocol.neighbours import DIALECTS, find_dialect
-from spindle.resources.loader import load_resources
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
@@ -90,7 +90,7 @@ async def _serve_editor(options: Options) -> int:
     from spindle.wires.pipe.stdio import StdioWire
 
     wire = StdioWire.claim()
-    resources = load_resources(os.getcwd(), resource_options(options))
+    resources = resources_here(resource_options(options))
     bounds = chosen_bounds(options, resources.settings)
     apply(bounds)
     source = CommandLineAgents(options, "acp", resources.options, roots=bounds.roots)
@@ -122,7 +122,7 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
     address = options.remote or (options.messages[0] if options.messages else REMOTE)
     try:
         host, port = parse_address(address)
-        resources = load_resources(os.getcwd(), resource_options(options))
+        resources = resources_here(resource_options(options))
         bounds = chosen_bounds(options, resources.settings)
         apply(bounds)
         settings = RemoteOptions(
@@ -149,7 +149,7 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
 async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None]) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
     await _try_agent(source)
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    ended = asyncio.Event()
 
     def end(number: int) -> None:
         if ended.is_set():  # it is ending already, too slowly for the user
@@ -158,8 +158,7 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on
         ended.set()
         _say(f"Stopping: {signal.Signals(number).name}")
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, end, number)
+    on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end)
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
     on_start(address)

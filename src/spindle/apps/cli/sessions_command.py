@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from spindle.apps.cli import printable, silence_stdout, warn
+from spindle.apps.cli import silence_stdout, warn
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.session_choice import agrees, locate
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir_problem
+from spindle.base.terminal import plain
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo, all_session_files, most_recent_session, read_info
 from spindle.sessions.load import InvalidSession
@@ -44,7 +45,7 @@ def run(argv: list[str]) -> int:
         return int(options.action(options))
     except SessionError as error:
         text = f"{error.what}. End that program first" if isinstance(error, SessionLocked) else str(error)
-        print(f"Error: {printable(text)}", file=sys.stderr)
+        print(f"Error: {plain(text)}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, a pager perhaps, has seen enough
         silence_stdout()
@@ -59,7 +60,7 @@ def run_export(argv: list[str]) -> int:
     try:
         return run_export(str(_find(options.session, options)), options.output, redact=options.redact)
     except SessionError as error:
-        print(f"Error: {printable(str(error))}", file=sys.stderr)
+        print(f"Error: {plain(str(error))}", file=sys.stderr)
         return 1
 
 
@@ -201,7 +202,7 @@ def _delete(options: argparse.Namespace) -> int:
         info = read_info(path)
         if info is None:  # it may be any file
             raise SessionError(f"Not a session: {path}")
-        print(printable(f"{path}\n  {_row(info, info.id, with_cwd=True)}"), file=sys.stderr)
+        print(plain(f"{path}\n  {_row(info, info.id, with_cwd=True)}"), file=sys.stderr)
     if not options.yes:
         if not sys.stdin.isatty():
             raise UsageError("spindle sessions delete needs a terminal to ask at, or --yes")
@@ -288,7 +289,7 @@ def _directory(options: argparse.Namespace) -> str | None:
 
 
 def _say(text: str) -> None:
-    print(printable(text))
+    print(plain(text))
 
 
 def _in_a_line(text: str) -> str:

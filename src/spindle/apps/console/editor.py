@@ -36,6 +36,7 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from spindle.apps.console.input import Input, Question, comes_more, fitting
 from spindle.apps.console.look import Look, clean
+from spindle.base.terminal import unguarded
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
@@ -230,7 +231,10 @@ class Editor(Input):
         """Shows the message that the user writes; during a question, a buffer for the answer."""
         # The terminal is not asked where the cursor is: that costs a round trip, and some terminals do not answer.
         self._output = _Output(
-            sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
+            unguarded(sys.stdout),
+            lambda: Size(look.size()[1], look.width),
+            term=os.environ.get("TERM"),
+            enable_cpr=False,
         )
         self._app = _Prompt(
             input=_Keys(sys.stdin),

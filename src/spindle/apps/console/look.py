@@ -5,6 +5,8 @@ import re
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from spindle.base.terminal import CONTROL, plain
+
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _COLOURS = frozenset({"red", "green", "yellow", "cyan"})
 _ASCII = str.maketrans(
@@ -12,19 +14,16 @@ _ASCII = str.maketrans(
     "><*+x~|>~*" + "-" * 9 + "|" * 5 + "+" * 14 + "''\"\"",
 )
 """Our own signs and those of rich, for terminals that only know ASCII."""
-_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-"""Control characters, and those that turn the direction of a text, so that it looks like another."""
-_SEQUENCE = re.compile(rf"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-_]?|{_CONTROL}")
 
 
 def clean(text: str) -> str:
     """Take out everything that would move the cursor or change the terminal: what a model writes is only text."""
-    return _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\t", "    "))
+    return plain(text).replace("\t", "    ")
 
 
 def visible(text: str) -> str:
     """Show the characters that `clean` would take out: a user who decides must see everything."""
-    return re.sub(_CONTROL, lambda found: ascii(found[0])[1:-1], text.replace("\t", "    "))
+    return re.sub(CONTROL, lambda found: ascii(found[0])[1:-1], text.replace("\t", "    "))
 
 
 def printed(output: str) -> str:

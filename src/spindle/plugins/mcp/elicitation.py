@@ -57,10 +57,8 @@ async def elicit(server: str, params: Message, dialogs: Dialogs, call_id: str | 
         return {"action": "decline"}
     content = with_defaults(schema, content)
     try:
-        return {
-            "action": "accept",
-            "content": validate_arguments("elicitation", {"type": "object", **(schema or {})}, content),
-        }
+        checked = await validate_arguments("elicitation", {"type": "object", **(schema or {})}, content)
+        return {"action": "accept", "content": checked}
     except ToolError:
         return {"action": "cancel"}
 

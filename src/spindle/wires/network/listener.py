@@ -1,6 +1,7 @@
 """The port: accepts connections, each with a time limit for its first request and a bound on the size of a request.
 
-A connection whose client does not read its answer is ended as well.
+A connection whose client does not read its answer is ended as well. If there are too many, the one that has waited
+longest for its first request makes room.
 """
 
 import asyncio
@@ -15,16 +16,19 @@ from spindle.base import limits
 from spindle.wires.network.options import RemoteOptions
 
 CONNECTIONS_PER_CLIENT = 4
+_BACKLOG = 1024
+"""Connections that the system holds until we accept them; beyond that, clients try again after a second or three."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpConnection(web.RequestHandler):
     """One connection. Its first request has to come soon: a client that only holds it open is disconnected."""
 
-    __slots__ = ("_full", "_patience", "_reading", "_stall_timeout", "bell", "gone", "own")
+    __slots__ = ("_full", "_patience", "_reading", "_silent", "_stall_timeout", "bell", "gone", "own")
 
     def __init__(self, manager: "Listener", **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
+        self._silent = manager.silent
         self._full = len(manager.connections) >= manager.max_connections
         self.own: bool | None = None
         """Whether a process of our own user is at the other end, once that is known."""
@@ -40,12 +44,17 @@ class HttpConnection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self._full:
-            self.force_close()
-            return
+            oldest = next(iter(self._silent), self)
+            oldest.is_served()
+            oldest.force_close()
+            if oldest is self:
+                return
+        self._silent[self] = None
         self._patience = asyncio.get_running_loop().call_later(limits.FIRST_REQUEST, self.force_close)
 
     def is_served(self) -> None:
-        """Stop the time limit: a request has come."""
+        """Stop the time limit: a request has come, or the connection is at its end."""
+        self._silent.pop(self, None)
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -92,12 +101,21 @@ class Listener(web.Server):
         """Connections of every kind. Idle ones must not use up the descriptors that sessions need for their files."""
         self.stall_timeout = 2 * max(options.stall_timeout, options.viewer_stall_timeout)
         """Seconds, for any connection; streams and WebSockets have shorter time limits of their own."""
+        self.silent: dict[HttpConnection, None] = {}
+        """Connections without a request so far, the oldest first."""
         self._listening: asyncio.Server | None = None
 
     async def listen(self, context: ssl.SSLContext | None) -> int:
         """Begin to listen. Returns the port. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(self, self._options.host, self._options.port, ssl=context)
+        self._listening = await loop.create_server(
+            self,
+            self._options.host,
+            self._options.port,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else limits.FIRST_REQUEST,
+            backlog=_BACKLOG,
+        )
         port: int = self._listening.sockets[0].getsockname()[1]
         return port
 

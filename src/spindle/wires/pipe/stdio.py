@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.base.children import kill_all
+from spindle.base.stop_signals import on_stop
 from spindle.protocol.outbox import Outbox
 from spindle.wires.pipe.descriptors import Source, Target, open_source, open_target
 from spindle.wires.pipe.framing import LineReader, LineTooLong
@@ -32,9 +33,7 @@ class Exit:
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            loop.add_signal_handler(number, self._by_signal, 128 + number)
+        on_stop((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), self._by_signal)
 
     def end(self, code: int) -> None:
         if not self.code.done():
@@ -46,11 +45,11 @@ class Exit:
             print(f"Error: Cannot write to stdout: {error.strerror}", file=sys.stderr)
         self.end(1)
 
-    def _by_signal(self, code: int) -> None:
+    def _by_signal(self, number: int) -> None:
         if self.code.done():  # the second signal: the process is ending already, but too slowly
             kill_all()
-            os._exit(code)
-        self.end(code)
+            os._exit(128 + number)
+        self.end(128 + number)
 
 
 class StdioWire:
