@@ -17,7 +17,7 @@ from prompt_toolkit.document import Document
 
 from spindle.apps.console.input import Question, fitting
 from spindle.apps.console.look import one_line
-from spindle.apps.console.view import text_of
+from spindle.apps.console.view import money, text_of
 from spindle.client import RpcError
 from spindle.shapes.permission_modes import PERMISSION_MODES
 
@@ -208,9 +208,8 @@ class Slash(DummyCompleter):
         stats = await self._client.get_session_stats()
         names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
         parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
-        money = f"${stats['cost']:.4f}" if stats.get("cost") is not None else "unknown cost"
         messages = f"messages of yours: {stats['userMessages']}, answers: {stats['assistantMessages']}"
-        self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
+        self._say(f"{money(stats) or 'unknown cost'} · {', '.join(parts) or 'no tokens'}")
         self._say(f"{messages}, tool calls: {stats['toolCalls']}", "dim", kind="more")
 
     async def _name(self, name: str) -> None:

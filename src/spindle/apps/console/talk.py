@@ -11,7 +11,7 @@ from spindle.apps.console.editor import Editor
 from spindle.apps.console.input import LineInput, Question
 from spindle.apps.console.look import Look, clean, fit, one_line
 from spindle.apps.console.slash import Slash
-from spindle.apps.console.view import View
+from spindle.apps.console.view import View, money
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.base.spelling import did_you_mean
@@ -189,7 +189,7 @@ class Talk:
             self._model + (f" ({level})" if level and level != "off" else ""),
             f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
-            f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
+            money(self._stats) if self._stats.get("cost") != 0 else "",
             self._branch,
             f"{len(self.queue)} queued" if self.queue else "",
             *self._statuses.values(),
@@ -217,7 +217,7 @@ class Talk:
             self.editor.put("\n\n".join(texts))
 
     def unfold(self, what: str) -> None:
-        self.view.say(self.view.folded[what] or "There is nothing to show", "dim", kind="unfolded")
+        self.view.say(self.view.folded[what].rstrip() or "There is nothing to show", "dim", kind="unfolded")
 
     # -- events of the agent ---------------------------------------------------------------------
 

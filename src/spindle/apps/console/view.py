@@ -19,6 +19,13 @@ def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
     return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
 
+def money(stats: Json) -> str:
+    """Return the cost of a session: a lower bound if a part of it is not known, empty if nothing is known."""
+    if (cost := stats.get("cost")) is not None:
+        return f"${cost:.4f}"
+    return f"at least ${stats['knownCost']:.4f}" if stats.get("knownCost") else ""
+
+
 class View:
     def __init__(self, look: Look, write: Callable[[str], None]) -> None:
         self._look = look
@@ -28,6 +35,10 @@ class View:
         """Whether the current answer was seen from its beginning; otherwise it is printed at its end."""
         self._thinking = ""
         """The current thoughts of the model."""
+        self._thought_of = -1
+        """The block of the answer that these thoughts are."""
+        self._told: int | None = None
+        """The block that a line was printed about. Some models send more of it behind the first words of the answer."""
         self.folded = {"result": "", "thoughts": ""}
         """The last tool's whole result and the model's last thoughts."""
         self._calls: dict[str, str] = {}
@@ -150,7 +161,7 @@ class View:
     def _message_start(self, message: Json) -> None:
         role = message.get("role")
         if role == "assistant":
-            self._whole = True
+            self._whole, self._told = True, None
         elif role in ("user", "custom") and not self._look.plain:  # a plain terminal shows the line as typed
             self.message(message)
 
@@ -165,6 +176,8 @@ class View:
         self._whole = False
 
     def _piece(self, piece: Json) -> None:
+        if piece["type"] in ("text_delta", "toolcall_start") and self._whole:
+            self._thought(self._thinking)  # some models end their thoughts only with the answer
         match piece["type"]:
             case "text_delta" if self._look.plain and self._whole:
                 self._write(("" if self._streamed else "\n") + self._look.signs(clean(piece["delta"])))
@@ -172,10 +185,15 @@ class View:
             case "text_delta":
                 blocks = self._blocks.feed(clean(piece["delta"]))
                 self._print(blocks if self._whole else ())
-            case "text_end" | "thinking_end" if self._whole:
+            case "text_end" if self._whole:
                 self.flush()
+            case "thinking_end" if self._whole:
+                self._thought(self._thinking)
+            case "thinking_delta" if piece["contentIndex"] == self._told:
+                self.folded["thoughts"] += clean(piece["delta"])
             case "thinking_delta":
                 self._thinking += clean(piece["delta"])
+                self._thought_of = piece["contentIndex"]
             case "toolcall_start":
                 self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
 
@@ -185,8 +203,9 @@ class View:
 
     def _thought(self, text: str) -> None:
         if text.strip():
-            self.folded["thoughts"] = text.strip()
+            self.folded["thoughts"] = text.lstrip()
             self.say(fit(f"∴ Thought: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
+            self._told = self._thought_of
         self._thinking = ""
 
     def flush(self) -> None:
