@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from tests.apps.cli.conftest import Place
 from tests.support.agent_process import write_models
 from tests.support.mock_model import MockModel, Step, gate, reply, think
 
-from .conftest import Chat
 from .terminal import PROMPT, Terminal
 
 PRICES = {"cost": {"input": 1000.0, "output": 1000.0, "cacheRead": 0, "cacheWrite": 0}}

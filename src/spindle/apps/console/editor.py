@@ -31,9 +31,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.widgets import SearchToolbar
+from rich.cells import cell_len
 
+from spindle.apps.console.clipboard import sequence
 from spindle.apps.console.input import Input, Question, comes_more, fitting
 from spindle.apps.console.look import Look, clean
 
@@ -51,6 +54,14 @@ _ESCAPE = 0.05
 """Seconds in which a key after Esc makes it Alt. A terminal sends both at once, even over a slow line."""
 _SETTLED = 0.3
 """Seconds after which a new size counts as the last one; tmux reports the next one up to 0.25 late."""
+_SLOW = 0.15
+"""Seconds after which an answer of the terminal is late: drawings for another size may have met it meanwhile."""
+_NO_ANSWER = 1.0
+"""Seconds after which a terminal is taken for one that does not answer."""
+_ROOM = 4
+"""Rows that stay free for the prompt when the screen is filled."""
+_KEPT = 30_000
+"""Characters of printed text that are kept, to fill the screen with."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; texts to print meanwhile are printed together."""
 _TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
@@ -61,7 +72,8 @@ class _Prompt(Application[None]):
     """Allows for terminals that wrap lines again when they get narrower, as most do: the rows drawn before move up.
 
     Nothing is drawn while the size still changes: a drawing for one size that arrives at the next would erase lines
-    that are not ours.
+    that are not ours. Over a slow line that cannot be prevented. So the terminal is asked for a sign that it has drawn
+    everything; if that comes late, the whole screen is drawn again.
     """
 
     view: "View"
@@ -70,7 +82,16 @@ class _Prompt(Application[None]):
     """Text to print above the prompt at the next drawing."""
     _printed = ""
     """Text that was printed above the prompt in this drawing."""
+    _shown = ""
+    """The end of everything that was printed."""
     _settling: asyncio.TimerHandle | None = None
+    """Runs while the size may still change, and until the terminal has answered."""
+    _asked: int = 0
+    """Questions that the terminal has not answered."""
+    _asked_at = 0.0
+    """When the first of them was asked."""
+    _answers = True
+    """Whether the terminal answers, as far as we know."""
 
     @property
     def timeoutlen(self) -> float:
@@ -85,16 +106,61 @@ class _Prompt(Application[None]):
     def _on_resize(self) -> None:
         if self._settling is not None:
             self._settling.cancel()
-        self._settling = asyncio.get_running_loop().call_later(_SETTLED, self._resized)
+        self._settling = asyncio.get_running_loop().call_later(_SETTLED, self._ask)
 
-    def _resized(self) -> None:
+    def _ask(self) -> None:
+        """Ask the terminal where the cursor is: it answers when it has drawn everything before the question."""
         self._settling = None
         if self._is_running and not self._running_in_terminal:  # else the screen is another program's
+            self._asked_at = self._asked_at if self._asked else time.monotonic()
+            self._asked += 1
+            self.output.ask_for_cpr()
+            self.output.flush()
+            wait = _NO_ANSWER if self._answers else 0
+            self._settling = asyncio.get_running_loop().call_later(wait, self._unanswered)
+
+    def _unanswered(self) -> None:
+        self._answers = False
+        self._resized()
+
+    def answered(self) -> None:
+        """Note that the terminal has drawn everything that was written before its last question."""
+        self._answers = True
+        self._asked = max(0, self._asked - 1)
+        waits = self._settling is not None
+        late = time.monotonic() - self._asked_at > _SLOW
+        if not self._asked and (waits or late):
+            if self._settling is not None:
+                self._settling.cancel()
+            self._resized(late=late)
+
+    def _resized(self, *, late: bool = False) -> None:
+        self._settling = None
+        if self._is_running and not self._running_in_terminal:
+            if late:
+                self._fill_screen()
+                super()._on_resize()
+                return
             self._find_cursor()
             self.renderer.erase(leave_alternate_screen=False)
             if self.view.above < self.view.enough // 4:  # the next change might take more rows
                 self.to_bottom()
             super()._on_resize()
+
+    def _fill_screen(self) -> None:
+        """Erase the screen and print the end of the text again. Rows that went to the scrollback stay there."""
+        columns, lines = self.output.get_size().columns, self.output.get_size().rows
+        shown, used = list[str](), 0
+        for line in reversed(self._shown.split("\n")[:-1]):
+            used += max(1, -(-cell_len(clean(line)) // columns))
+            if used > lines - _ROOM:
+                break
+            shown.insert(0, line)
+        self.renderer.reset(leave_alternate_screen=False)
+        # Row by row: tmux keeps a copy of a screen that is erased at once.
+        self.output.write_raw("\x1b[0m\x1b[H" + "\x1b[2K\x1b[B" * (lines - 1) + "\x1b[2K\x1b[H")
+        self.output.write_raw("".join(f"{line}\r\n" for line in shown))
+        self.view.above = min(used, self.view.enough)
 
     def to_bottom(self) -> None:
         """Put the prompt at the bottom.
@@ -131,6 +197,7 @@ class _Prompt(Application[None]):
         """Forget a drawing that was not written yet."""
         self.output._buffer.clear()
         vars(self.renderer).update(before)
+        self._shown = self._shown[: len(self._shown) - len(self._printed)]
         self.unwritten, self._printed = self._printed + self.unwritten, ""
 
     def print(self) -> None:
@@ -138,6 +205,7 @@ class _Prompt(Application[None]):
         if self.unwritten:
             self.renderer.erase()
             self._printed, self.unwritten = self.unwritten, ""
+            self._shown = self._shown[-_KEPT:] + self._printed
             self.output.write_raw(self._printed.replace("\n", "\r\n"))
             self.output.flush()
 
@@ -226,9 +294,17 @@ class Editor(Input):
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
         self._search = SearchToolbar()
-        self._control = BufferControl(self._buffer, search_buffer_control=self._search.control, preview_search=True)
+        hidden = ConditionalProcessor(
+            PasswordProcessor(), Condition(lambda: self._question is not None and self._question.secret)
+        )
+        self._control = BufferControl(
+            self._buffer,
+            search_buffer_control=self._search.control,
+            preview_search=True,
+            input_processors=[hidden],
+        )
         """Shows the message that the user writes; during a question, a buffer for the answer."""
-        # The terminal is not asked where the cursor is: that costs a round trip, and some terminals do not answer.
+        # prompt_toolkit does not ask where the cursor is: that costs a round trip, and some terminals do not answer.
         self._output = _Output(
             sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
         )
@@ -271,6 +347,16 @@ class Editor(Input):
             self.refresh()
         else:
             self._app.print()
+
+    def clear(self) -> None:
+        """Push everything up out of the window; the prompt stays at the bottom."""
+        self.write("\n" * self._look.size()[1])
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to copy a text; return that it was asked. It does not say whether it did."""
+        self._output.write_raw(sequence(text))
+        self._output.flush()
+        return True
 
     def refresh(self) -> None:
         """Draw the prompt again soon."""
@@ -371,12 +457,15 @@ class Editor(Input):
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the prompt stays at the bottom
+            ("c-l", True, lambda event: self.clear()),
             ("c-z", True, lambda event: self._suspend()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
+            ("c-p", ~asking, lambda event: self._talk.do(self._talk.next_model())),
+            ("s-tab", ~asking & ~has_completions, lambda event: self._talk.do(self._talk.next_mode())),
+            (Keys.CPRResponse, True, lambda event: self._app.answered()),
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
             ("c-t", True, lambda event: self._talk.unfold("thoughts")),

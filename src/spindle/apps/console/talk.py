@@ -16,9 +16,12 @@ from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.base.spelling import did_you_mean
 from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
+from spindle.shapes.permission_modes import PERMISSION_MODES
 
 Json = dict[str, Any]
 
+_WORDS = {"exit": "quit", "quit": "quit", "help": "help"}
+"""Words that alone mean a command, as in other programs."""
 _LEARN_AFTER = frozenset(
     {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
 )
@@ -57,7 +60,7 @@ class Talk:
         events = self.client.events()
         await self.learn()
         if not resume:
-            self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
+            await self._head()
         self.view.history(await self.client.get_messages())
         self._receive(Event(self.state["queue"], type="queue_update"))  # of a killed process, perhaps
         if self.state["isStreaming"]:
@@ -82,6 +85,28 @@ class Talk:
                 print(f"Error: {error}")
                 return 1
         return 0
+
+    async def _head(self) -> None:
+        """Say where the agent works, with which model, and what may run unasked."""
+        folder = str(Path.cwd())
+        if self.url:
+            live = await self.client.list_live_sessions()
+            folder = next((item["cwd"] for item in live if item["currentId"] == self.state["sessionId"]), "")
+        elif folder.startswith(home := str(Path.home())):
+            folder = f"~{folder.removeprefix(home)}"
+        held = await self.client.request("get_permissions")
+        barred = sum(rule["behavior"] != "allow" for rule in held["rules"])
+        means = "everything runs unasked" if held["mode"] == "bypass" else PERMISSION_MODES[held["mode"]].help.lower()
+        rules = f", but for {barred} rule{'s' if barred > 1 else ''}" if barred and held["mode"] == "bypass" else ""
+        parts = [f"Spindle{f' at {self.url}' if self.url else ''}", one_line(folder), self._model, "/help"]
+        self.view.say(" · ".join(part for part in parts if part), "dim")
+        how = "Shift-Tab or /permissions chooses" if not self.is_plain else "/permissions chooses"
+        self.view.say(f"Permission mode {held['mode']}: {means}{rules}. {how} another", "dim")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this terminal cannot move its cursor, nor hide what is typed."""
+        return self._look.plain
 
     @property
     def _model(self) -> str:
@@ -123,6 +148,8 @@ class Talk:
             self.view.fail("A command of the shell comes after it, as in !ls")
         elif text.startswith("!"):
             await self._run_shell(command, secret=text.startswith("!!"))
+        elif (word := _WORDS.get(text.lower())) is not None and not images:
+            await self._slash.run(word, "")
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.run(name, argument.strip())
         elif is_name and (near or not argument):
@@ -190,6 +217,7 @@ class Talk:
             f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
             money(self._stats) if self._stats.get("cost") != 0 else "",
+            str(self.state.get("permissionMode", "")),
             self._branch,
             f"{len(self.queue)} queued" if self.queue else "",
             *self._statuses.values(),
@@ -215,6 +243,19 @@ class Talk:
         waiting = await self.client.clear_queue()
         if texts := [*waiting["steering"], *waiting["followUp"]]:
             self.editor.put("\n\n".join(texts))
+
+    async def next_mode(self) -> None:
+        """Set the next permission mode; the status shows it."""
+        modes, now = [*PERMISSION_MODES], self.state["permissionMode"]
+        after = modes[(modes.index(now) + 1) % len(modes)] if now in modes else modes[0]
+        await self.client.request("set_permissions", mode=after)
+        await self.learn()
+
+    async def next_model(self) -> None:
+        """Use the next model; the status shows it."""
+        if await self.client.cycle_model() is None:
+            self.view.say("There is no other model. /model lists them, /login adds some", "dim")
+        await self.learn()
 
     def unfold(self, what: str) -> None:
         self.view.say(self.view.folded[what].rstrip() or "There is nothing to show", "dim", kind="unfolded")
