@@ -49,7 +49,7 @@ class Changes:
             self._talk.editor.put(done.get("editorText") or "")
             changed = ", ".join(map(one_line, _by_file(branch[last:])))
             files = f"files stay as they are, also {changed}" if changed else "files stay as they are"
-            self._talk.view.say(f"Your last message is taken back; {files}. /tree goes there again", "dim")
+            self._talk.remark = f"Your last message is taken back; {files}. /tree goes there again"
 
     async def _branch(self) -> list[Json]:
         """Return the entries of the conversation as it stands, oldest first."""
@@ -83,8 +83,10 @@ def _by_file(entries: list[Json]) -> dict[str, list[str]]:
             arguments = call.get("arguments")
             if kind_of(call.get("name", "")) != "edit" or not isinstance(arguments, dict):
                 continue
-            diff = (message.get("details") or {}).get("diff") or _added(arguments.get("content"))
-            files.setdefault(str(arguments.get("path")), []).extend(clean(diff).split("\n"))
+            details = message.get("details")
+            diff = details.get("diff") if isinstance(details, dict) else None
+            lines = clean(str(diff or _added(arguments.get("content")))).split("\n")
+            files.setdefault(str(arguments.get("path")), []).extend(lines)
     return files
 
 

@@ -38,6 +38,8 @@ class Talk:
         """Every slash command, and what it does."""
         self.elsewhere: str | None = None
         """The session that the user left this chat for."""
+        self.remark = ""
+        """A text for behind the conversation when that is shown again."""
         self.queue: list[str] = []
         self._stats: Json = {}
         self._branch = ""
@@ -94,14 +96,20 @@ class Talk:
             folder = next((item["cwd"] for item in live if item["currentId"] == self.state["sessionId"]), "")
         elif folder.startswith(home := str(Path.home())):
             folder = f"~{folder.removeprefix(home)}"
+        place, rest = f"Spindle{f' at {self.url}' if self.url else ''}", f" · {self._model} · /help"
+        room = max(15, min(self._look.width, 80) - 1 - len(place) - len(rest) - 3)
+        folder = one_line(folder)
+        if len(folder) > room:  # its end says most
+            folder = f"…{folder[1 - room :]}"
+        self.view.say(f"{place}{f' · {folder}' if folder else ''}{rest}", "dim")
         held = await self.client.request("get_permissions")
         barred = sum(rule["behavior"] != "allow" for rule in held["rules"])
-        means = "everything runs unasked" if held["mode"] == "bypass" else PERMISSION_MODES[held["mode"]].help.lower()
-        rules = f", but for {barred} rule{'s' if barred > 1 else ''}" if barred and held["mode"] == "bypass" else ""
-        parts = [f"Spindle{f' at {self.url}' if self.url else ''}", one_line(folder), self._model, "/help"]
-        self.view.say(" · ".join(part for part in parts if part), "dim")
-        how = "Shift-Tab or /permissions chooses" if not self.is_plain else "/permissions chooses"
-        self.view.say(f"Permission mode {held['mode']}: {means}{rules}. {how} another", "dim")
+        text = f"{PERMISSION_MODES[held['mode']].help} (mode {held['mode']})"
+        if held["mode"] == "bypass":
+            but = f", but for {barred} rule{'s' if barred > 1 else ''}" if barred else ""
+            keys = "/permissions" if self.is_plain else "Shift-Tab or /permissions"
+            text = f"Everything runs unasked{but} (mode bypass): {keys} to choose"
+        self.view.say(text, "dim")
 
     @property
     def is_plain(self) -> bool:
@@ -289,6 +297,9 @@ class Talk:
         name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
         self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
         self.view.history(messages)
+        if self.remark:
+            self.view.say(self.remark, "dim")
+            self.remark = ""
 
     async def learn(self) -> None:
         """Ask the agent for its state, figures and commands."""
