@@ -103,9 +103,9 @@ def test_keys_for_the_mode_and_the_model(place: Place, chat: Chat) -> None:
     write_models(place.agent, "http://127.0.0.1:9/v1")
     other = chat("--models", "mock/m1,mock/m2", ready="script.json")
     other.keys("\x10")
-    other.wait_for("❯\nm1 ")
-    other.keys("\x10")
     other.wait_for("❯\nm2 ")
+    other.keys("\x10")
+    other.wait_for("❯\nm1 ")
 
 
 def test_what_was_changed_and_taking_a_message_back(place: Place, chat: Chat) -> None:

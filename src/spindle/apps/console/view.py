@@ -85,8 +85,11 @@ class View:
         """How many rows above the drawn lines are enough, whatever is drawn."""
         return self._look.size()[1] * 3 // 4
 
-    def live(self) -> list[str]:
-        """Return the lines to draw above the input: so few that the terminal may even shrink to a quarter at once."""
+    def live(self, *, timed: bool = False) -> list[str]:
+        """Return the lines to draw above the input: so few that the terminal may even shrink to a quarter at once.
+
+        `timed`: there is no status line that shows how long the run takes.
+        """
         most = max(1, min(10, self._look.size()[1] // 5, self.above // 4))
         thoughts = rows(self._thinking.strip(), self.width)[-min(3, most) :] if self._thinking else []
         lines = [self._look.paint(row, "dim") for row in thoughts]
@@ -94,8 +97,9 @@ class View:
             lines += rows(text, self.width)[-most:]
         for id, (since, last) in self._running.items():
             lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
-        if not lines and self.since is not None:  # the status shows for how long
-            lines.append(self._look.paint(f"● {self._doing}", "cyan"))
+        if not lines and self.since is not None:
+            plain = self._look.paint(f"● {self._doing}", "cyan")
+            lines.append(self.going_on(self._doing, self.since) if timed else plain)
         return lines
 
     def going_on(self, what: str, since: float, more: str = "") -> str:
