@@ -24,10 +24,9 @@ class Streamed:
         from spindle.apps.console.look import Look
         from spindle.apps.console.view import View
 
-        look = Look(out.fileno())
+        self._look = look = Look(out.fileno())
         self._agent = agent
         self._line = StatusLine(out)
-        self._plain = look.plain
         self._view = View(look, self._write)
         self._outbox = Outbox(Renderer(SPINDLE, "delta"))
         self._was = sys.stderr
@@ -39,7 +38,7 @@ class Streamed:
         self._agent.subscribe(self._outbox)
         if self._was.isatty():
             sys.stderr = sys.stdout = self._line  # printed text takes the place of the status
-        if not self._plain:
+        if not self._look.plain:
             self._ticking = asyncio.create_task(self._tick())
 
     def end(self) -> None:
@@ -78,7 +77,7 @@ class Streamed:
         while True:
             # The user answers a question on the same line.
             quiet = self._view.since is None or self._agent.dialogs.open_requests()
-            self._line.show("" if quiet else self._view.live(timed=True)[-1])
+            self._line.show("" if quiet else self._look.signs(self._view.live(timed=True)[-1]))
             await asyncio.sleep(PROGRESS_TICK)
 
 
