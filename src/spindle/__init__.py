@@ -21,6 +21,7 @@ from spindle.base.version import __version__
 
 if TYPE_CHECKING:
     from spindle.agent import AgentError as AgentError
+    from spindle.agent.run.awaited import AgentRun as AgentRun
     from spindle.agent.run.result import LimitReached as LimitReached
     from spindle.agent.run.result import ModelError as ModelError
     from spindle.agent.run.result import Refused as Refused
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from spindle.agent.run.result import RunResult as RunResult
     from spindle.agent.run.result import SchemaNotMet as SchemaNotMet
     from spindle.inprocess import Agent as Agent
-    from spindle.inprocess import AgentRun as AgentRun
     from spindle.inprocess import ask as ask
     from spindle.inprocess import run as run
     from spindle.shapes.model import Model as Model
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "spindle.inprocess",
-    "AgentRun": "spindle.inprocess",
+    "AgentRun": "spindle.agent.run.awaited",
     "AgentError": "spindle.agent",
     "LimitReached": "spindle.agent.run.result",
     "Model": "spindle.shapes.model",

@@ -156,7 +156,7 @@ class Talk:
             self.view.fail("A command of the shell comes after it, as in !ls")
         elif text.startswith("!"):
             await self._run_shell(command, secret=text.startswith("!!"))
-        elif (word := _WORDS.get(text.lower())) is not None and not images:
+        elif (word := _WORDS.get(text.lower())) is not None and not later:
             await self._slash.run(word, "")
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.run(name, argument.strip())
