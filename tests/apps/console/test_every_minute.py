@@ -45,9 +45,15 @@ def test_a_thought_stands_before_its_answer(reasoner: tuple[MockModel, Terminal]
 
 def test_after_an_interrupt_the_cost_is_a_lower_bound(reasoner: tuple[MockModel, Terminal]) -> None:
     mock, terminal = reasoner
+    ask(mock, terminal, reply("Only a ", gate("none"), "beginning"), "stop at once")
+    terminal.wait_for("Only a\n❯\n")
+    terminal.keys("\x1b")
+    terminal.wait_for("Interrupted\n" + PROMPT, "· at least $0.0000")
+    terminal.enter("/new")
+    terminal.wait_for("(empty)", without="at least $")
     ask(mock, terminal, reply("Fine."), "hello")
     cost = re.search(r"\$(\d+\.\d+)", terminal.wait_for("Fine.\n" + PROMPT, "· $"))
-    assert cost is not None and "at least" not in terminal.text
+    assert cost is not None and "at least $" not in terminal.text
     ask(mock, terminal, reply("Half an ", gate("never"), "answer"), "stop me")
     terminal.wait_for("Half an\n❯\n")
     terminal.keys("\x1b")

@@ -222,7 +222,9 @@ class Slash(DummyCompleter):
         names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
         parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
         messages = f"messages of yours: {stats['userMessages']}, answers: {stats['assistantMessages']}"
-        self._say(f"{money(stats) or 'unknown cost'} · {', '.join(parts) or 'no tokens'}")
+        self._say(
+            f"{money(stats, self._talk.state.get('model')) or 'unknown cost'} · {', '.join(parts) or 'no tokens'}"
+        )
         self._say(f"{messages}, tool calls: {stats['toolCalls']}", "dim", kind="more")
 
     async def _name(self, name: str) -> None:

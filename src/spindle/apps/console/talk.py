@@ -224,7 +224,7 @@ class Talk:
             self._model + (f" ({level})" if level and level != "off" else ""),
             f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
-            money(self._stats) if self._stats.get("cost") != 0 else "",
+            money(self._stats, self.state.get("model")) if self._stats.get("cost") != 0 else "",
             str(self.state.get("permissionMode", "")),
             self._branch,
             f"{len(self.queue)} queued" if self.queue else "",

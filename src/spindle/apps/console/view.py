@@ -19,11 +19,13 @@ def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
     return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
 
-def money(stats: Json) -> str:
-    """Return the cost of a session: a lower bound if a part of it is not known, empty if nothing is known."""
+def money(stats: Json, model: Json | None) -> str:
+    """Return the cost of a session: a lower bound if a part of it is not known, empty if the model has no price."""
     if (cost := stats.get("cost")) is not None:
         return f"${cost:.4f}"
-    return f"at least ${stats['knownCost']:.4f}" if stats.get("knownCost") else ""
+    has_price = model is not None and not model.get("costUnknown") and model["cost"].get("output")
+    known = stats.get("knownCost")
+    return f"at least ${known or 0:.4f}" if known or has_price else ""
 
 
 class View:
