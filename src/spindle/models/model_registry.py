@@ -282,6 +282,8 @@ class ModelRegistry:
         return is_loopback_url(model.base_url) and model.provider not in self.providers()
 
     def no_key_text(self, provider: str) -> str:
+        if provider == CUSTOM:
+            return "No API key was given for the model at base_url. Give api_key: any text, if the server wants none."
         if missing := self._lacking(provider):
             ways = [f"set {' and '.join(missing)}", "give its baseUrl in models.json"]
             return f"No address for {provider}.\n\nTo use it, {' or '.join(ways)}."

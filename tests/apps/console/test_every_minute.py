@@ -174,6 +174,14 @@ def test_a_key_entered_in_the_chat_is_not_shown_and_is_used(place: Place, chat: 
     terminal.wait_for("Kept in ", "chooses a model of anthropic")
     auth = place.agent / "auth.json"
     assert '"sk-secret-1"' in auth.read_text() and auth.stat().st_mode & 0o077 == 0
+    terminal.enter("/login openai")
+    terminal.wait_for("How, at openai?", "Sign in: ", "Enter a key")
+    terminal.quiet()
+    terminal.keys("key\r")
+    terminal.wait_for("The API key of openai?")
+    terminal.quiet()
+    terminal.keys("\x1b")
+    terminal.wait_for("No key was given")
     terminal.enter("/model anthropic/claude-opus-4-5")
     terminal.wait_for("Model: anthropic/claude-opus-4-5")
     assert b"sk-secret" not in terminal.output

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import UNSET
@@ -209,7 +208,7 @@ def run_print(options: Options) -> NoReturn:
 async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
     out = take_stdout()
     # A person at a terminal reads the answer as it comes; a program gets the last answer and nothing else.
-    streams = out.isatty() and not (options.output or options.json_schema) and find_spec("rich") is not None
+    streams = out.isatty() and not (options.output or options.json_schema)
     shown: list[Progress | Streamed] = []
 
     def show(agent: AgentSession) -> None:

@@ -13,15 +13,23 @@ from spindle.models.sign_in import LoginError
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
 
-_SIGN_IN, _KEY = "sign in", "enter a key"
+_KEY = "Enter a key"
+
+
+def _ways(provider: str) -> list[str]:
+    """Return how one gets in at a provider."""
+    from spindle.models.logins import SIGN_INS
+
+    login, info = SIGN_INS.get(provider), builtin_providers().get(provider)
+    return [*([f"Sign in: {login.title}"] if login else []), *([_KEY] if info and info.env else [])]
 
 
 def offered() -> list[tuple[str, str]]:
     """Return the providers, each with how to get in there."""
     from spindle.models.logins import SIGN_INS
 
-    keys = [(name, _KEY) for name, info in builtin_providers().items() if info.env and name not in SIGN_INS]
-    return [*((name, f"{_SIGN_IN}: {login.title}") for name, login in SIGN_INS.items()), *keys]
+    names = dict.fromkeys([*SIGN_INS, *builtin_providers()])
+    return [(name, ", or ".join(ways)) for name in names if (ways := _ways(name))]
 
 
 class Login:
@@ -50,11 +58,15 @@ class Login:
         if store.problem:
             self._talk.view.fail(store.problem.message)
             return
+        ways = _ways(provider)
+        chosen = 0 if len(ways) == 1 else await self._talk.editor.ask(Question(f"How, at {provider}?", ways))
+        if chosen is None:
+            return
         try:
-            if provider in SIGN_INS:
-                entry = await SIGN_INS[provider].sign_in(self, SignInOptions(agent_dir()))
-            else:
+            if ways[chosen] == _KEY:
                 entry = await self._key(provider, store)
+            else:
+                entry = await SIGN_INS[provider].sign_in(self, SignInOptions(agent_dir()))
             await store.store(provider, entry)
         except LoginError as error:
             self._talk.view.fail(f"{error}")
