@@ -9,7 +9,7 @@ from typing import Any
 
 from spindle.apps.console.editor import Editor
 from spindle.apps.console.input import LineInput, Question
-from spindle.apps.console.look import Look, clean, fit, one_line
+from spindle.apps.console.look import Look, clean, fit, one_line, rows
 from spindle.apps.console.slash import Slash
 from spindle.apps.console.view import View, money
 from spindle.base.flow import Tasks
@@ -109,7 +109,7 @@ class Talk:
             but = f", but for {barred} rule{'s' if barred > 1 else ''}" if barred else ""
             keys = "/permissions" if self.is_plain else "Shift-Tab or /permissions"
             text = f"Everything runs unasked{but} (mode bypass): {keys} to choose"
-        self.view.say(text, "dim")
+        self.view.say("\n".join(row.rstrip() for row in rows(text, self._look.width - 1)), "dim")
 
     @property
     def is_plain(self) -> bool:
