@@ -20,7 +20,7 @@ from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
-from spindle.resources.trust import MCP_FILES, TrustDecision, TrustStore
+from spindle.resources.trust import MCP_FILES, TrustStore
 from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
 from spindle.tools.base import Tool
 
