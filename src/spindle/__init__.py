@@ -21,6 +21,7 @@ from spindle.base.version import __version__
 
 if TYPE_CHECKING:
     from spindle.agent import AgentError as AgentError
+    from spindle.agent.run.awaited import AgentRun as AgentRun
     from spindle.agent.run.result import LimitReached as LimitReached
     from spindle.agent.run.result import ModelError as ModelError
     from spindle.agent.run.result import Refused as Refused
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
     from spindle.inprocess import Agent as Agent
     from spindle.inprocess import ask as ask
     from spindle.inprocess import run as run
+    from spindle.shapes.model import Model as Model
+    from spindle.shapes.model import ModelCost as ModelCost
 
 
 _HOMES = {
     "Agent": "spindle.inprocess",
+    "AgentRun": "spindle.agent.run.awaited",
     "AgentError": "spindle.agent",
     "LimitReached": "spindle.agent.run.result",
+    "Model": "spindle.shapes.model",
+    "ModelCost": "spindle.shapes.model",
     "ModelError": "spindle.agent.run.result",
     "Refused": "spindle.agent.run.result",
     "RunFailed": "spindle.agent.run.result",
@@ -48,7 +54,10 @@ _HOMES = {
 __all__ = [
     "Agent",
     "AgentError",
+    "AgentRun",
     "LimitReached",
+    "Model",
+    "ModelCost",
     "ModelError",
     "Refused",
     "RunFailed",
@@ -66,3 +75,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

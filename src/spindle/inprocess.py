@@ -2,31 +2,32 @@
 
 from spindle import Agent
 
-async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as agent:
-    async for event in agent.prompt("What is in this directory?"):
+async with Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as agent:
+    async for event in agent.run("What is in this directory?"):
         print(event.text_delta, end="")
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import NeverFull
 from spindle.agent.permissions.approval import CanUseTool, PermissionOptions
+from spindle.agent.run.awaited import AgentRun, Later
 from spindle.agent.run.handle import Run
 from spindle.agent.run.options import RunOptions
-from spindle.agent.run.result import RunResult, SchemaNotMet, failure
+from spindle.agent.run.result import SchemaNotMet, failure
 from spindle.agent.session import AgentSession
 from spindle.base.signature import read_type
+from spindle.base.spelling import did_you_mean
 from spindle.plugins.extensions.tools import make_tool
 from spindle.recipe import AgentOptions, check_tools, make_agent
-from spindle.resources.loader import ResourceOptions, load_resources
+from spindle.resources.loader import HERMETIC, ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
 from spindle.sessions.session import Session
@@ -37,7 +38,7 @@ from spindle.shapes.run_limits import LimitArguments as Limits
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
-__all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "ask", "run"]
+__all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "Opening", "ask", "run"]
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class OpenOptions(Limits, total=False):
     tools: Sequence[AnyTool] | None
     system_prompt: str | None
     api_key: str | None
+    base_url: str | None
     extensions: Sequence[str | Callable[[Any], Any]]
     ui: Dialogs | None
     permission_mode: str | None
@@ -61,6 +63,7 @@ class OpenOptions(Limits, total=False):
     deny: Sequence[str]
     can_use_tool: CanUseTool | None
     mcp_servers: Mapping[str, Any] | Literal[False] | None
+    hermetic: bool
 
 
 class CreateOptions(OpenOptions, total=False):
@@ -87,29 +90,93 @@ def _limits(given: Limits) -> RunLimits:
     return RunLimits(**given)
 
 
+# What an option may be, if it is not None, in words and as types. `AgentError`s about values come later.
+_NAMES = "a list of names, functions and Tools"
+_RULES = "a list of permission rules"
+_TEXT = ("a str", (str,))
+_ALLOWED: dict[str, tuple[str, tuple[type, ...]]] = {
+    "model": ("a name or a Model", (str, Model)),
+    "thinking": _TEXT,
+    "system_prompt": _TEXT,
+    "api_key": _TEXT,
+    "base_url": _TEXT,
+    "permission_mode": _TEXT,
+    "tools": (_NAMES, (Iterable,)),
+    "extensions": ("a list of paths and functions", (Iterable,)),
+    "allow": (_RULES, (Iterable,)),
+    "ask": (_RULES, (Iterable,)),
+    "deny": (_RULES, (Iterable,)),
+    "can_use_tool": ("a function", (Callable,)),  # type: ignore[dict-item]
+    "mcp_servers": ("a dict of servers by name, or False", (Mapping, list, bool)),
+    "hermetic": ("a bool", (bool,)),
+    "persist": ("a bool", (bool,)),
+}
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for an option that does not exist, and for a value of a type that it cannot have."""
+    for name, value in given.items():
+        if name not in CreateOptions.__optional_keys__:
+            near = did_you_mean(name, CreateOptions.__optional_keys__)
+            raise TypeError(f"Agent.create() got an unexpected keyword argument {name!r}.{near}")
+        words, types = _ALLOWED.get(name, ("", (object,)))
+        is_list = types == (Iterable,)
+        if value is None or (isinstance(value, types) and not (is_list and isinstance(value, str | bytes | Mapping))):
+            continue
+        hint = f" Did you mean {name}=[{value!r}]?" if is_list and isinstance(value, str) else ""
+        raise TypeError(f"{name} must be {words}, not {value!r}.{hint}")
+
+
 def _agent_options(given: Mapping[str, Any]) -> AgentOptions:
     """Return the options of `create` as the recipe takes them. Raises as `create` does."""
-    for name in given:
-        if name not in CreateOptions.__optional_keys__:
-            raise TypeError(f"Agent.create() got an unexpected keyword argument {name!r}")
+    _check_types(given)
 
     def some(*names: str) -> dict[str, Any]:
         return {name: given[name] for name in names if name in given}
 
-    thinking, tools, extensions = given.get("thinking"), given.get("tools"), given.get("extensions", ())
+    thinking, tools, extensions = given.get("thinking"), given.get("tools"), given.get("extensions") or ()
     if thinking is not None and thinking not in THINKING_LEVELS:
         raise AgentError(f'Invalid thinking level "{thinking}". Valid values: {", ".join(THINKING_LEVELS)}')
+    if given.get("base_url") is not None and not given.get("model"):
+        raise ValueError("base_url needs a model: the name that the server there has for it")
+    if servers := given.get("mcp_servers"):
+        from spindle.plugins.mcp.server_config import check_keys
+
+        check_keys(servers, "mcp_servers")
+    extensions = list(extensions)
     return AgentOptions(
-        **some("model", "thinking", "api_key", "mcp_servers"),
+        **some("model", "thinking", "api_key", "base_url", "mcp_servers"),
         tools=None if tools is None else [_as_tool(item) for item in tools],
         limits=_limits(cast(Limits, some(*Limits.__optional_keys__))),
         dialogs=given.get("ui"),
         permissions=PermissionOptions(given.get("permission_mode"), **some("allow", "ask", "deny", "can_use_tool")),
-        resources=ResourceOptions(
-            **some("system_prompt"), extensions=[item for item in extensions if isinstance(item, str)]
+        resources=replace(
+            HERMETIC if given.get("hermetic") else ResourceOptions(),
+            **some("system_prompt"),
+            extensions=[item for item in extensions if isinstance(item, str)],
         ),
         factories=[item for item in extensions if not isinstance(item, str)],
     )
+
+
+class Opening(Later["Agent"]):
+    """An agent that is being made: `async with` gives it, and closes it at the end; `await` only gives it."""
+
+    def __init__(self, work: Coroutine[Any, Any, "Agent"]) -> None:
+        self._work = work
+        self._agent: Agent | None = None
+
+    def _begin(self) -> Coroutine[Any, Any, "Agent"]:
+        assert self._work is not None
+        return self._work
+
+    async def __aenter__(self) -> "Agent":
+        self._agent = await self
+        return self._agent
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._agent is not None:
+            await self._agent.close()
 
 
 class Agent:
@@ -121,23 +188,35 @@ class Agent:
         """The whole agent, as wires use it; the methods here are for everyday use."""
 
     @classmethod
-    async def create(cls, **options: Unpack[CreateOptions]) -> "Agent":
+    def create(cls, **options: Unpack[CreateOptions]) -> Opening:
         """Start an agent on a new session (or on `session`, which the agent owns from then on).
+
+            async with Agent.create(cwd="project") as agent: ...    # closes it at the end
+            agent = await Agent.create(cwd="project")               # `await agent.close()` does
 
         It works in `cwd`, by default the current directory; `persist=False` keeps the session in memory.
         `model`, `thinking` and `api_key` are as on the command line; `model` may be a `Model` of your own.
+        With `base_url` the model is asked at that address: one of the catalogue (`provider/id`) with its own API, any
+        other name as the server there has it, with the chat completions of OpenAI.
         `system_prompt` takes the place of the built-in one. `tools` are the only ones the model may use: names,
         `Tool`s, and functions, whose signatures become the schema and whose docstrings the description.
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` decides where a rule asks: True,
         or False, or a text that says why not. With it `permission_mode` is `default` unless another one is set.
         `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
+        `hermetic=True` leaves out everything that the program does not name: settings, extensions, skills, prompt
+        templates, rules, context files, prompt files and MCP servers of the user and the project. Models and keys stay.
         `max_turns`, `max_cost` and the other `Limits` hold for every run that does not set its own.
 
         Raises `AgentError` for a directory that does not exist, an unknown model, thinking level or tool, a limit or
-        permission rule that makes no sense, and an extension that cannot be loaded; `TypeError` or `ValueError` for a
-        function that cannot be a tool; `TypeError` for an option that does not exist.
+        permission rule that makes no sense, and an extension that cannot be loaded; `TypeError` for an option that does
+        not exist or has a value of the wrong type; `ValueError` for an MCP server or an address that makes no sense;
+        one of the two for a function that cannot be a tool.
         """
+        return Opening(cls._create(options))
+
+    @classmethod
+    async def _create(cls, options: CreateOptions) -> "Agent":
         session = options.pop("session", None)
         if isinstance(session, SessionManager):
             session = session.session
@@ -158,6 +237,7 @@ class Agent:
             raise
         made, _ = await make_agent(session or sessions.in_memory(str(directory)), wanted, found)
         try:
+            _check_servers(made, wanted.mcp_servers or ())
             await made.begin()
             check_tools(made, wanted.tools or ())
         except BaseException:
@@ -166,56 +246,35 @@ class Agent:
         return cls(made)
 
     @classmethod
-    async def open(cls, path: str | Path, **options: Unpack[OpenOptions]) -> "Agent":
+    def open(cls, path: str | Path, **options: Unpack[OpenOptions]) -> Opening:
         """Go on with a session file. Takes the options of `create`, except for the directory."""
+        return Opening(cls._open(path, options))
+
+    @classmethod
+    async def _open(cls, path: str | Path, options: OpenOptions) -> "Agent":
         session = sessions.load(path)
-        return await cls.create(cwd=session.cwd, session=session, **options)
+        return await cls._create(cast(CreateOptions, {"cwd": session.cwd, "session": session, **options}))
 
     def _require_open(self) -> None:
         if self._closed:
             raise AgentError("The agent is closed")
 
-    async def prompt(
-        self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
-    ) -> AsyncGenerator[Event, None]:
-        """Send a message and yield every event until the agent is settled.
+    def run(self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]) -> AgentRun:
+        """Send a message: `await` gives the result of the run, `async for` every event until the agent is settled.
 
-        The result has to fit `schema` (a type or a JSON Schema); `limits` hold for this run. Leaving the loop early
-        does not stop the agent; cancelling the task while it waits for an event does. An agent that is being aborted
-        gets the message afterwards. Raises `AgentError` if the prompt is refused: the agent is at work, closed, or has
-        no model or key.
+        The result has to fit `schema` (a type or a JSON Schema); `limits` hold for this run. An agent that is being
+        aborted gets the message afterwards.
         """
-        run = await self._submit(text, images, schema, limits)
-        async with self._stopped_if_cancelled(run), aclosing(run.events()) as events:
-            async for event in events:
-                yield event
-            if run.disposition == "handled":
-                await run.result()
+        return AgentRun(self._handing_in(text, images, schema, limits))
 
-    async def _submit(self, text: str, images: Sequence[Image], schema: Any, limits: Limits) -> Run:
+    prompt = run
+
+    async def _handing_in(
+        self, text: str, images: Sequence[Image], schema: Any, limits: Limits
+    ) -> AsyncGenerator[Run, None]:
         self._require_open()
         options = RunOptions(limits=_limits(limits), schema=None if schema is None else read_type(schema)[0])
-        return await self.session.submit(text, images, source="sdk", options=options)
-
-    @asynccontextmanager
-    async def _stopped_if_cancelled(self, run: Run) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        except asyncio.CancelledError:
-            await run.stop()
-            raise
-
-    async def run(
-        self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
-    ) -> RunResult:
-        """Send a message, wait, and return the result of the run, however it ended. Takes the arguments of `prompt`.
-
-        The `value` of the result is the JSON that the model handed in for `schema`. Raises `AgentError` if the prompt
-        is refused; cancelling the task aborts the run.
-        """
-        run = await self._submit(text, images, schema, limits)
-        async with self._stopped_if_cancelled(run):
-            return await run.result()
+        yield await self.session.submit(text, images, source="sdk", options=options)
 
     @overload
     async def ask(
@@ -298,7 +357,17 @@ class Agent:
 
 
 def _as_tool(item: AnyTool) -> str | Tool:
+    if not isinstance(item, str | Tool) and not callable(item):
+        raise TypeError(f"tools must be {_NAMES}, and {item!r} is none of them")
     return item if isinstance(item, str | Tool) else make_tool(item)
+
+
+def _check_servers(agent: AgentSession, wanted: Iterable[Any]) -> None:
+    """Raise `ValueError` for a server of the program that cannot be used as it is written."""
+    names = [item["name"] if isinstance(item, dict) else item for item in wanted]
+    for state in agent.mcp_servers.states() if names else ():
+        if state.state == "invalid" and state.name in names:
+            raise ValueError(f"mcp_servers[{state.name!r}]: {(state.error or '').removeprefix('client: ')}")
 
 
 # -- one-liners ----------------------------------------------------------------------------------
@@ -322,14 +391,19 @@ async def ask(
 
 async def ask(text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]) -> Any:
     """Make an agent, ask it, close it: `Agent.ask` with the options of `Agent.create`."""
-    async with await Agent.create(**options) as agent:
+    async with Agent.create(**options) as agent:
         return await agent.ask(text, images, schema=schema)
 
 
-async def run(
-    text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]
-) -> AsyncGenerator[Event, None]:
-    """Make an agent, send it a message, yield every event, close it. Leaving the loop ends the agent."""
-    async with await Agent.create(**options) as agent:
-        async for event in agent.prompt(text, images, schema=schema):
-            yield event
+def run(text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]) -> AgentRun:
+    """Make an agent, send it a message, close it: `Agent.run` with the options of `Agent.create`.
+
+    Leaving the loop over its events ends the agent.
+    """
+    return AgentRun(_alone(text, images, schema, options))
+
+
+async def _alone(text: str, images: Sequence[Image], schema: Any, options: CreateOptions) -> AsyncGenerator[Run, None]:
+    async with Agent.create(**options) as own:
+        async for run in own._handing_in(text, images, schema, {}):
+            yield run

@@ -24,6 +24,7 @@ from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
     initial_model,
+    model_at,
     resolve_model,
     resolve_scope,
     thinking_level,
@@ -47,6 +48,8 @@ class AgentOptions(Struct, frozen=True):
     model: str | Model | None = None
     """A pattern as on the command line, or a model of your own."""
     provider: str | None = None
+    base_url: str | None = None
+    """Where the model is asked, in place of its own address."""
     api_key: str | None = None
     thinking: str | None = None
     models: Sequence[str] = ()
@@ -201,6 +204,8 @@ def _is_named(pattern: str, model: Model) -> bool:
 
 
 def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | None:
+    if options.base_url is not None:
+        return model_at(resources.registry, options.model, options.base_url)
     if isinstance(options.model, Model):
         return ModelChoice(options.model)
     if options.model is None and options.provider is None:

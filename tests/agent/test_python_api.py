@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -101,6 +103,103 @@ def test_a_command_has_a_result_of_its_own(home):
             assert (result.status, result.stop_reason, result.text) == ("ok", "handled", "")
             with pytest.raises(SchemaNotMet):
                 await agent.ask("/quiet", schema=Person)
+
+    run(main())
+
+
+def test_one_object_is_awaited_and_iterated(home):
+    async def main():
+        steps = ["one", {"text": ["x"] * 3000}, "three", "four", "five"]
+        async with Agent.create(cwd=home, model=Script(steps).model(), persist=False) as agent:
+            run = agent.prompt("hi")
+            assert "".join([event.text_delta async for event in run]) == "one"
+            assert (await run.result()).text == (await run).text == "one"
+            assert len(agent.messages) == 2  # nothing was sent twice
+
+            run = agent.run("hi")
+            assert (await anext(run)).type == "agent_start"
+            assert len((await run.result()).text) == 3000  # more events than the agent waits for a reader with
+            rest = [event async for event in run]
+            assert rest[-1].type == "agent_settled" and "".join(event.text_delta for event in rest) == "x" * 3000
+
+            assert (await asyncio.create_task(agent.run("hi"))).text == "three"
+            assert [result.text for result in await asyncio.gather(agent.run("hi"))] == ["four"]
+            assert (await asyncio.wait_for(agent.prompt("hi"), 20)).text == "five"
+        made = await asyncio.create_task(Agent.create(cwd=home, model=Script(["six"]).model(), persist=False))
+        assert await made.ask("hi") == "six"
+        await made.close()
+        assert (await spindle.run("hi", cwd=home, model=Script(["seven"]).model(), persist=False)).text == "seven"
+        with pytest.warns(RuntimeWarning, match="neither awaited nor iterated"):
+            made.run("hi")
+
+    run(main())
+
+
+def test_leaving_the_block_closes_the_agent_and_a_refusal_is_told_each_time(home):
+    async def main():
+        async with Agent.create(cwd=home, model=Script(["one"]).model(), persist=False) as agent:
+            pass
+        refused = agent.run("hi")
+        for way in (refused.result, refused.__anext__, refused.result):
+            with pytest.raises(AgentError, match="The agent is closed"):
+                await way()
+
+    run(main())
+
+
+def test_events_print_as_one_line(home):
+    async def main():
+        steps = [calls("bash", command="seq 2000"), {"thinking": "hm", "text": "y" * 5000}]
+        lines = [repr(event) async for event in spindle.run("hi", cwd=home, model=Script(steps).model())]
+        assert all(len(line) < 1000 and "\n" not in line and " object at 0x" not in line for line in lines)
+        assert "MessageUpdate(assistant_message_event=ThinkingDelta(delta='hm'))" in lines
+        assert lines[-1] == "AgentSettled(aborted=False, stop_reason='end')"
+
+    run(main())
+
+
+# -- only what the program names -------------------------------------------------------------------
+
+
+def test_a_hermetic_agent_reads_nothing_of_the_user_and_the_project(home, tmp_path):
+    """Everything that could change a request lies around; the request is that of an empty machine."""
+    project, agent_dir = tmp_path / "project", tmp_path / "agent"
+    server = {"mcpServers": {"far": {"command": "false"}}}
+    for path, text in {
+        agent_dir / "settings.json": json.dumps(
+            {"defaultTools": ["read"], "permissions": {"deny": ["Bash"]}, "defaultProjectTrust": "always"}
+        ),
+        agent_dir / "SYSTEM.md": "marker-system",
+        agent_dir / "APPEND_SYSTEM.md": "marker-append",
+        agent_dir / "AGENTS.md": "marker-user",
+        agent_dir / "mcp.json": json.dumps(server),
+        agent_dir / "skills" / "s" / "SKILL.md": "---\nname: s\ndescription: marker-skill\n---\n",
+        agent_dir / "extensions" / "e.py": "def extension(agent):\n    agent.command('marker')(lambda a, c: 0)\n",
+        project / "AGENTS.md": "marker-project",
+        project / ".mcp.json": json.dumps(server),
+        project / ".pi" / "settings.json": '{"defaultTools": ["ls"]}',
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    async def main():
+        script = Script(["one"])
+        async with Agent.create(cwd=project, model=script.model(), persist=False) as agent:
+            await agent.run("hi")
+            assert "marker-system" in script.requests[0].system_prompt
+            assert "marker" in [command.name for command in agent.session.commands()]
+        script = Script([calls("bash", command="echo ran"), "done"])
+        async with Agent.create(cwd=project, model=script.model(), persist=False, hermetic=True) as agent:
+            result = await agent.run("hi")
+            assert (result.text, result.denials) == ("done", [])
+            assert agent.session.mcp_servers.states() == agent.session.commands() == []
+            assert "bash" in [tool.name for tool in script.requests[0].tools]
+            assert "marker" not in script.requests[0].system_prompt
+        own = {"near": {"command": "false"}}
+        async with Agent.create(
+            cwd=project, model=script.model(), persist=False, hermetic=True, mcp_servers=own
+        ) as agent:
+            assert [state.name for state in agent.session.mcp_servers.states()] == ["near"]
 
     run(main())
 
@@ -260,6 +359,39 @@ def test_every_option_of_create_is_explained():
     assert [name for name in [*options, "Limits"] if f"`{name}" not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"tools": "bash"}, TypeError, "tools must be a list of .*, not 'bash'. Did you mean tools=\\['bash'\\]"),
+        ({"tools": [5]}, TypeError, "tools must be a list of names, functions and Tools, and 5 is none of them"),
+        ({"tools": {"read": True}}, TypeError, "tools must be"),
+        ({"allow": "Read"}, TypeError, "allow must be a list of permission rules, not 'Read'"),
+        ({"extensions": print}, TypeError, "extensions must be a list"),
+        ({"model": 5}, TypeError, "model must be a name or a Model, not 5"),
+        ({"can_use_tool": True}, TypeError, "can_use_tool must be a function, not True"),
+        ({"mcp_servers": "x"}, TypeError, "mcp_servers must be a dict of servers by name, or False, not 'x'"),
+        ({"mcp_servers": {"x": "npx y"}}, TypeError, "mcp_servers\\['x'\\] must be a dict"),
+        (
+            {"mcp_servers": {"x": {"cmd": "y"}}},
+            ValueError,
+            """'x'\\]: there is no key "cmd", did you mean "command"\\?""",
+        ),
+        ({"mcp_servers": {"x": {"command": "y", "arg": []}}}, ValueError, 'did you mean "args"'),
+        ({"mcp_servers": {"x": {"command": "y", "args": "z"}}}, ValueError, "mcp_servers\\['x'\\]: .*args"),
+        ({"mcp_servers": {"x": {"url": "y"}}}, ValueError, "mcp_servers\\['x'\\]: not an HTTP address: y"),
+        ({"mcp_servers": {"x": {}}}, ValueError, "mcp_servers\\['x'\\]: an entry needs a command or a url"),
+        ({"base_url": "localhost:80"}, ValueError, "base_url must be an address that begins with http"),
+        ({"base_url": "http://x", "model": None}, ValueError, "base_url needs a model"),
+    ],
+)
+def test_wrong_arguments_are_errors_in_the_words_of_python(home, options, error, text):
+    async def main():
+        with pytest.raises(error, match=text):
+            await Agent.create(**{"cwd": home, "model": Script(["one"]).model(), "persist": False, **options})
+
+    run(main())
+
+
 def test_an_option_that_does_not_exist_is_a_type_error(home):
     async def main():
         model = Script(["one"]).model()
@@ -406,6 +538,8 @@ def test_every_public_name_is_there_and_has_a_docstring():
             assert all(inspect.getdoc(members[key]) for key in functions), name
     with pytest.raises(AttributeError):
         _ = spindle.nothing
+    code = "import spindle; print(sorted(set(spindle.__all__) - set(dir(spindle))))"  # before any of them is used
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
 USER_PROGRAM = """
@@ -432,6 +566,11 @@ async def main() -> None:
     async with await Agent.create(tools=["read", shout], max_cost=0.5) as agent:
         async for event in agent.prompt("go", max_time=3):
             print(event.type, event.text_delta)
+    async with Agent.create(hermetic=True, base_url="http://127.0.0.1:1/v1", model="m") as agent:
+        run = agent.run("go")
+        async for event in run:
+            print(event)
+        print((await run.result()).text, (await agent.prompt("go")).text, (await spindle.run("go")).text)
         result: RunResult = await agent.run("go", schema={"type": "object"})
         print(result.cost, result.denials, person.name, text)
         try:
@@ -472,11 +611,17 @@ def test_a_program_of_a_user_is_checked(tmp_path):
         assert old in broken
         broken = broken.replace(old, new)
     wrong.write_text(broken)
-    command = [sys.executable, "-m", "mypy", "--strict", str(right), str(wrong), str(TYPED_USER)]
+    page = (ROOT / "docs" / "python.md").read_text()
+    examples = re.findall(r"```python\n((?:import|from) .*?)```", page, re.S)
+    assert len(examples) > 5
+    for number, code in enumerate(examples):
+        (tmp_path / f"page_{number}.py").write_text(code)
+    files = [*map(str, tmp_path.glob("*.py")), str(TYPED_USER), str(ROOT / "examples" / "python" / "own_model.py")]
+    command = [sys.executable, "-m", "mypy", "--strict", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=270)
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert all("wrong.py" in line for line in errors), done.stdout
-    for part in ("max_turnz", '"str", "int", "int"', 'incompatible type "type[Person]"', '"max_time" to "prompt"'):
+    for part in ("max_turnz", '"str", "int", "int"', 'incompatible type "type[Person]"', '"max_time" has'):
         assert any(part in line for line in errors), done.stdout
 
 

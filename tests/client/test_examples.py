@@ -89,10 +89,10 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
         (
             "README.md",
             "async with await Agent.create()",
-            "AgentSettled(aborted=False, stop_reason='end', error_message=None)\nok\n",
+            "AgentSettled(aborted=False, stop_reason='end')\nok\n",
         ),
-        ("docs/python.md", 'tools=["read", "grep"]', "AgentSettled\nok\n"),
-        ("docs/python.md", "spindle.ask(", "ok\nok"),
+        ("docs/python.md", 'tools=["read", "grep"]', "AgentSettled(aborted=False, stop_reason='end')\nok\n"),
+        ("docs/python.md", "spindle.run(", "ok\nok5 tokens\n"),
         ("docs/python.md", "agent = RpcClient(", "okok\n"),
         ("docs/python.md", "SyncRpcClient(", "'total': 15}\n"),
     ],
@@ -100,6 +100,23 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
 def test_the_code_of_the_pages_runs(page: str, word: str, shown: str, tmp_path: Path) -> None:
     with MockModel([reply("o", "k")]) as mock:
         assert run_page(python_of(page, word), tmp_path, mock).endswith(shown)
+
+
+@pytest.mark.parametrize("word", ['model="qwen3"', "Model("])
+def test_the_code_for_a_model_of_ones_own_runs(word: str, tmp_path: Path) -> None:
+    with MockModel([reply("A ", "model.")]) as mock:
+        code = python_of("docs/python.md", word).replace("http://127.0.0.1:8000/v1", mock.openai_url)
+        assert "A model." in run_page(code, tmp_path, mock)
+        assert mock.requests[0].body["model"] == "qwen3"
+
+
+def test_the_example_of_a_model_of_ones_own(tmp_path: Path) -> None:
+    example, env = ROOT / "examples" / "python" / "own_model.py", agent_environment(tmp_path / "agent")
+    with MockModel([reply("A ", "model.")]) as mock:
+        for words, shown in (([], "Polly wants a cracker. \nok"), ([mock.openai_url, "qwen3"], "A model.\nok")):
+            command = [sys.executable, str(example), *words]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=50, env=env, cwd=tmp_path)
+            assert (done.stdout[: len(shown)], done.stderr) == (shown, "")
 
 
 def test_the_code_for_structured_answers_runs(tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ class Mailbox(Generic[T]):
 
     # -- the consumer's side ---------------------------------------------------------------------
 
+    def never_full(self) -> None:
+        """Keep every item from now on; the producer need not pause."""
+        self._high_items = self._high_size = sys.maxsize
+        self._make_room()
+
     def drop_through(self, is_last: Callable[[T], bool]) -> None:
         """Drop the items up to the last one for which `is_last` is true, that one included."""
         ends = [number for number, item in enumerate(self.waiting, 1) if is_last(item)]

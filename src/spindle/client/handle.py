@@ -5,7 +5,7 @@ import logging
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
@@ -65,12 +65,15 @@ class Run:
 
 
 class RunEvents(AsyncIterator[Event]):
-    """The events of one run: `async for event in client.run(…)`. `.result()` works after the loop, or without it."""
+    """One run: `async for event in client.run(…)`. `.result()` works after the loop, or without it, as `await` does."""
 
     def __init__(self, client: "AgentHandle", events: AsyncGenerator[Event, None]) -> None:
         self._client = client
         self._events = events
         self._settled = False
+
+    def __await__(self) -> Generator[Any, Any, Json | None]:
+        return self.result().__await__()
 
     async def __anext__(self) -> Event:
         event = await anext(self._events)

@@ -53,6 +53,9 @@ or sign in: spindle login; or start Ollama or LM Studio: --model ollama/NAME;
 or let a small model run right here: spindle models pull smollm2 (92 MB)."""
 """What to do when there is no model, wherever that is told."""
 
+CUSTOM = "custom"
+"""The provider of a model of which a program gives only the address and the name."""
+
 _SHARED_VARIABLES = ("AWS_", "GOOGLE_", "GH_TOKEN", "GITHUB_TOKEN")
 """Other programs (aws, gcloud, gh, git) need these."""
 _REMOTE_TOKEN = "SPINDLE_REMOTE_TOKEN"
@@ -269,7 +272,7 @@ class ModelRegistry:
             found = await self._key(provider, entry, specs)
         except UnresolvedValue as error:
             raise MissingCredentials(f'Failed to resolve API key for provider "{provider}" from {error}') from None
-        if found is None and self.credential_source(provider) is None:
+        if found is None and not self._is_ready(model):
             raise MissingCredentials(self.no_key_text(provider))
         auth = found or ModelAuth()
         if auth.api_key and (header := self._info(provider).key_header):
@@ -295,10 +298,18 @@ class ModelRegistry:
         """Raise `MissingCredentials` if a request to the model could not even be tried."""
         if not self.speaks(model):
             raise MissingCredentials(self.no_api_text(model))
-        if not self.has_credentials(model.provider):
+        if not self._is_ready(model):
             raise MissingCredentials(self.no_key_text(model.provider))
 
+    def _is_ready(self, model: Model) -> bool:
+        """Say whether there is a key, or none is needed, as for a program's own model on this machine."""
+        if self.has_credentials(model.provider):
+            return True
+        return is_loopback_url(model.base_url) and model.provider not in self.providers()
+
     def no_key_text(self, provider: str) -> str:
+        if provider == CUSTOM:
+            return "No API key was given for the model at base_url. Give api_key: any text, if the server wants none."
         if missing := self._lacking(provider):
             ways = [f"set {' and '.join(missing)}", "give its baseUrl in models.json"]
             return f"No address for {provider}.\n\nTo use it, {' or '.join(ways)}."

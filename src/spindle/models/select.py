@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle.base.settings import Settings
 from spindle.base.spelling import did_you_mean
 from spindle.models.catalog import builtin_providers
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
-from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
+from spindle.models.model_registry import CUSTOM, LOCAL, SCRIPTED, ModelRegistry
+from spindle.models.models_file import open_model
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel, masked_url
 
 
@@ -134,6 +136,24 @@ def resolve_model(registry: ModelRegistry, pattern: str | None, provider: str | 
     if not registry.speaks(choice.model):
         raise ModelNotFound(registry.no_api_text(choice.model))
     return choice
+
+
+def model_at(registry: ModelRegistry, wanted: str | Model | None, base_url: str) -> ModelChoice:
+    """Return a model that is asked at `base_url`: a listed `provider/id`, or any other name as the server there has it.
+
+    Raises `ValueError` for an address that is none.
+    """
+    if not re.match(r"https?://[^/\s]", base_url):
+        raise ValueError(f"base_url must be an address that begins with http:// or https://, not {base_url!r}")
+    if isinstance(wanted, Model):
+        return ModelChoice(replace(wanted, base_url=base_url))
+    name, level = _split_level(wanted or "")
+    provider, _, model_id = name.partition("/")
+    listed = provider in registry.providers() and provider not in (LOCAL, SCRIPTED)
+    model = registry.find(provider, model_id) if listed else None
+    if model is None:
+        model = open_model(CUSTOM, name.removeprefix(f"{CUSTOM}/"), "openai-completions", base_url)
+    return ModelChoice(replace(model, base_url=base_url.rstrip("/")), level)
 
 
 def find_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:

@@ -40,11 +40,25 @@ class ResourceOptions(Struct, frozen=True):
     no_extensions: bool = False
     no_context_files: bool = False
     no_rules: bool = False
+    no_user_files: bool = False
+    """Read no settings, no prompt files and no files with MCP servers."""
     approve: bool | None = None
     """Trust the project, or not; None: as remembered."""
     ask_trust: Callable[[Path], bool | None] | None = None
     source: Path | None = None
     """The directory that the working directory is a checkout or a copy of: it is trusted as that one is."""
+
+
+HERMETIC = ResourceOptions(
+    no_skills=True,
+    no_prompt_templates=True,
+    no_extensions=True,
+    no_context_files=True,
+    no_rules=True,
+    no_user_files=True,
+    approve=False,
+)
+"""Only what a program names itself; models and keys are still those of the user."""
 
 
 class ExtensionPaths(Struct, frozen=True):
@@ -179,6 +193,8 @@ def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, T
     """Decide about the project's trust, then read the settings that hold in `cwd`. All readers of them come here."""
     home = agent_dir()
     store, trust_store = SettingsStore(home, cwd), TrustStore(home)
+    if options.no_user_files:
+        return store, decide(cwd, trust_store, approve=False), []
     default = store.load(project_trusted=False).default_project_trust
     trust = decide(
         cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust, source=options.source
@@ -233,10 +249,10 @@ def _load(
 def _prompt_parts(resources: Resources, home: Path) -> PromptParts:
     options = resources.options
     custom = _text_or_file(options.system_prompt, resources)
-    if custom is None:
+    if custom is None and not options.no_user_files:
         custom = _prompt_file("SYSTEM.md", resources, home)
     append = [text for given in options.append_system_prompt if (text := _text_or_file(given, resources))]
-    if not append and (text := _prompt_file("APPEND_SYSTEM.md", resources, home)):
+    if not append and not options.no_user_files and (text := _prompt_file("APPEND_SYSTEM.md", resources, home)):
         append = [text]
     return PromptParts(custom, append, resources.context_files, resources.skills)
 

@@ -3,6 +3,7 @@
 `ToolResult` and the pieces of a streamed answer (`StreamEvent`) live here too, because events carry them.
 """
 
+import reprlib
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -24,6 +25,39 @@ class Event(Tagged, gc=True):
     def text_delta(self) -> str:
         """The new piece of the answer's text; empty for every other event."""
         return ""
+
+    def __repr__(self) -> str:
+        """Return one line in which long values are shortened; `raw` has all of them."""
+        return _BRIEF.repr(self)
+
+
+class _Brief(reprlib.Repr):
+    """Writes events for people: without defaults, without figures about an answer, and without a long text."""
+
+    hidden = frozenset(
+        {"api", "provider", "usage", "timestamp", "details", "content_index", "response_id", "raw_stop_reason"}
+        | {"text_signature", "thinking_signature", "thought_signature"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring, self.maxother, self.maxlevel, self.maxlist = 100, 100, 8, 3
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        if isinstance(x, Text):
+            return self.repr1(x.text, level)
+        if not isinstance(x, msgspec.Struct):
+            return super().repr_instance(x, level)
+        shown = []
+        for field in msgspec.structs.fields(x):
+            value = getattr(x, field.name)
+            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+            if field.name not in self.hidden and value != default and not isinstance(value, LiveSource):
+                shown.append(f"{field.name}={self.repr1(value, level - 1)}")
+        return f"{type(x).__name__}({', '.join(shown)})"
+
+
+_BRIEF = _Brief()
 
 
 # -- pieces of an answer -------------------------------------------------------------------------

@@ -23,6 +23,7 @@ class ModelCost(Wire):
 
     @property
     def is_free(self) -> bool:
+        """Whether nothing is paid for."""
         return not (self.input or self.output or self.cache_read or self.cache_write or self.tiers)
 
 
@@ -36,6 +37,8 @@ def masked_url(url: str) -> str:
 
 
 class Model(Wire):
+    """A model: where and how it is asked, what it costs, how much it can read and write."""
+
     id: str
     name: str
     api: str

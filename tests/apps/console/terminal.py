@@ -34,6 +34,7 @@ class Terminal:
         program: Sequence[str] = SPINDLE,
     ) -> None:
         self.screen = pyte.HistoryScreen(columns, lines, history=10_000, ratio=0.001)
+        self.screen.write_process_input = lambda data: os.write(self._fd, data.encode())  # where the cursor is
         self._stream = pyte.ByteStream(self.screen)
         self.output = b""
         """Everything it wrote."""

@@ -18,8 +18,8 @@ from tests.support.images import PIXEL
 from .conftest import Chat
 from .terminal import PROMPT, Terminal
 
-_COMMANDS = ["model", "thinking", "new", "resume", "tree", "fork", "compact", "cost", "name", "export"]
-_COMMANDS += ["permissions", "mcp", "help", "quit"]
+_COMMANDS = ["model", "thinking", "new", "resume", "tree", "fork", "compact", "clear", "undo", "diff", "copy"]
+_COMMANDS += ["cost", "name", "export", "permissions", "login", "mcp", "help", "quit", "exit"]
 LONG_WAY = ["/usr/bin/env", sys.executable, "-m", "spindle"]
 """As a user starts it: not a fork of what the tests have imported."""
 
@@ -190,7 +190,7 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     assert sorted(path.name for path in place.project.iterdir()) == ["a", "c"]
     terminal.keys("\x03")
     terminal.enter("/permissions")
-    terminal.wait_for("Permission mode: default\n", "\n  allow Bash(touch c *)  (this session)\n")
+    terminal.wait_for("Permission mode: default. Reading is free", "\n  allow Bash(touch c *)  (this session)\n")
 
 
 @pytest.mark.parametrize("key", ["\x1b", "\x03"], ids=["Esc", "Ctrl-C"])
@@ -369,7 +369,7 @@ def test_messages_are_sent_if_they_cannot_be_remembered(place: Place, chat: Chat
     (place.agent / "chat_history").mkdir()
     terminal = chat()
     terminal.enter("hello")
-    assert "Error" not in terminal.wait_for("/help\n\n❯ hello\n\nFine.", PROMPT)
+    assert "Error" not in terminal.wait_for("choose\n\n❯ hello\n\nFine.", PROMPT)
     terminal.keys("\x1b[A")
     terminal.wait_for("\n❯ hello\nscript.json")
 
@@ -505,7 +505,7 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     second.wait_for("The talk (")
     second.quiet()
     second.keys("talk\r")
-    second.wait_for("/help\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
+    second.wait_for("choose\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
     second.wait_for("\n❯\nother.json (low)")  # the command line is stronger than the session
     second.enter("/new")
     second.wait_for("(empty)\n" + PROMPT)

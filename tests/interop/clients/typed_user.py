@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, assert_type
 
 import spindle
-from spindle import Agent, AgentError, RunResult
+from spindle import Agent, AgentError, AgentRun, RunResult
 from spindle.client import Event, RpcClient, Run, SyncRpcClient
 
 
@@ -28,6 +28,13 @@ async def in_process() -> None:
         assert_type(result.text, str)
         async for event in agent.prompt("hi"):
             assert_type(event.text_delta, str)
+    async with Agent.create(model="m", base_url="http://127.0.0.1:8000/v1", hermetic=True) as agent:
+        run = agent.run("hi", schema=Answer)
+        assert_type(run, AgentRun)
+        async for event in run:
+            assert_type(event.text_delta, str)
+        assert_type(await run.result(), RunResult)
+        assert_type(await spindle.run("hi"), RunResult)
     try:
         assert_type(await spindle.ask("hi"), str)
     except (spindle.ModelError, spindle.LimitReached, spindle.SchemaNotMet, AgentError):

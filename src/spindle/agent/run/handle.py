@@ -130,6 +130,10 @@ class RunEvents(AsyncIterator[Event]):
     async def __anext__(self) -> Event:
         return await anext(self._reader)
 
+    def keep_all(self) -> None:
+        """Let the agent go on, however many events are unread."""
+        self._reader.never_full()
+
     async def aclose(self) -> None:
         self._run.forget(self._reader)
 

@@ -27,6 +27,7 @@ from spindle.shapes.messages import Image, Text
 
 if TYPE_CHECKING:
     from spindle.apps.cli.progress import Progress
+    from spindle.apps.cli.streamed import Streamed
     from spindle.protocol.dialect import Dialect
 
 # -- the input: piped text, @files, and the words themselves -------------------------------------
@@ -205,19 +206,26 @@ def run_print(options: Options) -> NoReturn:
 
 async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
     out = take_stdout()
-    shown: list[Progress] = []
+    # A person at a terminal reads the answer as it comes; a program gets the last answer and nothing else.
+    streams = out.isatty() and not (options.output or options.json_schema)
+    shown: list[Progress | Streamed] = []
 
     def show(agent: AgentSession) -> None:
-        if (live := sys.stderr.isatty()) or options.verbose:
+        if streams:
+            from spindle.apps.cli.streamed import Streamed
+
+            shown.append(Streamed(agent, out))
+        if (live := sys.stderr.isatty() and not streams) or options.verbose:
             from spindle.apps.cli.progress import Progress
 
             shown.append(Progress(agent, live=live, verbose=options.verbose))
-            shown[0].begin()
+        for progress in shown:
+            progress.begin()
 
     try:
         agent, results = await _play(options, inputs, "print", show, caught)
     finally:
-        for progress in shown:
+        for progress in reversed(shown):
             progress.end()
     code = _exit_code(results)
     result = results[-1] if results else None
@@ -231,7 +239,7 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
         lines = [encode(result).decode()] if result is not None else []
     elif result is not None and result.value is not UNSET:
         lines = [encode(result.value).decode()]
-    elif answer is None or answer.stop_reason in ("error", "aborted"):
+    elif streams or answer is None or answer.stop_reason in ("error", "aborted"):
         return code
     else:
         lines = [block.text for block in answer.content if isinstance(block, Text)]

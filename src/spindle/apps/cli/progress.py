@@ -107,7 +107,7 @@ class Progress(NeverFull):
         while True:
             # The user answers a question on the same line.
             quiet = not self._doing or self._agent.dialogs.open_requests()
-            self._line.show("" if quiet else f"{self._doing} … {self._elapsed()}")
+            self._line.show("" if quiet else plain(f"{self._doing} … {self._elapsed()}")[: _columns()])
             await asyncio.sleep(PROGRESS_TICK)
 
 
@@ -119,8 +119,9 @@ class StatusLine:
         self._shown = False
 
     def show(self, text: str) -> None:
+        """Show a status that fits the line."""
         if text or self._shown:
-            self.file.write("\r\x1b[K" + plain(text)[: _columns()])
+            self.file.write("\r\x1b[K" + text)
             self.file.flush()
             self._shown = bool(text)
 

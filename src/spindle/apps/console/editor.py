@@ -8,12 +8,11 @@ import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
-from prompt_toolkit.data_structures import Point, Size
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import (
@@ -31,16 +30,17 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
-from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.widgets import SearchToolbar
 
+from spindle.apps.console.clipboard import sequence
 from spindle.apps.console.input import Input, Question, comes_more, fitting
 from spindle.apps.console.look import Look, clean
+from spindle.apps.console.screen import Output, Screen
 from spindle.base.terminal import unguarded
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
-    from spindle.apps.console.view import View
 
 _HISTORY_ENTRY = 20_000
 """Longer messages are remembered as they were typed, with marks for pasted texts."""
@@ -50,108 +50,10 @@ _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
 _ESCAPE = 0.05
 """Seconds in which a key after Esc makes it Alt. A terminal sends both at once, even over a slow line."""
-_SETTLED = 0.3
-"""Seconds after which a new size counts as the last one; tmux reports the next one up to 0.25 late."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; texts to print meanwhile are printed together."""
 _TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
 """Keys that occur in a pasted text, besides letters."""
-
-
-class _Prompt(Application[None]):
-    """Allows for terminals that wrap lines again when they get narrower, as most do: the rows drawn before move up.
-
-    Nothing is drawn while the size still changes: a drawing for one size that arrives at the next would erase lines
-    that are not ours.
-    """
-
-    view: "View"
-    output: "_Output"
-    unwritten = ""
-    """Text to print above the prompt at the next drawing."""
-    _printed = ""
-    """Text that was printed above the prompt in this drawing."""
-    _settling: asyncio.TimerHandle | None = None
-
-    @property
-    def timeoutlen(self) -> float:
-        """Seconds to wait for the next of several keys: a person's time for Ctrl-X Ctrl-E, but none after Esc."""
-        keys = self.key_processor.key_buffer
-        return 0.0 if keys and keys[0].key == Keys.Escape else 1.0
-
-    @timeoutlen.setter
-    def timeoutlen(self, _: float) -> None:
-        """Ignore the default that prompt_toolkit sets."""
-
-    def _on_resize(self) -> None:
-        if self._settling is not None:
-            self._settling.cancel()
-        self._settling = asyncio.get_running_loop().call_later(_SETTLED, self._resized)
-
-    def _resized(self) -> None:
-        self._settling = None
-        if self._is_running and not self._running_in_terminal:  # else the screen is another program's
-            self._find_cursor()
-            self.renderer.erase(leave_alternate_screen=False)
-            if self.view.above < self.view.enough // 4:  # the next change might take more rows
-                self.to_bottom()
-            super()._on_resize()
-
-    def to_bottom(self) -> None:
-        """Put the prompt at the bottom.
-
-        A terminal that gets narrower wraps the drawn lines into more rows. tmux takes these rows from the text above,
-        even if rows below are empty; if there are too few, rows of the prompt get into the scrollback for good.
-        """
-        self.output.erase_down()
-        self.output.cursor_down(self.output.get_size().rows)
-        self.view.above = self.view.enough
-
-    def _redraw(self, render_as_done: bool = False) -> None:
-        size, before = self.output.get_size(), vars(self.renderer).copy()
-        if render_as_done:
-            self._find_cursor()
-        elif self._settling is None and self.renderer._last_size not in (None, size):
-            self._on_resize()  # the signal for it is still on the way
-        if render_as_done:
-            super()._redraw(render_as_done)
-        elif self._settling is None:
-            self.output.held, self.output.shortened, self._printed = True, False, ""
-            super()._redraw()
-            if self.output.shortened:
-                self._undo(before)
-                self.renderer.erase()
-                super()._redraw()
-            if size != self.output.get_size():
-                self._undo(before)
-                self._on_resize()
-            self.output.held = False
-            self.output.flush()
-
-    def _undo(self, before: dict[str, Any]) -> None:
-        """Forget a drawing that was not written yet."""
-        self.output._buffer.clear()
-        vars(self.renderer).update(before)
-        self.unwritten, self._printed = self._printed + self.unwritten, ""
-
-    def print(self) -> None:
-        # Not `run_in_terminal`: with that, the terminal itself echoes and reads control keys for a moment.
-        if self.unwritten:
-            self.renderer.erase()
-            self._printed, self.unwritten = self.unwritten, ""
-            self.output.write_raw(self._printed.replace("\n", "\r\n"))
-            self.output.flush()
-
-    def _find_cursor(self) -> None:
-        width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
-        stays = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "vt"))
-        if screen is not None and not stays:
-            drawn = [screen.data_buffer[y] for y in range(screen.height)]
-            ends = [max((x for x, cell in row.items() if cell.char.strip()), default=0) for row in drawn]
-            more = [end // width for end in ends]
-            x, y = self.renderer._cursor_pos
-            self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
-            self.view.above -= sum(more)
 
 
 class _Keys(Vt100Input):
@@ -168,29 +70,6 @@ class _Keys(Vt100Input):
                 text += "".join(key.data for key in more)
             keys = [KeyPress(Keys.BracketedPaste, text)]
         return keys
-
-
-class _Output(Vt100_Output):
-    held = False
-    """Whether output waits: erasing, printing and drawing are written together, so that the prompt never flickers."""
-    shortened = False
-    """Whether the end of a line would have been erased."""
-
-    def erase_down(self) -> None:
-        # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
-        self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
-
-    def erase_end_of_line(self) -> None:
-        """Ask for a new drawing: tmux counts the erased ends when it wraps lines again, other terminals do not."""
-        self.shortened = True
-
-    def disable_autowrap(self) -> None:
-        """Leave it on: lines for a terminal that is narrower by now have to take as many rows as we count for them."""
-
-    def flush(self) -> None:
-        with suppress(OSError):  # the terminal is gone, and its input ends
-            if not self.held:
-                super().flush()
 
 
 def _history(path: Path) -> History:
@@ -227,16 +106,24 @@ class Editor(Input):
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
         self._search = SearchToolbar()
-        self._control = BufferControl(self._buffer, search_buffer_control=self._search.control, preview_search=True)
+        hidden = ConditionalProcessor(
+            PasswordProcessor(), Condition(lambda: self._question is not None and self._question.secret)
+        )
+        self._control = BufferControl(
+            self._buffer,
+            search_buffer_control=self._search.control,
+            preview_search=True,
+            input_processors=[hidden],
+        )
         """Shows the message that the user writes; during a question, a buffer for the answer."""
-        # The terminal is not asked where the cursor is: that costs a round trip, and some terminals do not answer.
-        self._output = _Output(
+        # prompt_toolkit does not ask where the cursor is: that costs a round trip, and some terminals do not answer.
+        self._output = Output(
             unguarded(sys.stdout),
             lambda: Size(look.size()[1], look.width),
             term=os.environ.get("TERM"),
             enable_cpr=False,
         )
-        self._app = _Prompt(
+        self._app = Screen(
             input=_Keys(sys.stdin),
             layout=self._layout(),
             key_bindings=self._keys(),
@@ -275,6 +162,16 @@ class Editor(Input):
             self.refresh()
         else:
             self._app.print()
+
+    def clear(self) -> None:
+        """Push everything up out of the window; the prompt stays at the bottom."""
+        self.write("\n" * self._look.size()[1])
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to copy a text; return that it was asked. It does not say whether it did."""
+        self._output.write_raw(sequence(text))
+        self._output.flush()
+        return True
 
     def refresh(self) -> None:
         """Draw the prompt again soon."""
@@ -375,12 +272,15 @@ class Editor(Input):
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the prompt stays at the bottom
+            ("c-l", True, lambda event: self.clear()),
             ("c-z", True, lambda event: self._suspend()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
+            ("c-p", ~asking, lambda event: self._talk.do(self._talk.next_model())),
+            ("s-tab", ~asking & ~has_completions, lambda event: self._talk.do(self._talk.next_mode())),
+            (Keys.CPRResponse, True, lambda event: self._app.answered()),
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
             ("c-t", True, lambda event: self._talk.unfold("thoughts")),

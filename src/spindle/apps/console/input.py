@@ -15,9 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from spindle.apps.console import clipboard
 from spindle.apps.console.look import Look, clean, fit, one_line, rows, visible
-from spindle.base.limits import CLIPBOARD
-from spindle.base.process import run
 from spindle.client import image_file
 
 if TYPE_CHECKING:
@@ -27,11 +26,6 @@ _LONG_LINES, _LONG_TEXT = 10, 2000
 """Lines and characters; a longer paste stands as a mark in the input."""
 _PICTURE = re.compile(r"\.(png|jpe?g|gif|webp)$", re.IGNORECASE)
 _NAMED = re.compile(r'(?<!\S)@(?:"([^"]+)"|(\S+))')
-_CLIPBOARDS = (
-    ("wl-paste", "--type", "image/png"),
-    ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
-    ("pngpaste", "-"),
-)
 _PASTED = 0.03
 """Seconds in which the next piece of a paste comes."""
 
@@ -54,6 +48,8 @@ class Question:
     keys: str = ""
     """A key for each option, which chooses it at once."""
     prefill: str = ""
+    secret: bool = False
+    """Whether the typed text is a key or a password, which is not shown."""
     chosen: int = 0
     """The option that Enter takes, of those that fit the typed text."""
 
@@ -188,13 +184,10 @@ class Input:
 
     async def _clipboard(self) -> str | None:
         """Return the mark for a picture in the clipboard; None if there is none."""
-        for command in _CLIPBOARDS:
-            with suppress(OSError):
-                png = (await run(command, timeout=CLIPBOARD)).output
-                if png.startswith(b"\x89PNG"):
-                    data = base64.b64encode(png).decode()
-                    return self._image("clipboard", {"type": "image", "data": data, "mimeType": "image/png"})
-        return None
+        if (png := await clipboard.picture()) is None:
+            return None
+        data = base64.b64encode(png).decode()
+        return self._image("clipboard", {"type": "image", "data": data, "mimeType": "image/png"})
 
     def _image(self, name: str, image: dict[str, Any]) -> str:
         mark = f"[image {len(self._images) + 1}: {name}]"
@@ -247,6 +240,13 @@ class LineInput(Input):
     def _stop(self) -> None:
         if not self._interrupt():
             self.close()
+
+    def clear(self) -> None:
+        """Do nothing: there is no screen to clear."""
+
+    def copy(self, text: str) -> bool:
+        """Say that the terminal cannot be asked to copy."""
+        return False
 
     def _begin(self, question: Question) -> None:
         options = [f"  {number}. {option}" for number, option in enumerate(question.options, 1)]

@@ -50,7 +50,8 @@ def rows(text: str, width: int) -> list[str]:
 class Look:
     """What this terminal can do, found out from its environment."""
 
-    def __init__(self) -> None:
+    def __init__(self, fd: int = 1) -> None:
+        self._fd = fd
         environ = os.environ
         locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
         self.plain = environ.get("TERM", "dumb") in ("dumb", "unknown", "")
@@ -65,7 +66,7 @@ class Look:
     def size(self) -> tuple[int, int]:
         """Return columns and lines; not from the environment, which does not change with the window."""
         try:
-            columns, lines = os.get_terminal_size(1)
+            columns, lines = os.get_terminal_size(self._fd)
         except OSError:
             columns, lines = 0, 0
         return columns or 80, lines or 24

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter, PathCompleter
 from prompt_toolkit.document import Document
 
+from spindle.apps.console import clipboard
+from spindle.apps.console.changes import Changes
 from spindle.apps.console.input import Question, fitting
 from spindle.apps.console.look import one_line
-from spindle.apps.console.view import text_of
+from spindle.apps.console.view import money, text_of
 from spindle.client import RpcError
 from spindle.shapes.permission_modes import PERMISSION_MODES
 
@@ -34,6 +36,7 @@ _KEYS = {
     "Up": "Take queued messages back; older messages",
     "Ctrl-R": "Search older messages",
     "Ctrl-G": "Write in your editor",
+    "Shift-Tab, Ctrl-P": "The next permission mode, the next model",
     "Ctrl-O, Ctrl-T": "The last result, the last thoughts",
     "Ctrl-V": "Add the picture in the clipboard",
     "@, !, !!": "A file; a shell command; one in private",
@@ -65,6 +68,7 @@ class Slash(DummyCompleter):
         self._talk = talk
         self._client = talk.client
         self._say = talk.view.say
+        self._changes = Changes(talk)
         self.commands = {
             "model": SlashCommand(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
             "thinking": SlashCommand(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
@@ -79,15 +83,24 @@ class Slash(DummyCompleter):
             "compact": SlashCommand(
                 lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
             ),
+            "clear": SlashCommand(self._clear, "", "Begin an empty session on an empty screen"),
+            "undo": SlashCommand(lambda _: self._changes.undo(), "", "Take back your last message; files stay"),
+            "diff": SlashCommand(lambda _: self._changes.show(), "", "What edit and write changed in files"),
+            "copy": SlashCommand(self._copy, "", "Copy the last answer"),
             "cost": SlashCommand(self._cost, "", "Tokens and money so far"),
             "name": SlashCommand(self._name, "[NAME]", "Name this session"),
             "export": SlashCommand(self._export, "[FILE]", "Write this session as an HTML page"),
             "permissions": SlashCommand(self._permissions, "[MODE]", "What may run", self._modes),
+            "login": SlashCommand(
+                self._login, "[PROVIDER]", "Sign in, or enter a key", self._providers, "Which provider?"
+            ),
             "mcp": SlashCommand(self._mcp, "", "The MCP servers and their tools"),
             "help": SlashCommand(self._help, "", "Commands and keys"),
             "quit": SlashCommand(self._quit, "", "Leave"),
+            "exit": SlashCommand(self._quit, "", "Leave"),
         }
         if talk.url is not None:
+            del self.commands["login"]  # keys are on the server's machine
             self.commands["share-link"] = SlashCommand(self._share_link, "", "The address of this session's web page")
 
     async def run(self, name: str, argument: str) -> None:
@@ -192,13 +205,13 @@ class Slash(DummyCompleter):
             self._talk.editor.put(done.get("editorText") or "")
 
     async def _modes(self) -> list[Option]:
-        return [Option(mode) for mode in PERMISSION_MODES]
+        return [Option(mode, words.help) for mode, words in PERMISSION_MODES.items()]
 
     async def _permissions(self, mode: str) -> None:
         if mode:
             await self._client.request("set_permissions", mode=mode)
         held = await self._client.request("get_permissions")
-        self._say(f"Permission mode: {held['mode']}")
+        self._say(f"Permission mode: {held['mode']}. {PERMISSION_MODES[held['mode']].help}")
         for rule in held["rules"]:
             self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
 
@@ -208,9 +221,9 @@ class Slash(DummyCompleter):
         stats = await self._client.get_session_stats()
         names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
         parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
-        money = f"${stats['cost']:.4f}" if stats["costSource"] != "unknown" else "unknown cost"
         messages = f"messages of yours: {stats['userMessages']}, answers: {stats['assistantMessages']}"
-        self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
+        nothing = "unknown cost" if stats["costSource"] == "unknown" else "$0.0000"
+        self._say(f"{money(stats, self._talk.state.get('model')) or nothing} · {', '.join(parts) or 'no tokens'}")
         self._say(f"{messages}, tool calls: {stats['toolCalls']}", "dim", kind="more")
 
     async def _name(self, name: str) -> None:
@@ -220,6 +233,29 @@ class Slash(DummyCompleter):
 
     async def _export(self, path: str) -> None:
         self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
+
+    async def _clear(self, _: str) -> None:
+        if not (await self._client.new_session()).get("cancelled"):
+            self._talk.editor.clear()
+
+    async def _copy(self, _: str) -> None:
+        text = await self._client.get_last_assistant_text()
+        if not text:
+            self._say("There is no answer to copy", "yellow")
+        elif await clipboard.copy(text) or self._talk.editor.copy(text):
+            self._say(f"Copied: {len(text):,} characters", "dim")
+        else:
+            self._say("There is nothing to copy with: wl-copy, xclip, xsel or pbcopy", "yellow")
+
+    async def _providers(self) -> list[Option]:
+        from spindle.apps.console.login import offered
+
+        return [Option(name, f"{name:<24} {how}") for name, how in offered()]
+
+    async def _login(self, provider: str) -> None:
+        from spindle.apps.console.login import Login
+
+        await Login(self._talk).run(provider)
 
     async def _mcp(self, _: str) -> None:
         servers = (await self._client.get_state()).get("mcpServers") or []

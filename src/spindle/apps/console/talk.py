@@ -9,16 +9,19 @@ from typing import Any
 
 from spindle.apps.console.editor import Editor
 from spindle.apps.console.input import LineInput, Question
-from spindle.apps.console.look import Look, clean, fit, one_line
+from spindle.apps.console.look import Look, clean, fit, one_line, rows
 from spindle.apps.console.slash import Slash
-from spindle.apps.console.view import View
+from spindle.apps.console.view import View, money
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.base.spelling import did_you_mean
 from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
+from spindle.shapes.permission_modes import PERMISSION_MODES
 
 Json = dict[str, Any]
 
+_WORDS = {"exit": "quit", "quit": "quit", "help": "help"}
+"""Words that alone mean a command, as in other programs."""
 _LEARN_AFTER = frozenset(
     {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
 )
@@ -35,6 +38,8 @@ class Talk:
         """Every slash command, and what it does."""
         self.elsewhere: str | None = None
         """The session that the user left this chat for."""
+        self.remark = ""
+        """A text for behind the conversation when that is shown again."""
         self.queue: list[str] = []
         self._stats: Json = {}
         self._branch = ""
@@ -57,7 +62,7 @@ class Talk:
         events = self.client.events()
         await self.learn()
         if not resume:
-            self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
+            await self._head()
         self.view.history(await self.client.get_messages())
         self._receive(Event(self.state["queue"], type="queue_update"))  # of a killed process, perhaps
         if self.state["isStreaming"]:
@@ -82,6 +87,34 @@ class Talk:
                 print(f"Error: {error}")
                 return 1
         return 0
+
+    async def _head(self) -> None:
+        """Say where the agent works, with which model, and what may run unasked."""
+        folder = str(Path.cwd())
+        if self.url:
+            live = await self.client.list_live_sessions()
+            folder = next((item["cwd"] for item in live if item["currentId"] == self.state["sessionId"]), "")
+        elif folder.startswith(home := str(Path.home())):
+            folder = f"~{folder.removeprefix(home)}"
+        place, rest = f"Spindle{f' at {self.url}' if self.url else ''}", f" · {self._model} · /help"
+        room = max(15, min(self._look.width, 80) - 1 - len(place) - len(rest) - 3)
+        folder = one_line(folder)
+        if len(folder) > room:  # its end says most
+            folder = f"…{folder[1 - room :]}"
+        self.view.say(f"{place}{f' · {folder}' if folder else ''}{rest}", "dim")
+        held = await self.client.request("get_permissions")
+        barred = sum(rule["behavior"] != "allow" for rule in held["rules"])
+        text = f"{PERMISSION_MODES[held['mode']].help} (mode {held['mode']})"
+        if held["mode"] == "bypass":
+            but = f", but for {barred} rule{'s' if barred > 1 else ''}" if barred else ""
+            keys = "/permissions" if self.is_plain else "Shift-Tab or /permissions"
+            text = f"Everything runs unasked{but} (mode bypass): {keys} to choose"
+        self.view.say("\n".join(row.rstrip() for row in rows(text, self._look.width - 1)), "dim")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this terminal cannot move its cursor, nor hide what is typed."""
+        return self._look.plain
 
     @property
     def _model(self) -> str:
@@ -123,6 +156,8 @@ class Talk:
             self.view.fail("A command of the shell comes after it, as in !ls")
         elif text.startswith("!"):
             await self._run_shell(command, secret=text.startswith("!!"))
+        elif (word := _WORDS.get(text.lower())) is not None and not later:
+            await self._slash.run(word, "")
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.run(name, argument.strip())
         elif is_name and (near or not argument):
@@ -189,7 +224,8 @@ class Talk:
             self._model + (f" ({level})" if level and level != "off" else ""),
             f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
-            f"${self._stats['cost']:.3f}" if self._stats.get("costSource", "unknown") != "unknown" else "",
+            money(self._stats, self.state.get("model")),
+            str(self.state.get("permissionMode", "")),
             self._branch,
             f"{len(self.queue)} queued" if self.queue else "",
             *self._statuses.values(),
@@ -216,8 +252,21 @@ class Talk:
         if texts := [*waiting["steering"], *waiting["followUp"]]:
             self.editor.put("\n\n".join(texts))
 
+    async def next_mode(self) -> None:
+        """Set the next permission mode; the status shows it."""
+        modes, now = [*PERMISSION_MODES], self.state["permissionMode"]
+        after = modes[(modes.index(now) + 1) % len(modes)] if now in modes else modes[0]
+        await self.client.request("set_permissions", mode=after)
+        await self.learn()
+
+    async def next_model(self) -> None:
+        """Use the next model; the status shows it."""
+        if await self.client.cycle_model() is None:
+            self.view.say("There is no other model. /model lists them, /login adds some", "dim")
+        await self.learn()
+
     def unfold(self, what: str) -> None:
-        self.view.say(self.view.folded[what] or "There is nothing to show", "dim", kind="unfolded")
+        self.view.say(self.view.folded[what].rstrip() or "There is nothing to show", "dim", kind="unfolded")
 
     # -- events of the agent ---------------------------------------------------------------------
 
@@ -248,6 +297,9 @@ class Talk:
         name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
         self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
         self.view.history(messages)
+        if self.remark:
+            self.view.say(self.remark, "dim")
+            self.remark = ""
 
     async def learn(self) -> None:
         """Ask the agent for its state, figures and commands."""

@@ -19,6 +19,15 @@ def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
     return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
 
+def money(stats: Json, model: Json | None) -> str:
+    """Return the cost of a session: a lower bound if a part of it is not known, empty if there is nothing to tell."""
+    cost = stats.get("cost") or 0
+    if stats.get("costSource") != "unknown":
+        return f"${cost:.4f}" if cost else ""
+    has_price = model is not None and not model.get("costUnknown") and model["cost"].get("output")
+    return f"at least ${cost:.4f}" if cost or has_price else ""
+
+
 class View:
     def __init__(self, look: Look, write: Callable[[str], None]) -> None:
         self._look = look
@@ -28,6 +37,10 @@ class View:
         """Whether the current answer was seen from its beginning; otherwise it is printed at its end."""
         self._thinking = ""
         """The current thoughts of the model."""
+        self._thought_of = -1
+        """The block of the answer that these thoughts are."""
+        self._told: int | None = None
+        """The block that a line was printed about. Some models send more of it behind the first words of the answer."""
         self.folded = {"result": "", "thoughts": ""}
         """The last tool's whole result and the model's last thoughts."""
         self._calls: dict[str, str] = {}
@@ -74,8 +87,11 @@ class View:
         """How many rows above the drawn lines are enough, whatever is drawn."""
         return self._look.size()[1] * 3 // 4
 
-    def live(self) -> list[str]:
-        """Return the lines to draw above the input: so few that the terminal may even shrink to a quarter at once."""
+    def live(self, *, timed: bool = False) -> list[str]:
+        """Return the lines to draw above the input: so few that the terminal may even shrink to a quarter at once.
+
+        `timed`: there is no status line that shows how long the run takes.
+        """
         most = max(1, min(10, self._look.size()[1] // 5, self.above // 4))
         thoughts = rows(self._thinking.strip(), self.width)[-min(3, most) :] if self._thinking else []
         lines = [self._look.paint(row, "dim") for row in thoughts]
@@ -83,8 +99,9 @@ class View:
             lines += rows(text, self.width)[-most:]
         for id, (since, last) in self._running.items():
             lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
-        if not lines and self.since is not None:  # the status shows for how long
-            lines.append(self._look.paint(f"● {self._doing}", "cyan"))
+        if not lines and self.since is not None:
+            plain = self._look.paint(f"● {self._doing}", "cyan")
+            lines.append(self.going_on(self._doing, self.since) if timed else plain)
         return lines
 
     def going_on(self, what: str, since: float, more: str = "") -> str:
@@ -150,7 +167,7 @@ class View:
     def _message_start(self, message: Json) -> None:
         role = message.get("role")
         if role == "assistant":
-            self._whole = True
+            self._whole, self._told = True, None
         elif role in ("user", "custom") and not self._look.plain:  # a plain terminal shows the line as typed
             self.message(message)
 
@@ -165,6 +182,8 @@ class View:
         self._whole = False
 
     def _piece(self, piece: Json) -> None:
+        if piece["type"] in ("text_delta", "toolcall_start") and self._whole:
+            self._thought(self._thinking)  # some models end their thoughts only with the answer
         match piece["type"]:
             case "text_delta" if self._look.plain and self._whole:
                 self._write(("" if self._streamed else "\n") + self._look.signs(clean(piece["delta"])))
@@ -172,10 +191,15 @@ class View:
             case "text_delta":
                 blocks = self._blocks.feed(clean(piece["delta"]))
                 self._print(blocks if self._whole else ())
-            case "text_end" | "thinking_end" if self._whole:
+            case "text_end" if self._whole:
                 self.flush()
+            case "thinking_end" if self._whole:
+                self._thought(self._thinking)
+            case "thinking_delta" if piece["contentIndex"] == self._told:
+                self.folded["thoughts"] += clean(piece["delta"])
             case "thinking_delta":
                 self._thinking += clean(piece["delta"])
+                self._thought_of = piece["contentIndex"]
             case "toolcall_start":
                 self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
 
@@ -185,8 +209,9 @@ class View:
 
     def _thought(self, text: str) -> None:
         if text.strip():
-            self.folded["thoughts"] = text.strip()
+            self.folded["thoughts"] = text.lstrip()
             self.say(fit(f"∴ Thought: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
+            self._told = self._thought_of
         self._thinking = ""
 
     def flush(self) -> None:

@@ -20,7 +20,7 @@ from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile, Standing
 from spindle.resources.loader import Resources
-from spindle.resources.trust import MCP_FILES, TrustDecision, TrustStore
+from spindle.resources.trust import MCP_FILES, TrustStore
 from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
 from spindle.tools.base import Tool
 
@@ -72,24 +72,25 @@ class McpHost:
     # -- plugins ---------------------------------------------------------------------------------
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
-        self._found = self._read(str(resources.cwd), resources.trust, self._set)
+        self._found = self._read(resources, self._set)
         if self._found is not None and self._agent is None:
             for name, problem in self._found.problems.items():
                 is_file = os.path.isabs(name)  # problems of a whole file have its path as their name
                 text = f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
                 self._options.warn(Standing(text))
 
-    def _read(self, cwd: str, trust: TrustDecision, client: Any) -> "Servers | None":
+    def _read(self, resources: Resources, client: Any) -> "Servers | None":
         """Return the configured servers. Raises `AgentError`."""
-        places = [os.path.join(agent_dir(), "mcp.json")]
+        cwd, trust, alone = str(resources.cwd), resources.trust, resources.options.no_user_files
+        places = [] if alone else [os.path.join(agent_dir(), "mcp.json")]
         if trust.trusted:
             places += [os.path.join(cwd, name) for name in MCP_FILES]
         if not (self._options.files or client or any(map(os.path.exists, places))):
             return None
         from spindle.plugins.mcp import McpError
-        from spindle.plugins.mcp.server_config import load_servers
+        from spindle.plugins.mcp.server_config import Servers, load_servers
 
-        found = load_servers(cwd, trust, self._options.files)
+        found = Servers() if alone else load_servers(cwd, trust, self._options.files)
         try:
             if client:
                 found.add(client, "client")
@@ -159,7 +160,7 @@ class McpHost:
             try:
                 name = path.relative_to(agent.cwd)
                 TrustStore(agent_dir()).agree(agent.resources.trust.project / name, text)
-                self._found = self._read(agent.cwd, agent.resources.trust, self._set)
+                self._found = self._read(agent.resources, self._set)
             except (AgentError, BadFile, OSError) as error:
                 agent.publish(ExtensionError("", "mcp", str(error)))
                 continue
@@ -206,7 +207,7 @@ class McpHost:
     async def set(self, servers: Any) -> list[McpServerState]:
         agent = self._agent
         assert agent is not None
-        found = self._read(agent.cwd, agent.resources.trust, servers)
+        found = self._read(agent.resources, servers)
         if found is not None:
             wrong = {name: text for name, text in found.problems.items() if text.startswith("client:")}
             if wrong:

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from spindle.agent.hooks import McpServerState
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir, agent_dir_problem, expand_home
+from spindle.base.spelling import in_order, nearest
 from spindle.base.user_files import BadFile, parse_object, read_text
 from spindle.plugins.mcp import McpError
 from spindle.resources.trust import MCP_FILES, TrustDecision, TrustStore
@@ -120,6 +121,13 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
             self.oauth,
         ]
         return blake2b(encode(mine), digest_size=16).hexdigest()
+
+
+_KEYS: Final = tuple(
+    name for name in ServerConfig.__struct_encode_fields__ if name not in ("name", "source", "trusted")
+)
+"""What people may write; `_OTHER_KEYS` are understood as well."""
+_OTHER_KEYS: Final = ("type", "disabled", "name")
 
 
 class Servers(Struct):
@@ -232,7 +240,7 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     kind = _kind(given_kind)
     if not entry.get("command") and not entry.get("url"):
         if before is None:
-            raise ValueError("an entry needs a command or a url")
+            raise ValueError(f"an entry needs a command or a url{_misspelt(entry)}")
         changed = {key: entry[key] for key in ("enabled", "exposure", "toolExposure", "description") if key in entry}
         return msgspec.convert(msgspec.to_builtins(before) | changed, ServerConfig)
     kind = kind or ("stdio" if entry.get("command") else "http")
@@ -247,6 +255,27 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     if config.url is not None and "${" not in config.url and not _is_address(config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
     return config
+
+
+def check_keys(servers: Any, what: str) -> None:
+    """Check the keys of servers that a program names. Files may have keys of other programs, so they are not checked.
+
+    Raises `TypeError` for an entry that is no object, `ValueError` for a key that looks like one of ours.
+    """
+    for name, entry in _entries(servers):
+        if not isinstance(entry, Mapping):
+            raise TypeError(f'{what}[{name!r}] must be a dict with a "command" or a "url", not {entry!r}')
+        if wrong := _misspelt(entry):
+            raise ValueError(f"{what}[{name!r}]{wrong}. Keys are: {', '.join(_KEYS)}")
+
+
+def _misspelt(entry: Mapping[str, Any]) -> str:
+    """Return the end of a sentence about the first key that may be meant for one of ours; empty if there is none."""
+    for key in entry:
+        near = nearest(key, _KEYS) or next((name for name in ("command", "url") if in_order(key.lower(), name)), None)
+        if key not in _KEYS and key not in _OTHER_KEYS and near is not None:
+            return f': there is no key "{key}", did you mean "{near}"?'
+    return ""
 
 
 def _common_form(entry: dict[str, Any]) -> dict[str, Any]:
