@@ -42,11 +42,10 @@ def test_each_is_told_once(pi_user: Place) -> None:
 
 
 def test_errors_are_told_every_time(place: Place) -> None:
-    place.write("agent/settings.json", '{"permissions": {"deny": ["Bash"]},')
     place.write("agent/extensions/broken.py", "raise ValueError('no')\n")
     for _ in range(2):
-        lines = told(place, "-p", "hi")
-        assert len(lines) == 2 and "settings.json" in lines[0] and "broken.py" in lines[1]
+        (line,) = told(place, "-p", "hi")
+        assert "broken.py" in line
 
 
 def test_what_cannot_be_remembered_is_told_again(pi_user: Place) -> None:

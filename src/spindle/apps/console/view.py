@@ -241,7 +241,9 @@ class View:
         lines = text.split("\n")
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
-        call = fit(self._calls.pop(result["toolCallId"], result["toolName"]), max(20, width * 2 // 3 - len(ending)))
+        call = fit(
+            self._calls.pop(result["toolCallId"], one_line(result["toolName"])), max(20, width * 2 // 3 - len(ending))
+        )
         tail = f" · {one_line(lines[-1])}" if text and not failed else ""
         line = self._look.paint(fit(call + tail, max(10, width - len(ending) - 2)) + ending, "dim")
         self.say(f"{self._look.paint('✗', 'red') if failed else self._look.paint('✓', 'green')} {line}", kind="tool")
@@ -302,4 +304,4 @@ def _call(name: str, args: Any) -> str:
     """Name a tool and its first text argument, which is a command, a path or a pattern."""
     values = args.values() if isinstance(args, dict) else ()
     texts = (one_line(visible(value)) for value in values if isinstance(value, str) and value.strip())
-    return f"{name} {next(texts, '')}"
+    return f"{one_line(name)} {next(texts, '')}"
