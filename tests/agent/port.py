@@ -187,6 +187,9 @@ class World:
     def find_tool(self, name: str) -> Tool | None:
         return self.tools.get(name)
 
+    def tool_names(self) -> list[str]:
+        return list(self.tools)
+
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return ToolContext(cwd="/", update=update)
 

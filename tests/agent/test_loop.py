@@ -70,7 +70,8 @@ def test_results_stand_in_call_order_whatever_ends_first():
 @pytest.mark.parametrize(
     "call, text",
     [
-        (("c1", "nope", "{}"), "Tool nope not found"),
+        (("c1", "nope", "{}"), "Tool nope not found. The tools are: broken"),
+        (("c1", "Brokn", "{}"), "Tool Brokn not found. Did you mean broken? The tools are: broken"),
         (("c1", "broken", "{}"), "kaputt"),
     ],
 )

@@ -52,8 +52,13 @@ def test_output_as_it_was_written(command: str, text: str, tmp_path: Path) -> No
     ("command", "text"),
     [
         ("echo out; exit 3", "out\n\n\nCommand exited with code 3"),
-        ("exit 1", "(no output)\n\nCommand exited with code 1"),
-        ("kill -9 $$", "(no output)\n\nCommand exited with code 137"),
+        (
+            "exit 1",
+            "(no output)\n\nCommand exited with code 1 (many programs mean an error by that; grep, diff and test mean no)",
+        ),
+        ("exit 200", "(no output)\n\nCommand exited with code 200"),
+        ("exit 127", "(no output)\n\nCommand exited with code 127 (the program was not found)"),
+        ("kill -9 $$", "(no output)\n\nCommand exited with code 137 (ended by SIGKILL)"),
         ("printf x; kill -TERM $$", "x\n\nCommand exited with code 143"),
     ],
 )
@@ -166,7 +171,6 @@ def test_a_flood_is_all_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("timeout", "text"),
     [
-        (0, "Invalid timeout: must be a finite number of seconds"),
         (-1, "Invalid timeout: must be a finite number of seconds"),
         (2147484, "Invalid timeout: maximum is 2147483.647 seconds"),
     ],
@@ -174,6 +178,10 @@ def test_a_flood_is_all_in_the_file(tmp_path: Path) -> None:
 def test_bad_timeouts(timeout: float, text: str, tmp_path: Path) -> None:
     assert refusal("bash", tmp_path, command="touch ran", timeout=timeout) == text
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_timeout_of_0_is_none(tmp_path: Path) -> None:
+    assert text_of(call("bash", tmp_path, command="sleep 0.1; echo done", timeout=0)) == "done\n"
 
 
 def test_timeout(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_recorded_edits(row: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "f.txt"
     file.write_bytes(row["text"].encode())
     if "error" in row:
-        assert refusal("edit", tmp_path, path="f.txt", edits=row["edits"]) == row["error"]
+        assert refusal("edit", tmp_path, path="f.txt", edits=row["edits"]).startswith(row["error"])
         assert file.read_bytes() == row["text"].encode()
         return
     result = call("edit", tmp_path, path="f.txt", edits=row["edits"])

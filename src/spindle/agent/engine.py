@@ -583,6 +583,9 @@ class Engine:
     def find_tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._tools() if tool.name == name), None)
 
+    def tool_names(self) -> list[str]:
+        return [tool.name for tool in self._tools()]
+
     def interrupting(self) -> bool:
         return self.interrupt_mode == "immediate" and len(self.queues.steering) > 0
 

@@ -63,6 +63,9 @@ class ToolPort(Protocol):
 
     def find_tool(self, name: str) -> Tool | None: ...
 
+    def tool_names(self) -> list[str]:
+        """Return the names of the tools that the model was told of."""
+
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
@@ -173,7 +176,9 @@ class ToolBatch:
         from spindle.tools.validate import validate_arguments
 
         if item.tool is None:
-            raise ToolError(f"Tool {item.call.name} not found")
+            from spindle.tools.nearest import near_tools
+
+            raise ToolError(f"Tool {item.call.name} not found{near_tools(item.call.name, self._port.tool_names())}")
         if item.call.id in self._cut:
             raise ToolError(
                 f'Tool call "{item.call.name}" was not executed: its arguments are not complete JSON. '
@@ -227,7 +232,7 @@ class ToolBatch:
             timestamp=int(time.time() * 1000),
         )
         cut = self._message.stop_reason == "length" or item.call.id in self._cut
-        self._port.tool_ended(item.call.name, item.call.arguments, failed=failed, cut=cut)
+        self._port.tool_ended(item.call.name, item.args or item.call.arguments, failed=failed, cut=cut)
         duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
         end = ToolExecutionEnd(
             item.call.id, item.call.name, ToolResult(outcome.content, outcome.details), failed, duration

@@ -96,6 +96,17 @@ def arguments(*required: str, **properties: str | tuple[str, str] | dict[str, An
     return {"type": "object", "properties": schemas} | ({"required": list(required)} if required else {})
 
 
+OTHER_PATH = {"file_path": "path"}
+"""The name that models trained on another program give to `path`."""
+
+
+def renamed(args: Any, names: Mapping[str, str]) -> Any:
+    """Return arguments with other names in the places of ours that are missing."""
+    if not isinstance(args, dict) or not names.keys() & args.keys():
+        return args
+    return {new if (new := names.get(name, name)) not in args else name: value for name, value in args.items()}
+
+
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find need ripgrep, which may be in `bin_dir`."""
     # Loaded on use: a program that only wants the names need not load the rest.

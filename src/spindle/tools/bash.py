@@ -6,7 +6,9 @@
 import asyncio
 import math
 import os
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from spindle.base.children import environment, on_path
@@ -55,11 +57,30 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     cut = buffer.snapshot()
     text = f"{cut.content}\n\n{_notice(cut, buffer)}" if cut.truncated else cut.content
     if code is not None:
-        text = text or "(no output)"
         ending = f"Command exited with code {code}" if code else ""
+        if code and not text:
+            ending += _in_words(code)
+        text = text or "(no output)"
     if ending:
         raise ToolError(f"{text}\n\n{ending}" if text else ending)
     return text_result(text, _details(cut, buffer))
+
+
+_EXIT_WORDS = {
+    1: "many programs mean an error by that; grep, diff and test mean no",
+    2: "usually wrong arguments",
+    124: "usually a time-out",
+    126: "the program may not be executed",
+    127: "the program was not found",
+}
+
+
+def _in_words(code: int) -> str:
+    """Return what the exit code of a command without output tells."""
+    if 128 < code < 128 + signal.NSIG:
+        with suppress(ValueError):
+            return f" (ended by {signal.Signals(code - 128).name})"
+    return f" ({_EXIT_WORDS[code]})" if code in _EXIT_WORDS else ""
 
 
 class _Progress:
@@ -99,9 +120,9 @@ class _Progress:
 
 
 def _check_timeout(timeout: float | None) -> float | None:
-    if timeout is None:
+    if not timeout:  # 0 is what models send for "no limit"
         return None
-    if not math.isfinite(timeout) or timeout <= 0:
+    if not math.isfinite(timeout) or timeout < 0:
         raise ToolError("Invalid timeout: must be a finite number of seconds")
     if timeout > _MAX_TIMEOUT:
         raise ToolError(f"Invalid timeout: maximum is {_MAX_TIMEOUT} seconds")

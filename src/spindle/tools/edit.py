@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import (
+    OTHER_PATH,
     Tool,
     ToolContext,
     ToolError,
@@ -14,6 +15,7 @@ from spindle.tools.base import (
     error_code,
     format_size,
     os_error_text,
+    renamed,
     text_result,
     well_formed,
 )
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 _BOM = "\ufeff"
+_OTHER_NAMES = OTHER_PATH | {"old_string": "oldText", "new_string": "newText"}
 _LINE_END = r"\r\n|\r|\n"
 
 
@@ -31,7 +34,7 @@ def _prepare(args: Any) -> Any:
     """Repair what models send instead of a list of edits: the list as text, a lone edit, the fields at top level."""
     if not isinstance(args, dict):
         return args
-    args = dict(args)
+    args = renamed(args, _OTHER_NAMES)
     edits = args.get("edits")
     if isinstance(edits, str):
         try:
@@ -40,6 +43,8 @@ def _prepare(args: Any) -> Any:
             return args
     if isinstance(edits, dict):
         edits = [edits]
+    if isinstance(edits, list):
+        edits = [renamed(edit, _OTHER_NAMES) for edit in edits]
     if isinstance(args.get("oldText"), str) and isinstance(args.get("newText"), str):
         lone = {"oldText": args.pop("oldText"), "newText": args.pop("newText")}
         edits = [*edits, lone] if isinstance(edits, list) else [lone]
@@ -53,10 +58,11 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         raise ToolError("Edit tool input is invalid. edits must contain at least one replacement.")
     path = resolve_path(args["path"], ctx.cwd)
     async with file_lock(path):
-        return await run_to_end(lambda cancel: _edit(path, args, cancel))
+        return await run_to_end(lambda cancel: _edit(path, ctx.cwd, args, cancel))
 
 
-def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
+def _edit(path: str, cwd: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
+    from spindle.tools.nearest import near_files
     from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts, unified_patch
 
     shown = args["path"]
@@ -71,7 +77,8 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
     except IsADirectoryError as error:
         raise ToolError(os_error_text(error, "read")) from None
     except OSError as error:
-        raise ToolError(f"Could not edit file: {shown}. Error code: {error_code(error)}.") from None
+        near = near_files(path, cwd) if isinstance(error, FileNotFoundError) else ""
+        raise ToolError(f"Could not edit file: {shown}. Error code: {error_code(error)}.{near}") from None
     with file:
         # Bytes that are not UTF-8 pass unchanged, as surrogates.
         text = file.read().decode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ from typing import Any
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
+    OTHER_PATH,
     Tool,
     ToolContext,
     ToolError,
@@ -15,6 +16,7 @@ from spindle.tools.base import (
     doing,
     format_size,
     os_error_text,
+    renamed,
     text_result,
 )
 from spindle.tools.files import Cancel, holds_secrets, require_regular, resolve_existing, resolve_path, run_abandonable
@@ -36,6 +38,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
     from spindle.tools.images import SNIFF_BYTES, sniff_image
+    from spindle.tools.nearest import near_files
 
     path = resolve_existing(args["path"], ctx.cwd)
     try:
@@ -45,7 +48,8 @@ def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
     except IsADirectoryError as error:
         raise ToolError(os_error_text(error, "read")) from None
     except OSError as error:
-        raise ToolError(os_error_text(error, "access", path)) from None
+        near = near_files(path, ctx.cwd) if isinstance(error, FileNotFoundError) else ""
+        raise ToolError(os_error_text(error, "access", path) + near) from None
     try:
         if holds_secrets(f"/dev/fd/{file}"):  # a link has changed meanwhile
             raise ToolError(f"{path} shows secrets of a process and is not opened")
@@ -129,4 +133,5 @@ TOOL = Tool(
     execute=_execute,
     snippet="Read the contents of files",
     guidelines=("Look at files with read, not with cat or sed.",),
+    prepare=lambda args: renamed(args, OTHER_PATH),
 )

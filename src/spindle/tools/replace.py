@@ -27,6 +27,7 @@ _PLAIN = (
 )
 
 _CONTEXT = 4
+_MOST_PLACES = 5
 _MAX_COMPARED = 250_000
 """Pairs of lines compared within one region; a bigger region is shown as replaced whole."""
 
@@ -146,17 +147,33 @@ def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) 
         old, start = normal_old, base.find(normal_old)
     single = len(edits) == 1
     if start < 0:
+        from spindle.tools.nearest import near_lines
+
         raise ToolError(
             f"Could not find {'the exact text' if single else f'edits[{index}]'} in {path}. "
             f"The {'old text' if single else 'oldText'} must match exactly including all whitespace and newlines."
+            f"{near_lines(Lines(base), edit.old)}"
         )
     count = normal.count(normal_old) if normal_old else base.count(old)
     if count > 1:
         raise ToolError(
             f"Found {count} occurrences of {'the text' if single else f'edits[{index}]'} in {path}. "
             f"{'The text' if single else 'Each oldText'} must be unique. Please provide more context to make it unique."
+            f" They begin in lines {_line_numbers(normal, normal_old) if normal_old else _line_numbers(base, old)}."
         )
     return _Match(start, start + len(old), edit.new, index)
+
+
+def _line_numbers(text: str, wanted: str) -> str:
+    """Return where the first few occurrences begin, as `3, 17 …`."""
+    numbers: list[int] = []
+    at, line = text.find(wanted), 1
+    done = 0
+    while at >= 0 and len(numbers) < _MOST_PLACES:
+        line += text.count("\n", done, at)
+        numbers.append(line)
+        done, at = at, text.find(wanted, at + len(wanted))
+    return ", ".join(map(str, numbers)) + (" …" if at >= 0 else "")
 
 
 def _regions(old_lines: Lines, base: str, base_lines: Lines, matches: list[_Match]) -> list[Region]:

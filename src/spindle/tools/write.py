@@ -5,7 +5,18 @@ from contextlib import suppress
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, arguments, doing, os_error_text, text_result, well_formed
+from spindle.tools.base import (
+    OTHER_PATH,
+    Tool,
+    ToolContext,
+    ToolError,
+    arguments,
+    doing,
+    os_error_text,
+    renamed,
+    text_result,
+    well_formed,
+)
 from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
 
 
@@ -40,5 +51,6 @@ TOOL = Tool(
     execute=_execute,
     snippet="Create or overwrite files",
     guidelines=("Use write for new files and for complete rewrites only.",),
+    prepare=lambda args: renamed(args, OTHER_PATH),
     interruptible=False,
 )

@@ -1,0 +1,123 @@
+"""Words for a call that missed: the lines, names and tools that are nearest to what the model asked for.
+
+A model that reads only "not found" often gives up or tries the same again. The search is bounded, so that a miss in a
+large file or a large tree costs little, and nothing is changed by a guess.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+_CANDIDATES = 3
+_LIKE_ENOUGH = 0.45
+_MAX_LINES = 100_000
+"""Lines of a file that are looked at."""
+_COMPARED = 60
+"""Places that are compared letter by letter, after a quick choice by their words."""
+_SHOWN_LINES = 12
+_SHOWN_WIDTH = 200
+_COMPARED_LETTERS = 4000
+_MAX_ENTRIES = 5000
+"""Names in a tree that are looked at."""
+_PASSED_OVER = ("node_modules", "__pycache__", "venv", "dist", "build", "target")
+
+
+def near_lines(lines: Sequence[str], wanted: str) -> str:
+    """Return the places of a text that are most like `wanted`, with line numbers; empty if none is."""
+    old = wanted.split("\n")
+    places = _best_places(lines, old)
+    if not places:
+        return ""
+    shown = "\n…\n".join(_numbered(lines, start, len(old)) for start in places)
+    return f"\nThe nearest lines of the file are:\n{shown}"
+
+
+def _best_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:
+    """Return the numbers of the lines, from 0, where the most similar stretches of the same length begin."""
+    from difflib import SequenceMatcher
+
+    text = "\n".join(line.strip() for line in old)[:_COMPARED_LETTERS]
+    matcher = SequenceMatcher(None, "", text, autojunk=False)
+    scored = []
+    for start in _likely_places(lines, old):
+        found = "\n".join(line.strip() for line in lines[start : start + len(old)])[:_COMPARED_LETTERS]
+        matcher.set_seq1(found)
+        if matcher.real_quick_ratio() >= _LIKE_ENOUGH and matcher.quick_ratio() >= _LIKE_ENOUGH:
+            scored.append((matcher.ratio(), start))
+    best: list[int] = []
+    for score, start in sorted(scored, key=lambda one: -one[0]):
+        if score >= _LIKE_ENOUGH and all(abs(start - other) >= len(old) for other in best):
+            best.append(start)
+    return sorted(best[:_CANDIDATES])
+
+
+def _likely_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:
+    """Return where a stretch with many words of `old` begins. Takes time proportional to the text."""
+    where: dict[str, list[int]] = {}
+    for number, line in enumerate(old):
+        for word in set(_words(line)):
+            where.setdefault(word, []).append(number)
+    votes: Counter[int] = Counter()
+    for number in range(min(len(lines), _MAX_LINES)):
+        for word in set(_words(lines[number])) & where.keys():
+            offsets = where[word]
+            if len(offsets) <= _CANDIDATES:  # a word that is everywhere says nothing
+                for offset in offsets:
+                    votes[max(number - offset, 0)] += len(word)
+    return [start for start, _ in votes.most_common(_COMPARED)]
+
+
+def _words(line: str) -> Iterator[str]:
+    import re
+
+    return (match[0] for match in re.finditer(r"\w+|[^\w\s]{2,}", line[:_COMPARED_LETTERS]))
+
+
+def _numbered(lines: Sequence[str], start: int, count: int) -> str:
+    rows = []
+    for number in range(start, min(start + min(count, _SHOWN_LINES), len(lines))):
+        line = lines[number].rstrip("\n")
+        rows.append(f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}")
+    return "\n".join(rows)
+
+
+def near_files(path: str, cwd: str) -> str:
+    """Return a sentence with the files whose names are nearest to the absolute `path`; empty if none is near."""
+    from difflib import SequenceMatcher
+
+    name = os.path.basename(path).lower()
+    scored: dict[str, float] = {}
+    for other in _entries(os.path.dirname(path), cwd):
+        there = os.path.basename(other).lower()
+        if there == name:
+            scored[other] = 1.0
+        elif (score := SequenceMatcher(None, there, name).ratio()) >= 0.7:
+            scored[other] = score * 0.9
+    best = sorted(scored, key=lambda other: (-scored[other], len(other), other))[:_CANDIDATES]
+    return f"\nThere is {', '.join(_relative(other, cwd) for other in best)}." if best else ""
+
+
+def _entries(folder: str, cwd: str) -> Iterator[str]:
+    """Yield the entries of `folder`, then those below `cwd`, up to a limit."""
+    count = 0
+    for top, deep in ((folder, False), (cwd, True)):
+        for where, folders, files in os.walk(top):
+            folders[:] = [one for one in folders if not one.startswith(".") and one not in _PASSED_OVER]
+            for one in (*files, *folders):
+                yield os.path.join(where, one)
+                count += 1
+            if not deep or count > _MAX_ENTRIES:
+                break
+
+
+def _relative(path: str, cwd: str) -> str:
+    return os.path.relpath(path, cwd) if path.startswith(cwd.rstrip("/") + "/") else path
+
+
+def near_tools(name: str, names: Iterable[str]) -> str:
+    """Return what follows `Tool X not found`: the nearest name, and all names."""
+    from spindle.base.spelling import did_you_mean
+
+    known = list(names)
+    hint = did_you_mean(name.rpartition(".")[2], known)
+    return f".{hint} The tools are: {', '.join(known)}" if known else ". There are no tools"

@@ -1,0 +1,85 @@
+"""Errors that carry the repair: the nearest lines, names and tools."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from .helpers import call, refusal, text_of
+
+PROGRAM = """import os
+
+
+def first(value):
+    if value is None:
+        return 0
+    return value + 1
+
+
+def second(value):
+    if value is None:
+        return 0
+    return value + 2
+"""
+
+
+def edit(tmp_path: Path, old: str) -> str:
+    return refusal("edit", tmp_path, path="f.py", edits=[{"oldText": old, "newText": "x"}])
+
+
+def test_a_missed_edit_shows_the_nearest_lines(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(PROGRAM)
+    said = edit(tmp_path, "def secnd(value):\n  if value == None:\n")
+    assert said.startswith("Could not find the exact text in f.py. ")
+    assert "The nearest lines of the file are:\n" in said
+    assert "   10  def second(value):\n   11      if value is None:" in said
+    assert (tmp_path / "f.py").read_text() == PROGRAM
+
+
+def test_at_most_three_places_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("".join(f"result_{n} = compute(alpha_{n})\n\n\n" for n in range(50)))
+    said = edit(tmp_path, "result_9 = compute(beta_9)")
+    assert said.count("\n…\n") == 2 and "   28  result_9 = compute(alpha_9)" in said
+
+
+def test_nothing_is_shown_where_nothing_is_near(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(PROGRAM)
+    assert edit(tmp_path, "SELECT name FROM customers").endswith("including all whitespace and newlines.")
+
+
+def test_a_miss_in_a_large_file_is_cheap(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("".join(f"value_{n} = compute(alpha, beta, {n})\n" for n in range(300_000)))
+    begin = time.process_time()
+    said = edit(tmp_path, "value_77 = compute(alpha, gamma, 77)\nvalue_78 = nothing")
+    assert time.process_time() - begin < 5
+    assert "   78  value_77 = compute(alpha, beta, 77)" in said
+
+
+def test_several_occurrences_are_told_by_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(PROGRAM)
+    assert edit(tmp_path, "        return 0\n").endswith(" They begin in lines 6, 12.")
+    (tmp_path / "f.py").write_text("x\n" * 9)
+    assert edit(tmp_path, "x\n").endswith(" They begin in lines 1, 2, 3, 4, 5 ….")
+
+
+@pytest.mark.parametrize("tool", ["read", "edit"])
+def test_a_missing_file_names_the_nearest(tool: str, tmp_path: Path) -> None:
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "src" / "pkg" / "settings.py").write_text("a = 1\n")
+    more = {"edits": [{"oldText": "a", "newText": "b"}]} if tool == "edit" else {}
+    assert refusal(tool, tmp_path, path="settings.py", **more).endswith("\nThere is src/pkg/settings.py.")
+    assert refusal(tool, tmp_path, path="src/pkg/setings.py", **more).endswith("\nThere is src/pkg/settings.py.")
+    assert "There is" not in refusal(tool, tmp_path, path="quite/another.c", **more)
+
+
+def test_names_that_models_of_other_programs_write(tmp_path: Path) -> None:
+    call("write", tmp_path, file_path="a.txt", content="one two\n")
+    assert text_of(call("read", tmp_path, file_path="a.txt")) == "one two\n"
+    call("edit", tmp_path, file_path="a.txt", old_string="one", new_string="1")
+    call("edit", tmp_path, path="a.txt", edits=[{"old_string": "two", "new_string": "2"}])
+    assert (tmp_path / "a.txt").read_text() == "1 2\n"
+
+
+def test_our_own_name_wins(tmp_path: Path) -> None:
+    call("write", tmp_path, path="a.txt", file_path="b.txt", content="x")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
