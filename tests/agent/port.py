@@ -7,6 +7,7 @@ from typing import Any
 from spindle.agent.hooks import Hooks
 from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
+from spindle.agent.text_calls import with_calls
 from spindle.agent.tool_batch import ToolBatch
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
@@ -186,6 +187,9 @@ class World:
 
     def find_tool(self, name: str) -> Tool | None:
         return self.tools.get(name)
+
+    async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
+        return await with_calls(answer, self.tools)
 
     def tool_names(self) -> list[str]:
         return list(self.tools)

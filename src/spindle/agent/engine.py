@@ -503,6 +503,14 @@ class Engine:
             raise AgentError("No model selected")
         return LiveMessage(self.model).finish(stop_reason, error)
 
+    async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
+        from spindle.agent.text_calls import with_calls
+        from spindle.llm.compat import Compat
+
+        if answer.stop_reason != "stop" or self.model is None or not Compat.of(self.model).text_tool_calls:
+            return answer
+        return await with_calls(answer, {tool.name: tool for tool in self._tools()})
+
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images
 

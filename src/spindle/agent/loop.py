@@ -56,6 +56,9 @@ class LoopPort(Protocol):
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         """Return an answer without content, for a model that never began to write."""
 
+    async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
+        """Return the answer with tool calls that the model wrote into its text as calls."""
+
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
     ) -> tuple[list[ToolResultMessage], bool]:
@@ -177,6 +180,7 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
         answer = live.finish("error", text) if live else port.empty_answer("error", text)
     if answer is None:
         answer = port.empty_answer("error", "The model's stream ended without an answer")
+    answer = await port.with_text_calls(answer)
     if live is None:
         await port.emit(MessageStart(answer))
         await port.emit(MessageUpdate(AnswerStart(), answer))

@@ -25,11 +25,13 @@ from spindle.shapes.events import (
     ToolExecutionUpdate,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolCall, ToolResultMessage
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
+AS_TEXT = "[This call was written as text. It was run all the same.]"
+"""Ends the result of a call that the model wrote into its text."""
 CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
 """Id of the call that the running code is part of: its hooks, or its tool."""
 
@@ -173,7 +175,7 @@ class ToolBatch:
 
     async def _check(self, item: _Call) -> None:
         """Fill in the arguments that the tool gets. Raises an exception with the text of the error result."""
-        from spindle.tools.validate import validate_arguments
+        from spindle.tools.validate import checked_arguments
 
         if item.tool is None:
             from spindle.tools.nearest import near_tools
@@ -184,8 +186,7 @@ class ToolBatch:
                 f'Tool call "{item.call.name}" was not executed: its arguments are not complete JSON. '
                 "Re-issue the tool call with complete arguments."
             )
-        args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
-        checked = await validate_arguments(item.tool.name, item.tool.parameters, args)
+        checked = await checked_arguments(item.tool, item.call.arguments)
         before = CALL.set(item.call.id)
         try:
             item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
@@ -226,7 +227,7 @@ class ToolBatch:
         message = ToolResultMessage(
             tool_call_id=item.call.id,
             tool_name=item.call.name,
-            content=outcome.content,
+            content=[*outcome.content, Text(AS_TEXT)] if item.call.as_text and item.ran else outcome.content,
             details=outcome.details,
             is_error=failed,
             timestamp=int(time.time() * 1000),

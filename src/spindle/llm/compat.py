@@ -22,6 +22,9 @@ SessionAffinity: TypeAlias = Literal["openai", "openai-nosession", "openrouter"]
 class Compat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Flags of the servers of one family. The defaults follow the protocol."""
 
+    text_tool_calls: bool = True
+    """False: tool calls that the model writes into its text stay text."""
+
     @classmethod
     def of(cls, model: Model) -> Self:
         """Return the flags of a model. Raises `ModelError` for a flag of the wrong kind."""

@@ -55,6 +55,8 @@ class ToolCall(Tagged, gc=True, tag="toolCall"):
     arguments: Any
     """The JSON value that the model wrote, usually an object."""
     thought_signature: str | None = None
+    as_text: bool = False
+    """Whether the model wrote the call into its text."""
 
 
 def text_of(content: str | list[Any], separator: str = "") -> str:

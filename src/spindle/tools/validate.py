@@ -11,10 +11,15 @@ from typing import Any
 from spindle.base import limits, process
 from spindle.shapes.codec import decode, encode
 from spindle.tools import json_schema
-from spindle.tools.base import ToolError
+from spindle.tools.base import Tool, ToolError
 
 _STEPS = 20_000
 """For a check on the event loop."""
+
+
+async def checked_arguments(tool: Tool, args: Any) -> Any:
+    """Return the arguments that the tool gets: repaired, checked, with their types mended. Raises `ToolError`."""
+    return await validate_arguments(tool.name, tool.parameters, tool.prepare(args) if tool.prepare else args)
 
 
 async def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) -> Any:

@@ -1,0 +1,124 @@
+"""Tool calls that a model wrote into its text instead of calling.
+
+Many small models and proxies do that, as JSON, in a fence or bare, or in tags. Such a call is run if the answer has no
+native call, the tool was offered, and the arguments fit its schema. JSON without a fence or tags counts only if the
+answer says nothing else: an example in an explanation is no call.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from spindle.shapes.messages import AssistantMessage, Text, ToolCall, text_of
+from spindle.tools.base import Tool, ToolError
+
+_MARKED = re.compile(
+    r"<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z)"
+    r"|(?P<function><function=.*?)(?:</function>|\Z)"
+    r"|```(?:json|tool_call|tool_code|xml)?[ \t]*\n(?P<fenced>.*?)\n[ \t]*```",
+    re.DOTALL,
+)
+_FUNCTION = re.compile(r"<function=\s*(?P<name>[^>\s]+)\s*>(?P<body>.*?)(?=<function=|</function>|\Z)", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=\s*([^>\s]+)\s*>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
+_MOST_TEXT = 1_000_000
+
+Found = tuple[str, Any]
+"""Name and arguments."""
+
+
+async def with_calls(answer: AssistantMessage, tools: Mapping[str, Tool]) -> AssistantMessage:
+    """Return the answer with the calls in its text as calls, or the answer itself if there are none to run."""
+    from spindle.tools.validate import checked_arguments
+
+    text = text_of(answer.content)
+    if answer.stop_reason != "stop" or not tools or len(text) > _MOST_TEXT:
+        return answer
+    if any(isinstance(block, ToolCall) for block in answer.content):
+        return answer
+    calls, rest = _split(text)
+    try:
+        for name, arguments in calls:
+            await checked_arguments(tools[name], arguments)
+    except (KeyError, ToolError):
+        return answer
+    if not calls:
+        return answer
+    kept = [block for block in answer.content if not isinstance(block, Text)]
+    words = [Text(rest)] if rest else []
+    made = [ToolCall(f"call_{os.urandom(8).hex()}", name, given, as_text=True) for name, given in calls]
+    return replace(answer, content=[*kept, *words, *made], stop_reason="toolUse")
+
+
+def _split(text: str) -> tuple[list[Found], str]:
+    """Return the calls in a text, and the words around them."""
+    bare = list(_calls_in_json(text))
+    if bare:
+        return bare, ""
+    calls: list[Found] = []
+    rest: list[str] = []
+    done = 0
+    for match in _MARKED.finditer(text):
+        found = list(_calls_in(match["tagged"] or match["function"] or match["fenced"] or ""))
+        if found:
+            calls += found
+            rest.append(text[done : match.start()])
+            done = match.end()
+    return calls, "".join([*rest, text[done:]]).strip()
+
+
+def _calls_in(text: str) -> Iterator[Found]:
+    if "<function=" in text:
+        for match in _FUNCTION.finditer(text):
+            yield match["name"], {name: _value(value) for name, value in _PARAMETER.findall(match["body"])}
+    else:
+        yield from _calls_in_json(text)
+
+
+def _value(text: str) -> Any:
+    """Return the value of a parameter in tags: JSON if it is a list or an object, else the text."""
+    if text[:1] in "[{":
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _calls_in_json(text: str) -> Iterator[Found]:
+    """Yield the calls of a text that holds objects or arrays of calls and nothing else; else nothing."""
+    decoder, found, at = json.JSONDecoder(strict=False), [], 0
+    text = text.strip()
+    while at < len(text):
+        if text[at] not in "[{":
+            return
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        for item in value if isinstance(value, list) else [value]:
+            call = _call(item)
+            if call is None:
+                return
+            found.append(call)
+        while at < len(text) and text[at] in " \t\r\n,;":
+            at += 1
+    yield from found
+
+
+def _call(item: Any) -> Found | None:
+    """Return name and arguments if this is the JSON of a call, as one of the common programs writes it."""
+    if not isinstance(item, dict):
+        return None
+    inner = item["function"] if isinstance(item.get("function"), dict) else item
+    name = inner.get("name")
+    arguments = inner.get("arguments", inner.get("parameters"))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return None
+    return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None

@@ -1,0 +1,104 @@
+"""Tool calls that a model writes into its text: which are run, and which stay text."""
+
+import asyncio
+import json
+
+import pytest
+
+from spindle.agent import loop
+from spindle.agent.lifecycle import AbortSignal
+from spindle.shapes.messages import ToolCall, ToolResultMessage, text_of
+from spindle.tools.bash import TOOL
+from tests.support.agent_process import AgentProcess, write_models
+from tests.support.mock_model import reply
+
+from .port import World, says, user
+
+BASH = {"name": "bash", "arguments": {"command": "echo ran > proof"}}
+ONE = json.dumps(BASH)
+
+RUN = {
+    "bare": ONE,
+    "bare, indented": f"\n{json.dumps(BASH, indent=2)}\n",
+    "fence": f"```json\n{ONE}\n```",
+    "fence without a language, after words": f"I will run it now.\n\n```\n{ONE}\n```",
+    "tags": f"<tool_call>\n{ONE}\n</tool_call>",
+    "tags that are not closed": f"Let me see.\n<tool_call>{ONE}",
+    "function tags": "<function=bash>\n<parameter=command>\necho ran > proof\n</parameter>\n</function>",
+    "function tags in call tags": "<tool_call><function=bash><parameter=command>echo ran > proof</parameter></tool_call>",
+    "array": f"[{ONE}]",
+    "as OpenAI's API": json.dumps(
+        [{"type": "function", "function": {**BASH, "arguments": json.dumps(BASH["arguments"])}}]
+    ),
+    "parameters": json.dumps({"name": "bash", "parameters": BASH["arguments"]}),
+}
+LEFT = {
+    "words around bare JSON": f"You could send {ONE} to the tool.",
+    "an unknown tool": json.dumps({"name": "bosh", "arguments": BASH["arguments"]}),
+    "arguments that do not fit": json.dumps({"name": "bash", "arguments": {"cmd": "echo ran > proof"}}),
+    "one of two does not fit": f'[{ONE}, {{"name": "bash", "arguments": {{}}}}]',
+    "another object": '{"name": "Ann", "age": 5}',
+    "no JSON": '```json\n{"name": "bash", "arguments": {"command": "echo ran > proof"}\n```',
+    "a shell fence": "```sh\necho ran > proof\n```",
+}
+
+
+def answered(text):
+    """Return the world after a model said `text`, and then that it is done."""
+    world = World([says(text), says("done")], [TOOL])
+    asyncio.run(loop.run([user("go")], world, AbortSignal()))
+    return world
+
+
+@pytest.mark.parametrize("text", RUN.values(), ids=RUN.keys())
+def test_a_call_is_run(text, tmp_path, monkeypatch):
+    world = answered(text.replace("proof", str(tmp_path / "proof")))
+    assert (tmp_path / "proof").read_text() == "ran\n"
+    answer = world.messages[1]
+    (made,) = [block for block in answer.content if isinstance(block, ToolCall)]
+    assert made.as_text and made.name == "bash" and answer.stop_reason == "toolUse"
+    assert "echo ran" not in text_of(answer.content)
+    (result,) = [message for message in world.messages if isinstance(message, ToolResultMessage)]
+    assert result.tool_call_id == made.id and text_of(result.content).endswith("It was run all the same.]")
+
+
+@pytest.mark.parametrize("text", LEFT.values(), ids=LEFT.keys())
+def test_other_text_stays_text(text, tmp_path):
+    world = answered(text.replace("proof", str(tmp_path / "proof")))
+    assert not (tmp_path / "proof").exists()
+    assert len(world.seen) == 1 and text_of(world.messages[1].content) == text.replace("proof", str(tmp_path / "proof"))
+
+
+def test_several_calls_are_run_in_their_order(tmp_path):
+    calls = [{"name": "bash", "arguments": {"command": f"echo {n}"}} for n in (1, 2)]
+    world = answered("First this.\n```json\n" + "\n".join(json.dumps(one) for one in calls) + "\n```\nThen more.")
+    results = [text_of(message.content) for message in world.messages if isinstance(message, ToolResultMessage)]
+    assert [text.split("\n")[0] for text in results] == ["1", "2"]
+    assert text_of(world.messages[1].content) == "First this.\n\nThen more."
+
+
+def test_a_cut_answer_is_not_read(tmp_path):
+    world = World([says(ONE, stop="length")], [TOOL])
+    asyncio.run(loop.run([user("go")], world, AbortSignal()))
+    assert not any(isinstance(message, ToolResultMessage) for message in world.messages)
+
+
+def test_the_mark_is_on_the_wire_and_the_next_request_has_a_native_call():
+    with AgentProcess([reply(f"```json\n{ONE}\n```"), reply("done")]) as agent:
+        agent.run("go")
+        assert (agent.cwd / "proof").read_text() == "ran\n"
+        ended = [frame["message"] for frame in agent.frames if frame["type"] == "message_end"]
+        (made,) = ended[1]["content"]
+        assert made["asText"] is True and made["arguments"] == BASH["arguments"]
+        sent = agent.mock.requests[1].body["messages"]
+        assert sent[-2]["tool_calls"][0]["function"]["name"] == "bash" and sent[-1]["role"] == "tool"
+
+
+def test_a_compat_flag_switches_it_off():
+    class Plain(AgentProcess):
+        def configure(self):
+            write_models(self.agent_dir, self.mock.openai_url, compat={"textToolCalls": False})
+
+    with Plain([reply(ONE), reply("done")]) as agent:
+        agent.run("go")
+        assert not (agent.cwd / "proof").exists() and len(agent.mock.requests) == 1
