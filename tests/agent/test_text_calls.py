@@ -25,7 +25,7 @@ RUN = {
     "tags": f"<tool_call>\n{ONE}\n</tool_call>",
     "tags that are not closed": f"Let me see.\n<tool_call>{ONE}",
     "function tags": "<function=bash>\n<parameter=command>\necho ran > proof\n</parameter>\n</function>",
-    "function tags in call tags": "<tool_call><function=bash><parameter=command>echo ran > proof</parameter></tool_call>",
+    "both kinds of tags": "<tool_call><function=bash><parameter=command>echo ran > proof</parameter></tool_call>",
     "array": f"[{ONE}]",
     "as OpenAI's API": json.dumps(
         [{"type": "function", "function": {**BASH, "arguments": json.dumps(BASH["arguments"])}}]
