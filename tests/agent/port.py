@@ -7,8 +7,10 @@ from typing import Any
 from spindle.agent.hooks import Hooks
 from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
+from spindle.agent.run.meter import Meter
 from spindle.agent.text_calls import with_calls
 from spindle.agent.tool_batch import ToolBatch
+from spindle.base.settings import Runaway
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.shapes.events import (
@@ -24,6 +26,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model, ModelCost
+from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool, ToolContext
 
 MODEL = Model(
@@ -110,6 +113,7 @@ class World:
         self.seen: list[list[AgentMessage]] = []
         """The conversation at each model call."""
         self.interrupt = interrupt
+        self.meter = Meter(RunLimits(), Runaway())
         self.queues = Queues(self._queues_changed, "one-at-a-time", "one-at-a-time")
         self._waiters: list[tuple[Callable[[Event], bool], asyncio.Future[Event]]] = []
 
@@ -190,6 +194,9 @@ class World:
 
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
         return await with_calls(answer, self.tools)
+
+    def repeated(self, name: str, arguments: Any, result: ToolResult) -> int:
+        return self.meter.repeated(name, arguments, result.content)
 
     def tool_names(self) -> list[str]:
         return list(self.tools)

@@ -85,6 +85,14 @@ def test_failures_become_error_results(call, text):
     assert next(e for e in world.events if isinstance(e, ToolExecutionEnd)).is_error
 
 
+def test_the_third_same_result_of_the_same_call_gets_a_word():
+    world = World([calls((f"c{n}", "echo", '{"n": 1}')) for n in range(4)] + [says("done")], [tool("echo", echo)])
+    run(world, user("go"))
+    assert [text.startswith("ok[This call has now given the same result") for text in results(world).values()] == [
+        False, False, True, True,
+    ]  # fmt: skip
+
+
 def test_calls_cut_off_by_the_output_limit_are_not_run():
     world = World([calls(("c1", "echo", '{"a'), stop="length"), says("x")], [tool("echo", echo)])
     run(world, user("go"))

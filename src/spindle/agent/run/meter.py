@@ -67,6 +67,8 @@ class Meter(Struct):
     """The limit that ended the run, or `denied`."""
     _uncounted: bool = False
     """Whether an answer came without its cost, so that a limit of money cannot be kept."""
+    _seen: dict[int, int] = field(default_factory=dict)
+    """How often the same call gave the same result, by a hash of both."""
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""
@@ -128,6 +130,12 @@ class Meter(Struct):
         self.usage.add(usage)
         self.cost += usage.cost.total
         self.cost_sources.add(usage.cost.source)
+
+    def repeated(self, name: str, arguments: Any, content: list[Any]) -> int:
+        """Count the result of a call, and return how often this call has given this result."""
+        key = hash((name, encode(arguments), encode(content)))
+        self._seen[key] = self._seen.get(key, 0) + 1
+        return self._seen[key]
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call, and failures in a row of the same call, or of calls that are cut off."""
