@@ -195,8 +195,8 @@ class World:
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
         return await with_calls(answer, self.tools)
 
-    def repeated(self, name: str, arguments: Any, result: ToolResult) -> int:
-        return self.meter.repeated(name, arguments, result.content)
+    def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
+        return self.meter.remarks(name, arguments, result.content)
 
     def tool_names(self) -> list[str]:
         return list(self.tools)

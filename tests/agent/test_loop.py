@@ -6,8 +6,11 @@ import pytest
 
 from spindle.agent import loop
 from spindle.agent.lifecycle import AbortSignal
+from spindle.agent.run.meter import Meter
+from spindle.base.settings import Runaway
 from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage, text_of
+from spindle.shapes.run_limits import RunLimits
 
 from .port import World, calls, fails, says, tool, user
 
@@ -91,6 +94,21 @@ def test_the_third_same_result_of_the_same_call_gets_a_word():
     assert [text.startswith("ok[This call has now given the same result") for text in results(world).values()] == [
         False, False, True, True,
     ]  # fmt: skip
+
+
+def test_the_model_is_told_what_is_left_of_its_limits():
+    meter = Meter(RunLimits(max_turns=4, max_cost=2.5), Runaway())
+    told = []
+    for turns in range(4):
+        meter.turns, meter.cost = turns, turns / 2
+        told.append(meter.remarks("echo", turns, []))
+    assert told == [
+        ["[Left for this work: 4 of 4 answers, 2.50 of 2.50 US dollars]"],
+        [],
+        ["[Left for this work: 2 of 4 answers, 1.50 of 2.50 US dollars]"],
+        ["[Left for this work: 1 of 4 answers, 1 of 2.50 US dollars]"],
+    ]
+    assert Meter(RunLimits(), Runaway()).remarks("echo", 1, []) == []
 
 
 def test_calls_cut_off_by_the_output_limit_are_not_run():

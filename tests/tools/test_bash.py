@@ -112,35 +112,48 @@ def test_a_lone_surrogate_in_the_command_is_no_crash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "begin", "notice", "size"),
+    ("command", "head", "begin", "notice", "size"),
     [
-        ("seq 1 3000", "1001\n", "[Showing lines 1001-3000 of 3000. Full output: {}]", 13893),
+        (
+            "seq 1 3000",
+            "\n".join(map(str, range(1, 51))),
+            "1001\n",
+            "[Showing lines 1001-3000 of 3000. Full output: {}]",
+            13893,
+        ),
         (
             "seq -f %040g 1 1990",
+            "\n".join(f"{n:040}" for n in range(1, 51)),
             f"{743:040}\n",
             "[Showing lines 743-1990 of 1990 (50.0KB limit). Full output: {}]",
             81590,
         ),
         (
             "seq 1 3; head -c 70000 /dev/zero | tr '\\0' x",
+            "1\n2\n3",
             "x",
             "[Showing last 50.0KB of line 4 (line is 68.4KB). Full output: {}]",
             70006,
         ),
         (
             "head -c 70000 /dev/zero | tr '\\0' x; echo",
+            "x" * 4096,
             "x",
             "[Showing last 50.0KB of line 1 (line is 68.4KB). Full output: {}]",
             70001,
         ),
     ],
 )
-def test_long_output_keeps_its_end(command: str, begin: str, notice: str, size: int, tmp_path: Path) -> None:
+def test_long_output_keeps_its_beginning_and_its_end(
+    command: str, head: str, begin: str, notice: str, size: int, tmp_path: Path
+) -> None:
     result = call("bash", tmp_path, command=command)
     details = details_of(result)
     path = details["fullOutputPath"]
     body, _, bracket = text_of(result).rpartition("\n\n")
     assert bracket == notice.format(path)
+    shown, _, body = body.partition("\n\n[… The middle is left out. The end of the output is: …]\n\n")
+    assert shown == head
     assert body.startswith(begin)
     assert details["truncation"]["content"] == body
     assert details["truncation"]["totalBytes"] == size
@@ -149,7 +162,7 @@ def test_long_output_keeps_its_end(command: str, begin: str, notice: str, size: 
 
 def test_a_failing_command_with_long_output_says_both(tmp_path: Path) -> None:
     text = refusal("bash", tmp_path, command="seq 1 2500; exit 2")
-    assert text.startswith("501\n")
+    assert text.startswith("1\n2\n") and "is: …]\n\n501\n" in text
     assert "\n2500\n\n[Showing lines 501-2500 of 2500. Full output: " in text
     assert text.endswith(".log]\n\nCommand exited with code 2")
 

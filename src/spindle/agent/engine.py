@@ -482,8 +482,8 @@ class Engine:
         if self.chain is not None:
             self.chain.meter.tool_ended(name, arguments, failed=failed, cut=cut)
 
-    def repeated(self, name: str, arguments: Any, result: ToolResult) -> int:
-        return self.chain.meter.repeated(name, arguments, result.content) if self.chain is not None else 1
+    def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
+        return self.chain.meter.remarks(name, arguments, result.content) if self.chain is not None else []
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return not self.signal.aborted and self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt)

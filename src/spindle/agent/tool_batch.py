@@ -32,8 +32,6 @@ SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
 AS_TEXT = "[This call was written as text. It was run all the same.]"
 """Ends the result of a call that the model wrote into its text."""
-REPEATED = "[This call has now given the same result three times or more. Do something else, or end your work.]"
-_TOO_OFTEN = 3
 CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
 """Id of the call that the running code is part of: its hooks, or its tool."""
 
@@ -72,8 +70,8 @@ class ToolPort(Protocol):
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
-    def repeated(self, name: str, arguments: Any, result: ToolResult) -> int:
-        """Return how often the same call has given the same result in this run."""
+    def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
+        """Return words for the model that go below the result of a call."""
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call; `cut` if it never ran because its answer was cut off."""
@@ -230,8 +228,7 @@ class ToolBatch:
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed = outcome, failed
         words = [AS_TEXT] if item.call.as_text and item.ran else []
-        if self._port.repeated(item.call.name, item.call.arguments, outcome) >= _TOO_OFTEN:
-            words.append(REPEATED)
+        words += self._port.remarks(item.call.name, item.call.arguments, outcome)
         message = ToolResultMessage(
             tool_call_id=item.call.id,
             tool_name=item.call.name,

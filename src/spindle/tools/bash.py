@@ -26,7 +26,7 @@ from spindle.tools.base import (
     well_formed,
 )
 from spindle.tools.json_schema import format_number
-from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
+from spindle.tools.truncate import HEAD_LINES, MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
 
 if TYPE_CHECKING:
     from spindle.base.process import Process
@@ -55,7 +55,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         buffer.close()
         progress.finish()
     cut = buffer.snapshot()
-    text = f"{cut.content}\n\n{_notice(cut, buffer)}" if cut.truncated else cut.content
+    text = _head_and_tail(cut, buffer) if cut.truncated else cut.content
     if code is not None:
         ending = f"Command exited with code {code}" if code else ""
         if code and not text:
@@ -136,7 +136,8 @@ def _details(cut: TruncationResult, buffer: OutputBuffer) -> dict[str, Any]:
     return {"truncation": cut, "fullOutputPath": buffer.path or None}
 
 
-def _notice(cut: TruncationResult, buffer: OutputBuffer) -> str:
+def _head_and_tail(cut: TruncationResult, buffer: OutputBuffer) -> str:
+    """Return the beginning of a long output, its end, and where the whole is."""
     last = cut.total_lines
     first = last - cut.output_lines + 1
     if cut.last_line_partial:
@@ -146,7 +147,9 @@ def _notice(cut: TruncationResult, buffer: OutputBuffer) -> str:
         shown = f"lines {first}-{last} of {last}"
         if cut.truncated_by == "bytes":
             shown += f" ({format_size(MAX_BYTES)} limit)"
-    return f"[Showing {shown}. Full output: {buffer.location}]"
+    head = buffer.head(min(HEAD_LINES, max(first - 1, int(cut.last_line_partial))))
+    begin = f"{head}\n\n[… The middle is left out. The end of the output is: …]\n\n" if head else ""
+    return f"{begin}{cut.content}\n\n[Showing {shown}. Full output: {buffer.location}]"
 
 
 # -- the shell -----------------------------------------------------------------------------------
@@ -199,8 +202,8 @@ TOOL = Tool(
     name="bash",
     description=(
         "Run a shell command in the working directory and return what it wrote to stdout and stderr. "
-        f"Of long output the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB are returned, and all of it is kept in a "
-        "temporary file whose path is given. An optional timeout, in seconds, kills the command."
+        f"Of long output the beginning and the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB are returned, and all "
+        "of it is kept in a temporary file whose path is given. An optional timeout, in seconds, kills the command."
     ),
     parameters=arguments(
         "command",

@@ -17,6 +17,9 @@ from spindle.tools.base import format_size, text_result
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
+HEAD_BYTES = 4 * 1024
+HEAD_LINES = 50
+"""What is shown of the beginning of an output that is too long, besides its end."""
 MAX_KEPT_BYTES = 256 << 20
 """The largest file with the whole output of a command."""
 KEPT_SECONDS = 24 * 3600
@@ -241,8 +244,10 @@ class OutputBuffer:
         self._spool_error: str | None = None
         self._kept = 0
         """Bytes in the file."""
+        self._head = bytearray()
+        """Beginning of the decoded text, as UTF-8."""
         self._tail = bytearray()
-        """End of the decoded text, as UTF-8."""
+        """End of it."""
         self._bytes = 0
         self._newlines = 0
         self._line_bytes = 0
@@ -273,6 +278,14 @@ class OutputBuffer:
     def location(self) -> str:
         return self.path or f"not kept ({self._spool_error})"
 
+    def head(self, lines: int) -> str:
+        """Return the beginning of the text, at most so many lines; a line that is too long is cut."""
+        text = self._head.decode("utf-8", "ignore")
+        whole = text.split("\n")[:lines]
+        if len(whole) > 1 and len(self._head) == HEAD_BYTES and text.count("\n") < lines:
+            whole.pop()  # cut somewhere
+        return "\n".join(whole)
+
     def snapshot(self) -> TruncationResult:
         return truncate_tail(self._tail.decode("utf-8", "replace"), whole=self.size)
 
@@ -286,6 +299,8 @@ class OutputBuffer:
             before = text.rfind(b"\n", 0, last)
             self._ended_line_bytes = last - before - 1 + (self._line_bytes if before < 0 else 0)
             self._line_bytes = len(text) - last - 1
+        if len(self._head) < HEAD_BYTES:
+            self._head += text[: HEAD_BYTES - len(self._head)]
         self._tail += text
         if len(self._tail) > _TRIM_BYTES:
             del self._tail[:-_KEEP_BYTES]

@@ -43,6 +43,18 @@ def check_limits(limits: RunLimits, model: Model) -> None:
         )
 
 
+REPEATED = "[This call has now given the same result three times or more. Do something else, or end your work.]"
+_TOO_OFTEN = 3
+_MARKS = (0.5, 0.75, 0.9)
+"""Parts of a limit; the model is told when one is used up."""
+_UNITS = {"max_turns": "answers", "max_cost": "US dollars", "max_time": "seconds", "max_total_tokens": "tokens"}
+
+
+def _amount(value: float) -> str:
+    """Write an amount: cents for little, whole numbers for the rest."""
+    return f"{value:.2f}" if 0 < value < 10 and value % 1 else f"{max(value, 0):.0f}"
+
+
 class Meter(Struct):
     """Counts what a run has used up."""
 
@@ -67,6 +79,8 @@ class Meter(Struct):
     """The limit that ended the run, or `denied`."""
     _uncounted: bool = False
     """Whether an answer came without its cost, so that a limit of money cannot be kept."""
+    _told: int = 0
+    """How many marks the model has been told of."""
     _seen: dict[int, int] = field(default_factory=dict)
     """How often the same call gave the same result, by a hash of both."""
     _last_failure: Any = None
@@ -106,6 +120,23 @@ class Meter(Struct):
 
             self._sent = estimate_request(request), sum(map(estimate_tokens, request.messages))
 
+    def left(self) -> str | None:
+        """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
+        used = self._used()
+        limited = {one: limit for one in RUN_LIMITS if (limit := getattr(self.limits, one.name)) is not None}
+        if not limited:
+            return None
+        part = max(used[one.name] / limit for one, limit in limited.items())
+        level = 1 + sum(part >= mark for mark in _MARKS)
+        if level <= self._told:
+            return None
+        self._told = level
+        amounts = [
+            f"{_amount(limit - used[one.name])} of {_amount(limit)} {_UNITS[one.name]}"
+            for one, limit in limited.items()
+        ]
+        return f"[Left for this work: {', '.join(amounts)}]"
+
     def answered(self, answer: AssistantMessage) -> None:
         self.turns += 1
         own = (0, 0)
@@ -131,11 +162,12 @@ class Meter(Struct):
         self.cost += usage.cost.total
         self.cost_sources.add(usage.cost.source)
 
-    def repeated(self, name: str, arguments: Any, content: list[Any]) -> int:
-        """Count the result of a call, and return how often this call has given this result."""
+    def remarks(self, name: str, arguments: Any, content: list[Any]) -> list[str]:
+        """Return what the model should read below the result of a call: that it repeats itself, what is left."""
         key = hash((name, encode(arguments), encode(content)))
         self._seen[key] = self._seen.get(key, 0) + 1
-        return self._seen[key]
+        left = self.left()
+        return ([REPEATED] if self._seen[key] >= _TOO_OFTEN else []) + ([left] if left else [])
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call, and failures in a row of the same call, or of calls that are cut off."""
