@@ -17,6 +17,7 @@ from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
+from spindle.agent.features import chosen_features
 from spindle.agent.features.stream_rules import StreamRules
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
@@ -94,7 +95,7 @@ class AgentSession:
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
         self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
         self._approval = Approval(engine.port, self.dialogs, permissions)
-        self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
+        self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval, *chosen_features(engine.port))
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""

@@ -94,6 +94,8 @@ LOOPBACK_SERVER: Final = 1.0
 CATALOGUE_DOWNLOAD: Final = 30.0
 """For each step of getting newer prices."""
 LOCAL_SERVER_EXIT: Final = 2.0
+EDIT_CHECK: Final = 2.0
+"""For a program that checks a file after an edit."""
 MODEL_DOWNLOAD: Final = 30.0
 """For each step of getting a model from an address."""
 PULL_LOOK: Final = 0.2

@@ -220,6 +220,8 @@ class Settings(_Group, frozen=True):
     """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
     shell_command_prefix: str | None = None
     """A line that runs before every command: `source ~/.profile`."""
+    checks_after_edit: dict[str, str] = {}
+    """Programs that look at an edited file, by its name: `{"*.py": "ruff check {file}"}`. News go to the model."""
     keep_background_processes: bool = False
     """Whether programs that a shell command leaves running (`server &`) may outlive the agent."""
     keep_variables: list[str] = []

@@ -1,1 +1,18 @@
-"""Features made of hooks: todos, stream rules, structured results."""
+"""Features of an agent that are hooks of its own."""
+
+from typing import TYPE_CHECKING
+
+from spindle.agent.hooks import Hooks
+
+if TYPE_CHECKING:
+    from spindle.agent.engine import Engine
+
+
+def chosen_features(engine: "Engine") -> list[Hooks]:
+    """Return the features that the settings switch on; the others are not loaded."""
+    features: list[Hooks] = []
+    if commands := engine.settings.checks_after_edit:
+        from spindle.agent.features.edit_checks import EditChecks
+
+        features.append(EditChecks(commands, engine))
+    return features

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.apps.cli import warn
+from spindle.apps.cli.args import UsageError
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
 from spindle.base.spelling import did_you_mean, in_order
 from spindle.base.terminal import plain, unguarded
@@ -224,19 +225,21 @@ def _disk_row(path: Path) -> tuple[str, str]:
 
 def _pull(home: Path, name: str, sha256: str | None) -> int:
     models_dir = home / "models"
+    if "://" not in name and name not in PULLABLE:
+        known = ", ".join(PULLABLE)
+        raise UsageError(
+            f'spindle models pull: there is no model "{name}" to get.{did_you_mean(name, PULLABLE)} There are {known}'
+        )
     try:
         check_machine()
     except LocalModelError as error:
         print(f"Note: {error}. The model does not run without it", file=sys.stderr, flush=True)
     if "://" in name:
         place, new, licence = pull_address(name, models_dir, sha256, _progress(name.rpartition("/")[2])), True, ""
-    elif name in PULLABLE:
+    else:
         model = PULLABLE[name]
         place, licence = models_dir / f"{model.name}{SUFFIX}", f"\n{model.about} ({model.licence})"
         new = pull(model, models_dir, _progress(model.name))
-    else:
-        known = ", ".join(PULLABLE)
-        raise LocalModelError(f'There is no model "{name}" to get.{did_you_mean(name, PULLABLE)} There are {known}')
     if new and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=unguarded(sys.stderr))
     stem = place.name.removesuffix(SUFFIX)
