@@ -189,17 +189,14 @@ class World:
         self.publish(MessageEnd(answer))
         return answer
 
-    def find_tool(self, name: str) -> Tool | None:
-        return self.tools.get(name)
+    def offered_tools(self) -> dict[str, Tool]:
+        return self.tools
 
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
-        return await with_calls(answer, self.tools)
+        return await with_calls(answer, MODEL, self.tools)
 
     def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
         return self.meter.remarks(name, arguments, result.content)
-
-    def tool_names(self) -> list[str]:
-        return list(self.tools)
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return ToolContext(cwd="/", update=update)

@@ -507,12 +507,11 @@ class Engine:
         return LiveMessage(self.model).finish(stop_reason, error)
 
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
-        from spindle.agent.text_calls import with_calls
-        from spindle.llm.compat import Compat
-
-        if answer.stop_reason != "stop" or self.model is None or not Compat.of(self.model).text_tool_calls:
+        if answer.stop_reason != "stop" or self.model is None:
             return answer
-        return await with_calls(answer, {tool.name: tool for tool in self._tools()})
+        from spindle.agent.text_calls import with_calls
+
+        return await with_calls(answer, self.model, self.offered_tools())
 
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images
@@ -591,11 +590,8 @@ class Engine:
     def tool_seconds(self) -> float:
         return self.settings.runaway.tool_seconds
 
-    def find_tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self._tools() if tool.name == name), None)
-
-    def tool_names(self) -> list[str]:
-        return [tool.name for tool in self._tools()]
+    def offered_tools(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in self._tools()}
 
     def interrupting(self) -> bool:
         return self.interrupt_mode == "immediate" and len(self.queues.steering) > 0

@@ -13,7 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spindle.llm.compat import Compat
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, text_of
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolError
 
 _MARKED = re.compile(
@@ -30,11 +32,13 @@ Found = tuple[str, Any]
 """Name and arguments."""
 
 
-async def with_calls(answer: AssistantMessage, tools: Mapping[str, Tool]) -> AssistantMessage:
+async def with_calls(answer: AssistantMessage, model: Model, tools: Mapping[str, Tool]) -> AssistantMessage:
     """Return the answer with the calls in its text as calls, or the answer itself if there are none to run."""
     from spindle.tools.validate import checked_arguments
 
     text = text_of(answer.content)
+    if not Compat.of(model).text_tool_calls:
+        return answer
     if answer.stop_reason != "stop" or not tools or len(text) > _MOST_TEXT:
         return answer
     if any(isinstance(block, ToolCall) for block in answer.content):

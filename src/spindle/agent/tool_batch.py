@@ -63,10 +63,8 @@ class ToolPort(Protocol):
     async def enter(self, message: AgentMessage) -> None:
         """Make a stored message part of the conversation and tell of its end."""
 
-    def find_tool(self, name: str) -> Tool | None: ...
-
-    def tool_names(self) -> list[str]:
-        """Return the names of the tools that the model was told of."""
+    def offered_tools(self) -> dict[str, Tool]:
+        """Return the tools that the model was told of, by name."""
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
@@ -112,8 +110,9 @@ class ToolBatch:
 
     async def run(self) -> tuple[list[ToolResultMessage], bool]:
         """Run every call. Returns the result messages, and whether all of them ask to end the run."""
+        tools = self._port.offered_tools()
         for item in self._calls:
-            item.tool = self._port.find_tool(item.call.name)
+            item.tool = tools.get(item.call.name)
         if self._message.stop_reason == "length":
             return await self._refuse_all()
         if any(item.tool is not None and item.tool.sequential for item in self._calls):
@@ -183,7 +182,7 @@ class ToolBatch:
         if item.tool is None:
             from spindle.tools.nearest import near_tools
 
-            raise ToolError(f"Tool {item.call.name} not found{near_tools(item.call.name, self._port.tool_names())}")
+            raise ToolError(f"Tool {item.call.name} not found{near_tools(item.call.name, self._port.offered_tools())}")
         if item.call.id in self._cut:
             raise ToolError(
                 f'Tool call "{item.call.name}" was not executed: its arguments are not complete JSON. '

@@ -97,7 +97,7 @@ class ApprovalPort(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    def find_tool(self, name: str) -> Tool | None: ...
+    def offered_tools(self) -> dict[str, Tool]: ...
 
     def publish(self, event: Event) -> None: ...
 
@@ -276,7 +276,7 @@ class Approval(Hooks):
             return Decision("allow")
         from spindle.agent.permissions.rules import decide
 
-        found = self._port.find_tool(tool)
+        found = self._port.offered_tools().get(tool)
         names = [(tool, effect if found is None else found.effect)]
         if found is not None and found.also is not None and (other := found.also(arguments)) is not None:
             names.append(other)
