@@ -145,7 +145,9 @@ def test_every_wire_offers_the_model_the_same(house: House) -> None:
     for wire in ON_THE_COMMAND_LINE:
         body = wire(house, "--mcp-config", "more.json")
         assert tools(body) == tools(expected), wire.__name__
-        assert system_prompt(body) == system_prompt(expected), wire.__name__
+        prompt, unattended, _ = system_prompt(body).partition("\n\n<unattended>\n")
+        assert prompt == system_prompt(expected), wire.__name__
+        assert bool(unattended) is (wire in (printed, in_batch)), wire.__name__
 
 
 def test_options_of_extensions_and_without_servers(house: House) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from spindle.shapes.events import AutoRetryStart, Event
 from spindle.testing import Pause
+from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import gate, reply, think
 
 from .rig import Rig, kinds, run
 
@@ -166,3 +168,36 @@ def test_abort_retry_ends_only_the_wait(tmp_path):
             ]
 
     run(main())
+
+
+# -- an empty answer -------------------------------------------------------------------------------
+
+
+def test_an_empty_answer_is_asked_for_once_more_within_the_run():
+    with AgentProcess([reply(think("Hm.")), reply("There you are.")]) as agent:
+        agent.run("go")
+        kinds = [frame["type"] for frame in agent.frames]
+        assert kinds.count("agent_start") == kinds.count("agent_end") == 1
+        end = next(frame for frame in agent.frames if frame["type"] == "agent_end")
+        assert end["messages"][-1]["content"][0]["text"] == "There you are."
+        assert "empty" in agent.mock.requests[1].body["messages"][-1]["content"][0]["text"]
+        assert agent.data("get_run_result")["result"]["status"] == "ok"
+
+
+def test_an_answer_that_stays_empty_is_an_error():
+    with AgentProcess([reply()]) as agent:
+        agent.run("go")
+        assert len(agent.mock.requests) == 2
+        result = agent.data("get_run_result")["result"]
+        assert (result["status"], result["stopReason"]) == ("error", "error") and "empty answer" in result["error"]
+        assert [frame["type"] for frame in agent.frames].count("agent_end") == 1
+
+
+def test_a_message_in_the_queue_comes_before_the_question():
+    with AgentProcess([reply(gate("wait")), reply("Yes.")]) as agent:
+        agent.prompt("go")
+        agent.mock.wait_gate("wait")
+        agent.call("follow_up", message="and this")
+        agent.mock.release("wait")
+        agent.wait("agent_settled")
+        assert "and this" in str(agent.mock.requests[1].body["messages"][-1]["content"])

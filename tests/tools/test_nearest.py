@@ -83,3 +83,11 @@ def test_names_that_models_of_other_programs_write(tmp_path: Path) -> None:
 def test_our_own_name_wins(tmp_path: Path) -> None:
     call("write", tmp_path, path="a.txt", file_path="b.txt", content="x")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_arguments_as_they_came_are_not_changed() -> None:
+    from spindle.tools.edit import TOOL
+
+    args = {"path": "a.txt", "oldText": "x", "newText": "y"}
+    assert TOOL.prepare is not None and TOOL.prepare(args) != args
+    assert args == {"path": "a.txt", "oldText": "x", "newText": "y"}

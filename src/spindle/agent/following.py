@@ -4,8 +4,8 @@
 thing that is found decides on the `Step`. Gaps are skipped: no hook is asked whether to go on after the user has
 stopped the run. `COMPACT` does not end the reading, nor does `RECOVER` if no room could be made.
 
-`RETRY` and `RECOVER` are part of the run: many clients take its end for the end of the work. Listeners are told of the
-end before any other step.
+`RETRY`, `RECOVER` and `ASK` are part of the run: many clients take its end for the end of the work. Listeners are told
+of the end before any other step.
 
 A step that calls the model is taken only if no limit of the run forbids the call; otherwise the agent settles.
 """
@@ -25,7 +25,7 @@ from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase
 from spindle.agent.retry import Retry
 from spindle.agent.run.options import Chain
 from spindle.llm.stream import Failure
-from spindle.shapes.messages import AgentMessage, AssistantMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, custom_message, text_of
 
 
 class End(Enum):
@@ -43,6 +43,8 @@ class End(Enum):
 class Found(Enum):
     """Things that may be found after a try, in the order in which they are looked for."""
 
+    EMPTY = "the last answer has no words, and the model was not asked for them yet"
+    SILENT = "it has none, although the model was asked"
     OVERFLOW = "the answer had too little room in the context"
     THRESHOLD = "the context is nearly full"
     RESULT = "the model has handed in the result that the request has a schema for"
@@ -60,26 +62,28 @@ class Step(Enum):
     RETRY = "wait, then make the failed request again"
     RECOVER = "compact, then make the failed request again; read on if that is not possible"
     COMPACT = "compact if possible, and read on"
+    ASK = "ask the model for its answer"
     REMIND = "another run, which tells the model to hand in its result"
     GO_ON = "another run, with what was found"
+    GIVE_UP = "the run has failed for want of an answer: settle"
     FAIL = "the run has failed for want of a result: settle"
     SETTLE = "the agent is idle again"
 
 
 _RETRY, _RECOVER, _COMPACT, _REMIND = Step.RETRY, Step.RECOVER, Step.COMPACT, Step.REMIND
-_GO_ON, _FAIL, _SETTLE = Step.GO_ON, Step.FAIL, Step.SETTLE
-_IN_RUN = (Step.RETRY, Step.RECOVER)
+_GO_ON, _FAIL, _SETTLE, _ASK, _QUIT = Step.GO_ON, Step.FAIL, Step.SETTLE, Step.ASK, Step.GIVE_UP
+_IN_RUN = (Step.RETRY, Step.RECOVER, Step.ASK, Step.GIVE_UP)
 _______ = None
 # fmt: off
 _ROWS: dict[End, tuple[Step | None, ...]] = {
-    #               overflow  threshold result   missing  overdue  queued   hook     messages nothing
-    End.STOPPED:   (_______,  _______,  _______, _______, _______, _______, _______, _______, _SETTLE),
-    End.CUT:       (_______,  _______,  _______, _______, _______, _______, _GO_ON,  _______, _SETTLE),
-    End.TRANSIENT: (_______,  _______,  _______, _______, _______, _______, _______, _______, _RETRY),
-    End.FAILED:    (_RECOVER, _COMPACT, _SETTLE, _______, _______, _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
-    End.TRUNCATED: (_RECOVER, _COMPACT, _SETTLE, _FAIL,   _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
-    End.BY_TOOLS:  (_COMPACT, _COMPACT, _SETTLE, _FAIL,   _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
-    End.DONE:      (_COMPACT, _COMPACT, _SETTLE, _REMIND, _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+  #               empty    silent   overflow  threshold result   missing  overdue  queued   hook     messages nothing
+  End.STOPPED:   (_______, _______, _______,  _______,  _______, _______, _______, _______, _______, _______, _SETTLE),
+  End.CUT:       (_______, _______, _______,  _______,  _______, _______, _______, _______, _GO_ON,  _______, _SETTLE),
+  End.TRANSIENT: (_______, _______, _______,  _______,  _______, _______, _______, _______, _______, _______, _RETRY),
+  End.FAILED:    (_______, _______, _RECOVER, _COMPACT, _SETTLE, _______, _______, _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+  End.TRUNCATED: (_______, _______, _RECOVER, _COMPACT, _SETTLE, _FAIL,   _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+  End.BY_TOOLS:  (_______, _______, _COMPACT, _COMPACT, _SETTLE, _FAIL,   _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
+  End.DONE:      (_ASK,    _QUIT,   _COMPACT, _COMPACT, _SETTLE, _REMIND, _FAIL,   _GO_ON,  _GO_ON,  _GO_ON,  _SETTLE),
 }
 # fmt: on
 FOLLOWING: Final[dict[End, dict[Found, Step]]] = {
@@ -121,6 +125,8 @@ async def decide(end: End, look: Look, compact: Compact, end_run: EndRun) -> tup
 
 # -- the steps -----------------------------------------------------------------------------------
 
+_ASKED = "Your last answer was empty. Go on with the work, or say in words what you did and what came of it."
+_NO_ANSWER = "The model ended with an empty answer, also when it was asked for one"
 _RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
     "Try reducing context or switching to a larger-context model."
@@ -176,7 +182,9 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
     step, messages = await decide(end, look, compact, port.end_run)
     if step is Step.FAIL:
         meter.stopped = "schema"
-    if step is Step.SETTLE or port.signal.aborted or meter.exhausted():
+    if step is Step.GIVE_UP:
+        chain.stop_reason, chain.error = "error", _NO_ANSWER
+    if step in (Step.SETTLE, Step.GIVE_UP) or port.signal.aborted or meter.exhausted():
         await port.retry.gave_up()
         return None
     if step is Step.RETRY:
@@ -185,6 +193,9 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
         return [] if await port.retry.wait(answer, port.failure, port.signal) else None
     if step is Step.REMIND and chain.structured is not None:
         return [chain.structured.reminder()]
+    if step is Step.ASK:
+        chain.asked = True
+        return [custom_message("answer-reminder", _ASKED)]
     return list(messages)
 
 
@@ -195,6 +206,9 @@ async def _look(
     if port.signal.aborted:
         return None
     match found:
+        case Found.EMPTY | Found.SILENT:
+            empty = not text_of(answer.content).strip() and chain.structured is None and not port.is_awaited(answer)
+            there = empty and chain.asked is (found is Found.SILENT)
         case Found.OVERFLOW | Found.THRESHOLD:
             there = port.compactor.reason(answer) == REASONS[found]
         case Found.RESULT | Found.MISSING | Found.OVERDUE:

@@ -45,6 +45,8 @@ class ResourceOptions(Struct, frozen=True):
     approve: bool | None = None
     """Trust the project, or not; None: as remembered."""
     ask_trust: Callable[[Path], bool | None] | None = None
+    unattended: bool = False
+    """Nobody answers questions of the model."""
     source: Path | None = None
     """The directory that the working directory is a checkout or a copy of: it is trusted as that one is."""
 
@@ -254,7 +256,7 @@ def _prompt_parts(resources: Resources, home: Path) -> PromptParts:
     append = [text for given in options.append_system_prompt if (text := _text_or_file(given, resources))]
     if not append and not options.no_user_files and (text := _prompt_file("APPEND_SYSTEM.md", resources, home)):
         append = [text]
-    return PromptParts(custom, append, resources.context_files, resources.skills)
+    return PromptParts(custom, append, resources.context_files, resources.skills, unattended=options.unattended)
 
 
 def _prompt_file(name: str, resources: Resources, home: Path) -> str | None:

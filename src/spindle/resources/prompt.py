@@ -24,6 +24,10 @@ _PREAMBLE = (
     "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
     "change code and create files with the tools you are given, and you report what you did."
 )
+_UNATTENDED = (
+    "Nobody reads along and nobody answers questions: decide yourself, finish the work, and say in your last answer "
+    "what you assumed."
+)
 _NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
 _OUR_TAGS = r"(?i)<(?=[\s/]*(?:project_instructions|project_context|cwd)\b)"
 
@@ -120,6 +124,8 @@ class PromptParts(Struct, frozen=True):
     skills: Sequence[Skill] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     """Sections of extensions."""
+    unattended: bool = False
+    """Nobody answers questions of the model."""
 
 
 def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> str:
@@ -134,6 +140,7 @@ def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict
     sections["project_context"] = _project_context(parts.context_files)
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
     sections["cwd"] = f"Working directory: {_inert(cwd.replace(chr(92), '/'))}"
+    sections["unattended"] = _UNATTENDED if parts.unattended else ""
     for name, text in parts.extra.items():
         if re.fullmatch(r"[a-z][a-z0-9_-]*", name) and name != "preamble":
             sections[name] = text

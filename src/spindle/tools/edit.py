@@ -34,7 +34,7 @@ def _prepare(args: Any) -> Any:
     """Repair what models send instead of a list of edits: the list as text, a lone edit, the fields at top level."""
     if not isinstance(args, dict):
         return args
-    args = renamed(args, _OTHER_NAMES)
+    args = dict(renamed(args, _OTHER_NAMES))
     edits = args.get("edits")
     if isinstance(edits, str):
         try:

@@ -140,7 +140,7 @@ BASH = reply("I try. ", call("bash", {"command": "exit 3"}))
         ([BASH, reply("Sorry")], {}, None, ["Stream", "ToolCall", "ToolResult", "Stream", "Text", "Complete"],
          "tool_execution_error"),
         ([BASH], ASK, DENY, ["Stream", "ToolConfirmationRequest", "Text", "Complete"], None),
-        ([reply()], {}, None, ["Complete"], None),
+        ([reply()], {}, None, ["Text", "Complete"], "processing_error"),
         ([reply("cut off", finish="length")], {}, None, ["Stream", "Complete"], None),
     ],
     ids=["error", "retried", "unreachable", "cut", "interrupt", "failed tool", "refused tool", "empty", "length"],

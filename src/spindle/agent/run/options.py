@@ -67,6 +67,8 @@ class Chain(Struct):
     """The system prompt as hooks changed it for this chain; None: they did not."""
     recovered: bool = False
     """Whether an overflow was already answered by a compaction since the last user message."""
+    asked: bool = False
+    """Whether the model was asked for an answer because its last one was empty."""
     structured: StructuredAnswer | None = None
     """Takes the result, if the request has a schema for it."""
     created: list[AgentMessage] | None = None

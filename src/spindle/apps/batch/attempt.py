@@ -120,7 +120,7 @@ class Shared:
         self.spent_here = 0.0
         self.finishing = False
         """Whether attempts that wait for their turn should not begin any more."""
-        self.resources: Resources = load_resources(os.getcwd(), plan.agent.resources)
+        self.resources: Resources = load_resources(os.getcwd(), replace(plan.agent.resources, unattended=True))
         self.places: dict[str, Place] = {}
         """Places that the driver of a cluster has found, by task; for other tasks `place` looks itself."""
         self.withheld = self.resources.secret_variables()

@@ -168,6 +168,8 @@ class Options(Struct):
     dialect: str | None = None
     interrupt_mode: str | None = None
     """That of the dialect."""
+    unattended: bool = False
+    """Nobody answers questions of the model; set by the mode."""
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     remote_token_file: str | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from spindle.agent.hooks import NeverFull
 from spindle.agent.run.options import RunOptions
@@ -126,7 +127,7 @@ async def _play(
     """
     results: list[RunResult] = []
     wishes = RunOptions(schema=result_schema(options))
-    agent = await assemble(options, mode=mode)
+    agent = await assemble(replace(options, unattended=True), mode=mode)
     try:
         ready(agent)
         agent.subscribe(_ErrorTeller())
@@ -279,7 +280,6 @@ def run_json(options: Options) -> NoReturn:
 
 
 async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs, caught: list[int]) -> int:
-    from msgspec.structs import replace
 
     from spindle.base.limits import OUTPUT_DRAIN
     from spindle.protocol.outbox import Outbox
