@@ -103,10 +103,10 @@ def test_the_model_is_told_what_is_left_of_its_limits():
         meter.turns, meter.cost = turns, turns / 2
         told.append(meter.remarks("echo", turns, []))
     assert told == [
-        ["[Left for this work: 4 of 4 answers, 2.50 of 2.50 US dollars]"],
+        ["[Left for this work: 4 of 4 model calls, 2.50 of 2.50 US dollars]"],
         [],
-        ["[Left for this work: 2 of 4 answers, 1.50 of 2.50 US dollars]"],
-        ["[Left for this work: 1 of 4 answers, 1 of 2.50 US dollars]"],
+        ["[Left for this work: 2 of 4 model calls, 1.50 of 2.50 US dollars]"],
+        ["[Left for this work: 1 of 4 model calls, 1 of 2.50 US dollars]"],
     ]
     assert Meter(RunLimits(), Runaway()).remarks("echo", 1, []) == []
 

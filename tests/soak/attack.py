@@ -203,6 +203,15 @@ def is_cut(path: Path) -> bool:
     return size > 0 and size % mmap.PAGESIZE == 0 and not path.read_bytes().endswith(b"\n")
 
 
+def as_stored(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without the empty keys that are on the wire only."""
+    return {
+        key: value
+        for key, value in message.items()
+        if (key, value) not in (("attachments", []), ("fullOutputPath", None))
+    }
+
+
 def whole_lines(path: Path) -> list[dict[str, Any]]:
     """Read a session file; raises AssertionError if a line is torn by anyone but the kernel."""
     if not path.exists():

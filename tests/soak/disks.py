@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.soak.attack import Attack, SoakAgent, check_session, whole_lines
+from tests.soak.attack import Attack, SoakAgent, as_stored, check_session, whole_lines
 from tests.support.mock_model import call, reply
 
 KIB = 1024
@@ -52,7 +52,11 @@ class Disks(Attack):
             assert agent.close_stdin() == 0, agent.stderr
             self.must("No error of ours reaches stderr", b"Traceback" not in agent.stderr, agent.stderr[-1500:])
         stored = [entry["message"] for entry in whole_lines(path) if entry["type"] == "message"]
-        self.must("What a full disk held up is saved later", stored == shown, f"{len(stored)} of {len(shown)}")
+        self.must(
+            "What a full disk held up is saved later",
+            stored == [*map(as_stored, shown)],
+            f"{len(stored)} of {len(shown)}",
+        )
         check_session(path)
         self.figures["prompts on a full disk"] += len(prompts)
 

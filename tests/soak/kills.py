@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.soak.attack import Attack, SoakAgent, check_session, is_cut, processes_of, until, whole_lines
+from tests.soak.attack import Attack, SoakAgent, as_stored, check_session, is_cut, processes_of, until, whole_lines
 from tests.support.mock_model import Step, call, pause, reply, think
 
 RESUMES = 10
@@ -124,7 +124,7 @@ def script(chance: random.Random, tag: str) -> list[Step]:
 
 
 def canonical(message: dict[str, Any]) -> str:
-    return json.dumps(message, sort_keys=True)
+    return json.dumps(as_stored(message), sort_keys=True)
 
 
 def texts_of(message: dict[str, Any]) -> list[str]:

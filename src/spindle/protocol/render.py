@@ -285,7 +285,10 @@ def _with_empty_key(message: Any) -> Any:
     if not isinstance(message, UserMessage | BashExecutionMessage | msgspec.Raw):
         return message
     data = bytes(message) if isinstance(message, msgspec.Raw) else codec.encode(message)
-    keys = msgspec.json.decode(data, type=_Keys)
+    try:
+        keys = msgspec.json.decode(data, type=_Keys)
+    except msgspec.ValidationError:  # a message of another program, whatever it is
+        return message
     key, empty = _EMPTY_KEYS.get(keys.role, ("role", b""))
     return msgspec.Raw(data.rstrip()[:-1] + empty) if getattr(keys, key) is UNSET else message
 

@@ -29,7 +29,7 @@ class RunLimits(Struct, frozen=True):
     max_time: Annotated[float | None, Words("SECONDS", "End a run after this time", "Seconds")] = None
     max_total_tokens: Annotated[
         int | None,
-        Words("N", "End a run after so many tokens, input and output", "Input and output of all model calls"),
+        Words("N", "End a run after so many tokens, input and output", "Tokens of all model calls"),
     ] = None
 
     @property
@@ -55,7 +55,7 @@ class LimitArguments(TypedDict, total=False):
     max_time: float | None
     """Seconds."""
     max_total_tokens: int | None
-    """Input and output of all model calls."""
+    """Tokens of all model calls."""
 
 
 class Limit(Struct, frozen=True):

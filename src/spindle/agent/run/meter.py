@@ -18,7 +18,7 @@ from spindle.shapes.codec import encode
 from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage, Usage
 from spindle.shapes.model import Model
-from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+from spindle.shapes.run_limits import RUN_LIMITS, Limit, RunLimits
 
 if TYPE_CHECKING:
     from spindle.llm.stream import Request
@@ -47,7 +47,12 @@ REPEATED = "[This call has now given the same result three times or more. Do som
 _TOO_OFTEN = 3
 _MARKS = (0.5, 0.75, 0.9)
 """Parts of a limit; the model is told when one is used up."""
-_UNITS = {"max_turns": "answers", "max_cost": "US dollars", "max_time": "seconds", "max_total_tokens": "tokens"}
+
+
+def _of(limit: Limit) -> str:
+    """Return the unit of a limit inside a sentence."""
+    unit = limit.words.unit
+    return unit if unit[:2].isupper() else unit[0].lower() + unit[1:]
 
 
 def _amount(value: float) -> str:
@@ -132,8 +137,7 @@ class Meter(Struct):
             return None
         self._told = level
         amounts = [
-            f"{_amount(limit - used[one.name])} of {_amount(limit)} {_UNITS[one.name]}"
-            for one, limit in limited.items()
+            f"{_amount(limit - used[one.name])} of {_amount(limit)} {_of(one)}" for one, limit in limited.items()
         ]
         return f"[Left for this work: {', '.join(amounts)}]"
 
