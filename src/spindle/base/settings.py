@@ -37,6 +37,8 @@ class Compaction(_Group, frozen=True):
     """Compact when fewer tokens than this are free in the context window."""
     keep_recent_tokens: Count = 20000
     """Tokens of the newest messages, which stay as they are."""
+    prune: bool = True
+    """Whether old results of tools are left out of requests before anything is summarised."""
     model_overrides: dict[str, dict[str, Any]] = {}
     """`provider/id` → values that replace the ones above for that model."""
 

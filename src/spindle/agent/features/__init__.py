@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 def chosen_features(engine: "Engine") -> list[Hooks]:
     """Return the features that the settings switch on; the others are not loaded."""
     features: list[Hooks] = []
+    if engine.settings.compaction.prune:
+        from spindle.agent.features.pruning import Pruning
+
+        features.append(Pruning(engine))
     if commands := engine.settings.checks_after_edit:
         from spindle.agent.features.edit_checks import EditChecks
 
