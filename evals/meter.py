@@ -4,7 +4,6 @@ Each trial has a meter of its own, a small HTTP server between the harness and a
 choose its own temperature here, and tokens are counted by one rule whatever the harness reports.
 """
 
-import asyncio
 import json
 import time
 from dataclasses import asdict, dataclass, field
@@ -90,9 +89,9 @@ class Meter:
                 async for piece in answer.content.iter_any():
                     pieces.append(piece)
                     await response.write(piece)
-            except (aiohttp.ClientError, ConnectionError, asyncio.CancelledError):
+            except (aiohttp.ClientError, ConnectionError):  # one of the two sides has gone
                 self.usage.failed += counted
-                raise
+                return response
             finally:
                 if counted:
                     self._count(b"".join(pieces), answer.status, time.monotonic() - begin)
