@@ -225,7 +225,7 @@ class Settings(_Group, frozen=True):
     checks_after_edit: dict[str, str] = {}
     """Programs that look at an edited file, by its name: `{"*.py": "ruff check {file}"}`. News go to the model."""
     keep_background_processes: bool = False
-    """Whether programs that a shell command leaves running (`server &`) may outlive the agent."""
+    """Whether commands in the background, and programs that others leave running (`server &`), outlive the agent."""
     keep_variables: list[str] = []
     """Variables with model keys that tools and programs of extensions get nevertheless. Only in the user's file."""
     http_proxy: str | None = None
