@@ -193,7 +193,7 @@ class Settings(_Group, frozen=True):
     enabled_models: list[str] | None = None
     """Patterns of the models that `cycle_model` goes through; none: every available model."""
     default_tools: list[str] | None = None
-    """Tools of a new session; without it `read`, `bash`, `edit`, `write`."""
+    """Tools of a new session; without it those of the table in cli.md."""
     steering_mode: QueueMode = "one-at-a-time"
     """How many waiting steering messages a turn gets."""
     follow_up_mode: QueueMode = "one-at-a-time"

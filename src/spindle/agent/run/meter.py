@@ -157,6 +157,8 @@ class Meter(Struct):
 
     def left(self) -> str | None:
         """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
+        if self.lender is not None:
+            return self.lender.left()
         used = self._used()
         limited = {one: limit for one in RUN_LIMITS if (limit := getattr(self.limits, one.name)) is not None}
         if not limited:
