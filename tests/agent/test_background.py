@@ -1,5 +1,6 @@
 """Shell commands in the background, driven over a pipe as a client does it."""
 
+import asyncio
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from spindle import Agent
 
 from ..support.agent_process import AgentProcess, agent_environment, write_models
 from ..support.mock_model import MockModel, call, gate, reply
@@ -116,13 +119,15 @@ def test_a_model_that_has_seen_the_end_is_not_told_again(tmp_path):
         reply(call("bash", {"command": "sleep 0.3; echo ready", "run_in_background": True}), finish="toolUse"),
         reply(call("BashOutput", {"bash_id": "bg1", "wait": True}), finish="toolUse"),
         reply(call("KillShell", {"shell_id": "bg1"}), finish="toolUse"),
+        reply(bash("sleep 60", timeout=0.2), finish="toolUse"),
         reply("done"),
     ]
     with AgentProcess(steps, args=TOOLS, base=tmp_path) as agent:
         agent.run("go")
         assert "ready" in "".join(results(agent)[:2]) and "bg1 exited with code 0" in results(agent)[1]
         assert agent.data("get_state")["pendingMessageCount"] == 0
-        assert len(agent.mock.requests) == 4 and "bg1 exited" in results(agent)[2]
+        assert len(agent.mock.requests) == 5 and "bg1 exited" in results(agent)[2]
+        assert "bg2 timed out after 0.2 s" in results(agent)[3]
 
 
 def test_waiting_has_an_end(tmp_path):
@@ -318,3 +323,26 @@ def test_commands_end_with_a_one_shot_run_unless_they_are_kept(tmp_path, keep):
             time.sleep(0.02)
     finally:
         os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_program_that_prompts_waits_for_the_run_that_an_end_has_started(tmp_path, monkeypatch):
+    for name, value in agent_environment(tmp_path / "agent").items():
+        monkeypatch.setenv(name, value)
+    build = bash("until [ -e go ]; do sleep 0.02; done")
+    steps = [reply(build, finish="toolUse"), reply("I wait."), reply("It ", gate("woken"), "ended."), reply("Hello.")]
+
+    async def talk(mock: MockModel) -> str:
+        tools = ["bash", "bash_output", "bash_kill"]
+        async with await Agent.create(cwd=tmp_path, model="mock/m1", persist=False, tools=tools) as agent:
+            assert await agent.ask("build it") == "I wait."
+            (tmp_path / "go").touch()
+            await asyncio.to_thread(mock.wait_gate, "woken")
+            asking = asyncio.create_task(agent.ask("hi"))
+            await asyncio.sleep(0)
+            mock.release("woken")
+            return await asking
+
+    with MockModel(steps) as mock:
+        write_models(tmp_path / "agent", mock.openai_url)
+        assert asyncio.run(talk(mock)) == "Hello."
+        assert "It ended." in said_to_model(mock)

@@ -15,7 +15,6 @@ from spindle.base import limits
 from spindle.tools.base import ToolContext, ToolError, doing
 from spindle.tools.bash import start_shell
 from spindle.tools.grep import argument, run_ripgrep
-from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import MAX_BYTES, open_kept, truncate_tail
 
 MAX_FILE_BYTES = 64 << 20
@@ -68,8 +67,7 @@ class BackgroundCommand:
             raise
         self._timers = [loop.call_later(_LOOK, self._look)]
         if timeout is not None:
-            why = f"timed out after {format_number(timeout)} seconds"
-            self._timers.append(loop.call_later(timeout, self.give_up, why))
+            self._timers.append(loop.call_later(timeout, self.give_up, "timed out"))
         self._process.on_end(self._ended)
 
     @property
