@@ -115,7 +115,8 @@ class Background(Hooks):
         id = data.get("id") if isinstance(data, dict) else None
         if not isinstance(id, str):
             return
-        self._last = max(self._last, int(id[2:]) if id[2:].isdecimal() else 0)
+        number = id[2:11]
+        self._last = max(self._last, int(number) if number.isdecimal() else 0)
         if data.get("ended"):
             self._gone.pop(id, None)
         else:
@@ -235,11 +236,13 @@ class Background(Hooks):
             then = f"It ends with your last answer: wait for it with {OUTPUT_TOOL} if you need its result."
         else:
             then = "You will be told when it ends."
-        return text_result(f"{output}\n\n[{command.status()}. Its output: {command.path}. {then}]".lstrip(), details)
+        return text_result(
+            f"{output.rstrip()}\n\n[{command.status()}. Its output: {command.path}. {then}]".lstrip(), details
+        )
 
     def _report(self, command: "BackgroundCommand", output: str, details: Any = None) -> ToolResult:
         """Return new output and the state of a command."""
-        text = f"{output}\n\n[{command.status()}]" if output else f"(no new output)\n\n[{command.status()}]"
+        text = f"{output.rstrip() or '(no new output)'}\n\n[{command.status()}]"
         if not command.running:
             self._tell_end(command.id)
         return text_result(text, details)
@@ -272,7 +275,7 @@ class Background(Hooks):
     async def _output(self, call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         command, pattern = self._find(args["id"]), args.get("pattern") or None
         wait = args.get("wait", _USUAL_WAIT if pattern is not None else 0)
-        found = await command.wait(min(max(0.0, wait), _LONGEST_WAIT), pattern) if wait > 0 else False
+        found = await command.wait(min(wait, _LONGEST_WAIT), pattern)
         output = command.read()
         if pattern is not None and not found:
             output = f"{output}\n\n[No line matches {pattern}]".lstrip()

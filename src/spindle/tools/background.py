@@ -139,16 +139,14 @@ class BackgroundCommand:
 
         Lines that were read before count, too. Raises `ToolError` if it is no pattern.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while True:
-                    running, changed = self.running, self._changed
-                    if pattern is not None and await self._has(pattern):
-                        return True
-                    if not running:
-                        break
-                    await asyncio.wait([changed])
-        return False
+        end = self._loop.time() + seconds
+        while True:
+            running, changed, left = self.running, self._changed, end - self._loop.time()
+            if pattern is not None and await self._has(pattern):
+                return True
+            if not running or left <= 0:
+                return False
+            await asyncio.wait([changed], timeout=left)
 
     async def _has(self, pattern: str) -> bool:
         # ripgrep, because a pattern may keep Python's own matcher busy for ever.
