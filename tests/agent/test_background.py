@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from spindle import Agent
+from spindle.agent.run.meter import Meter
+from spindle.base.settings import Runaway
+from spindle.shapes.run_limits import RunLimits
 
 from ..support.agent_process import AgentProcess, agent_environment, write_models
 from ..support.mock_model import MockModel, call, gate, reply
@@ -346,3 +349,23 @@ def test_a_program_that_prompts_waits_for_the_run_that_an_end_has_started(tmp_pa
         write_models(tmp_path / "agent", mock.openai_url)
         assert asyncio.run(talk(mock)) == "Hello."
         assert "It ended." in said_to_model(mock)
+
+
+def test_the_time_of_a_run_goes_on_with_the_one_that_follows_from_it(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("spindle.agent.run.meter.time.monotonic", lambda: now)
+    first = Meter(RunLimits(max_time=10), Runaway(), began=now)
+    now += 4
+    first.end()
+    now += 1000  # idle
+    second = first.lend()
+    second.began = now
+    now += 3
+    assert second.seconds_left() == 3 and second.reached() is None
+    second.end()
+    now += 1000
+    third = second.lend()
+    third.began = now
+    now += 3
+    assert third.seconds_left() == 0 and third.reached() == "maxTime"
+    assert (first.seconds, third.seconds) == (10, 3)

@@ -52,7 +52,7 @@ class Prompting:
         """Accept a prompt, or raise `AgentError`. With `wait`, wait until it would not be refused for what goes on."""
         engine, request = self._engine, request_of(submission)
         # A program that sends a prompt cannot know that the end of a command has started a run.
-        woken = engine.chain is not None and engine.chain.meter.lender is not None
+        woken = engine.chain is not None and engine.chain.meter.follows
         if (wait or (woken and request is Request.OWN)) and not self._command(submission):
             await engine.lifecycle.admissible(request)
         behind_abort = engine.lifecycle.aborting

@@ -68,6 +68,8 @@ class Meter(Struct):
     runaway: Runaway
     lender: "Meter | None" = None
     """Meter of the run whose limits hold for this one as well: what is used up here is used up there, too."""
+    follows: bool = False
+    """Whether the lender's run was over when this one began."""
     began: float = field(default_factory=time.monotonic)
     turns: int = 0
     usage: RunTokens = field(default_factory=RunTokens)
@@ -131,21 +133,26 @@ class Meter(Struct):
 
     def seconds_left(self) -> float | None:
         """Return how long the run may go on; None: any time."""
-        if self.lender is not None:
-            return self.lender.seconds_left()
-        return None if self.limits.max_time is None else max(0.0, self.limits.max_time - self.seconds)
+        lefts = [one.limits.max_time - one.seconds for one in self._lenders() if one.limits.max_time is not None]
+        return max(0.0, min(lefts)) if lefts else None
 
     def end(self) -> None:
-        """Note that the run is over: its time stands still."""
-        for meter in self._lenders():
-            meter.ended = time.monotonic()
+        """Note that the run is over: its time stands still, and so does that of the run that it followed."""
+        self.ended = time.monotonic()
+        if self.follows and self.lender is not None:
+            self.lender.end()
 
     def lend(self) -> "Meter":
         """Return the meter of a run that follows from this one, which is over, within the same limits."""
-        for meter in self._lenders():
-            meter.began += time.monotonic() - (meter.ended or time.monotonic())
-            meter.ended = None
-        return Meter(self.limits, self.runaway, self)
+        self._go_on()
+        return Meter(self.limits, self.runaway, self, follows=True)
+
+    def _go_on(self) -> None:
+        """Let the time run again, without the time in between."""
+        self.began += time.monotonic() - (self.ended or time.monotonic())
+        self.ended = None
+        if self.follows and self.lender is not None:
+            self.lender._go_on()
 
     def asks(self, request: "Request") -> None:
         """Measure a request for an answer, if tokens are limited."""
