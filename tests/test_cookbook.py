@@ -57,7 +57,16 @@ def kitchen(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_all_of_them_are_tried():
-    cookbook = {"editor.py", "bot.py", "review.sh", "service.py", "review.yml", ".gitlab-ci.yml"}
+    cookbook = {
+        "editor.py",
+        "bot.py",
+        "review.sh",
+        "service.py",
+        "review.yml",
+        ".gitlab-ci.yml",
+        "served.sh",
+        "watch.py",
+    }
     others = {"xcsh_client.py", "remote_client.py", "pi_client.py", "tree.py"}
     assert PROGRAMS.keys() == cookbook | others
 
@@ -65,6 +74,29 @@ def test_all_of_them_are_tried():
 def test_editor(kitchen):
     done = kitchen(reply("It tells people what this is.")).run("python", "editor.py", "README.md")
     assert (done.returncode, done.stdout) == (0, "It tells people what this is.\n")
+
+
+def test_a_server_and_its_test(kitchen):
+    port = free_port()
+    serve = {"command": f"python3 -u -m http.server {port} --bind 127.0.0.1", "background": True}
+    ask = {"command": f"curl -s -o /dev/null -w '%{{http_code}}' http://127.0.0.1:{port}/served.sh"}
+    wait = {"id": "bg1", "wait": 20, "pattern": "Serving HTTP"}
+    steps = [reply(call("bash", serve)), reply(call("bash_output", wait)), reply(call("bash", ask)), reply("200")]
+    place = kitchen(*steps)
+    done = place.run("sh", "served.sh", str(port), "/served.sh")
+    assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr
+    results = [message["content"] for message in place.mock.requests[-1].body["messages"] if message["role"] == "tool"]
+    assert results[-1] == "200"
+
+
+def test_watch_a_build(kitchen):
+    bash = {"command": "sleep 1.5; echo no rule to make it; exit 2", "background": True}
+    place = kitchen(reply(call("bash", bash)), reply("It runs."), reply("There is no rule."))
+    done = place.run("python", "watch.py", "make -j8")
+    assert done.stdout == (
+        "bg1: sleep 1.5; echo no rule to make it; exit 2\nbg1 exited with code 2\nThere is no rule.\n"
+    ), done.stderr
+    assert "no rule to make it" in json.dumps(place.mock.requests[-1].body)
 
 
 def test_bot(kitchen):

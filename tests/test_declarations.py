@@ -14,7 +14,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from spindle.shapes.builtin_tools import BUILTIN_TOOLS, DEFAULT_TOOLS
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, default_tools
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
 from spindle.shapes.run_limits import RUN_LIMITS, LimitArguments
 from spindle.tools.base import builtin_tools
@@ -104,7 +104,7 @@ def test_the_type_of_a_mode_has_the_declared_modes() -> None:
 
 def test_the_tools_are_the_declared_tools() -> None:
     assert [tool.name for tool in builtin_tools().values()] == list(BUILTIN_TOOLS)
-    assert set(DEFAULT_TOOLS) <= set(BUILTIN_TOOLS)
+    assert set(default_tools("print")) <= set(TOOLS)
 
 
 # -- the made-up ones -------------------------------------------------------------------------------

@@ -138,13 +138,20 @@ def painter(body: Body) -> str:
     return next(str(tool["description"]) for tool in tools(body) if tool["name"] == "paint")
 
 
+def without_background(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tools as programs get them, which have to ask for commands in the background."""
+    (bash,) = (tool for tool in tools if tool["name"] == "bash")
+    bash["parameters"]["properties"].pop("background", None)
+    return [tool for tool in tools if tool["name"] not in ("bash_output", "bash_kill")]
+
+
 def test_every_wire_offers_the_model_the_same(house: House) -> None:
     expected = in_process(house)
     assert {"bash", "paint", "mcp__own__echo", "mcp__more__echo"} <= {tool["name"] for tool in tools(expected)}
     assert "Never use tabs." in system_prompt(expected) and "How to greet people" in system_prompt(expected)
     for wire in ON_THE_COMMAND_LINE:
         body = wire(house, "--mcp-config", "more.json")
-        assert tools(body) == tools(expected), wire.__name__
+        assert without_background(tools(body)) == tools(expected), wire.__name__
         prompt, unattended, _ = system_prompt(body).partition("\n\n<unattended>\n")
         assert prompt == system_prompt(expected), wire.__name__
         assert bool(unattended) is (wire in (printed, in_batch)), wire.__name__

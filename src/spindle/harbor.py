@@ -117,6 +117,7 @@ class Spindle(Pi):  # type: ignore[misc]
         sessions = self.environment_logs_dir / self._SESSIONS_DIRECTORY
         output = shlex.quote(str(self.environment_logs_dir / self._OUTPUT_FILENAME))
         words = ["spindle", "--mode", "json", "--updates", "delta", "--session-dir", str(sessions)]
+        words += ["--keep-background"]  # the services of a task are up when its tests begin
         words += ["--continue"] if self._resume else []
         words += ["--provider", provider, "--model", model_id]
         words += ["--skill", self.skills_dir] if self.skills_dir else []

@@ -33,7 +33,7 @@ from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.plugins.mcp.mcp_host import McpHost, McpOptions, is_server_tool, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
-from spindle.shapes.builtin_tools import BUILTIN_TOOLS, DEFAULT_TOOLS
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, default_tools
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool, builtin_tools
@@ -225,5 +225,5 @@ def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:
         names = []
     else:
         wanted = resources.settings.default_tools
-        names = list(DEFAULT_TOOLS if wanted is None else wanted)
+        names = list(default_tools(options.mode) if wanted is None else wanted)
     return Toolbox(tools, names, only_named=options.tools is not None, never=options.exclude_tools)

@@ -27,6 +27,21 @@ def shared() -> Iterator[ServerProcess]:
         yield server
 
 
+def test_commands_in_the_background_are_listed(browser: Any, shared: ServerProcess) -> None:
+    bash = call("bash", {"command": "until [ -e now ]; do sleep 0.05; done", "background": True})
+    shared.mock.script(reply(bash), reply("I wait."), reply("It is done."))
+    with Tab(browser, shared) as tab:
+        tab.ask("build it")
+        tab.sees("#background summary", "1")
+        tab.click("#background summary")
+        tab.sees("#background li", "bg1 until [ -e now ]")
+        (shared.cwd / "now").touch()
+        tab.hides("#background")
+        tab.sees("#feed", "bg1 exited with code 0")
+        tab.sees("#feed", "It is done.")
+        assert tab.trouble == []
+
+
 def test_changed_files_stand_together_and_turns_fold(browser: Any, shared: ServerProcess) -> None:
     edits = [{"oldText": "    return 1\n", "newText": "    return 2\n    # more\n"}]
     shared.mock.script(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.shapes.builtin_tools import BUILTIN_TOOLS, DEFAULT_TOOLS
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, default_tools
 from spindle.tools.base import builtin_tools
 
 PARAMETERS = {
@@ -24,7 +24,8 @@ PARAMETERS = {
 def test_names_order_and_parameters() -> None:
     tools = builtin_tools()
     assert list(tools) == list(PARAMETERS) == list(BUILTIN_TOOLS)
-    assert DEFAULT_TOOLS == ("read", "bash", "edit", "write")
+    assert default_tools("rpc") == default_tools("sdk") == ("read", "bash", "edit", "write")
+    assert default_tools("chat") == ("read", "bash", "edit", "write", "bash_output", "bash_kill")
     for name, tool in tools.items():
         properties, required = PARAMETERS[name]
         assert (list(tool.parameters["properties"]), tool.parameters.get("required", [])) == (properties, required)

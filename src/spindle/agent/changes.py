@@ -177,6 +177,7 @@ class SessionChanges:
     async def _leave(self, reason: str, target: str | None) -> None:
         """End shell commands and extensions, and wait until the session file is on the disk."""
         await self._shell.abort_all()
+        self._agent.background.leave()
         await self._leave_extensions(reason, target)
         self._agent.hooks.interrupt()  # a handler that hangs must not go on in the other session
         self._engine.conversation.sync_soon()

@@ -58,7 +58,7 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import ReadText, Tool, ToolContext
+from spindle.tools.base import ReadText, StartBackground, Tool, ToolContext
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
@@ -93,6 +93,8 @@ class Engine:
         self.read_text: ReadText | None = None
         """Reads files as an editor has them open."""
         self.may_read: Callable[[str], bool] = lambda path: True
+        self.start_background: StartBackground | None = None
+        self.count_background: Callable[[], int] = lambda: 0
         self.owner = object()
         """Owner of the agent's processes. A process that is kept running outlives the agent."""
         self.failure: llm.Failure | None = None
@@ -147,10 +149,7 @@ class Engine:
         self._base_prompt = None
 
     def _tools(self) -> list[Tool]:
-        only = self.chain.options.tools if self.chain is not None else None
-        tools = self.toolbox.active_tools()
-        if only is not None:
-            tools = [tool for tool in tools if tool.name in only]
+        tools = self.toolbox.active_tools(self.chain.options.tools if self.chain is not None else None)
         structured = self.chain.structured if self.chain is not None else None
         return tools if structured is None else [*tools, structured.tool]
 
@@ -288,16 +287,17 @@ class Engine:
         prepare: Prepare,
         options: RunOptions = RunOptions(),  # noqa: B008 - frozen
         run: Run | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Begin a chain, on an idle agent. It works in a task of its own, so its events come after this has returned.
 
-        `run` is held by the sender of the prompt.
+        `run` is held by the sender of the prompt. `meter`: of a chain that follows from an earlier one.
         """
         structured = None if options.schema is None else StructuredAnswer(options.schema)
         self.lifecycle.begin(Phase.PREPARING)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
-        meter = Meter(options.limits.over(self.limits), self.settings.runaway)
+        meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway)
         self.chain = Chain(options, meter, run, self._active_hooks, structured=structured)
         if run is not None:
             self.join(run)
@@ -343,14 +343,14 @@ class Engine:
 
     def _start_clock(self, chain: Chain) -> asyncio.TimerHandle | None:
         """Start a timer that ends the run when its time is over, even during a model call."""
-        if chain.meter.limits.max_time is None:
+        if (left := chain.meter.seconds_left()) is None:
             return None
 
         def expire() -> None:
             chain.meter.stopped = chain.meter.stopped or "maxTime"
             self.stop()
 
-        return asyncio.get_running_loop().call_later(chain.meter.limits.max_time, expire)
+        return asyncio.get_running_loop().call_later(left, expire)
 
     async def make_room(self) -> None:
         """Compact before a prompt if the last answer left too little room. Raises `Aborted`, `AgentError`."""
@@ -393,6 +393,7 @@ class Engine:
             self.conversation.sync_later()
         finally:
             self.chain = None
+            chain.meter.end()
             limit = chain.meter.stopped
             aborted = self.signal.aborted and limit is None
             chain.stop_reason = limit or ("aborted" if aborted else chain.stop_reason)
@@ -400,7 +401,7 @@ class Engine:
             self.last_result = chain.result(text, self.conversation.session)
             chain.tell_end(self.last_result, self.failure)
             self.lifecycle.end()
-            self.publish(AgentSettled(aborted, chain.stop_reason, chain.error))
+            self.publish(AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background()))
             for joined in self._leave():
                 joined.end(self.last_result)
             self.queues.senders.clear()
@@ -603,5 +604,5 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        settings = self.resources.tool_settings(self.owner)
-        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, self.may_read)
+        settings, start = self.resources.tool_settings(self.owner), self.start_background
+        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, start, self.may_read)

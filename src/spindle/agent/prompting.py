@@ -15,8 +15,8 @@ from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Aborted, Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.run.handle import Disposition, Run
-from spindle.agent.run.meter import check_limits
-from spindle.agent.run.options import Chain, Submission
+from spindle.agent.run.meter import Meter, check_limits
+from spindle.agent.run.options import Chain, RunOptions, Submission
 from spindle.agent.run.result import without_run
 from spindle.base import limits
 from spindle.base.flow import Tasks, beginnings
@@ -51,7 +51,9 @@ class Prompting:
     async def submit(self, submission: Submission, run: Run, *, wait: bool) -> None:
         """Accept a prompt, or raise `AgentError`. With `wait`, wait until it would not be refused for what goes on."""
         engine, request = self._engine, request_of(submission)
-        if wait and not self._command(submission):
+        # A program that sends a prompt cannot know that the end of a command has started a run.
+        woken = engine.chain is not None and engine.chain.meter.follows
+        if (wait or (woken and request is Request.OWN)) and not self._command(submission):
             await engine.lifecycle.admissible(request)
         behind_abort = engine.lifecycle.aborting
         run.disposition = self.take(submission)
@@ -170,7 +172,7 @@ class Prompting:
         elif engine.lifecycle.running:
             engine.queues.put(message, deliver_as or "steer")
         elif trigger_turn:
-            self._start_with(message)
+            self.start_with(message)
         else:
             await engine.emit(MessageStart(message))
             await engine.commit(message)
@@ -182,8 +184,16 @@ class Prompting:
         self._engine.queues.hurry(id)
         self.deliver()
 
-    def _start_with(self, message: CustomMessage) -> None:
-        """Let the model answer a message of an extension. Raises `AgentError`."""
+    def start_with(
+        self,
+        message: CustomMessage,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+        lender: Meter | None = None,
+    ) -> None:
+        """Let the model answer a message that is not the user's. Raises `AgentError`.
+
+        `lender`: meter of the run that the message follows from, whose limits hold.
+        """
         self._engine.lifecycle.admit(Request.INSIDE)
         self.require_model()
 
@@ -192,7 +202,7 @@ class Prompting:
             self._engine.signal.check()
             return [message]
 
-        self._engine.start(prepare)
+        self._engine.start(prepare, options, meter=None if lender is None else lender.lend())
 
     def deliver(self) -> None:
         """Start a run with the messages in the queues, unless there is a run that will deliver them."""

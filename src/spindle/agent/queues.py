@@ -199,6 +199,12 @@ class Queues:
         self._changed()
         return kind, message
 
+    def take_back(self, message: CustomMessage) -> None:
+        """Take a message of ours out of its queue, if it is still there."""
+        if any(other is message for other in self.follow_up.waiting):
+            self.follow_up.waiting[:] = [other for other in self.follow_up.waiting if other is not message]
+            self._changed()
+
     def _take_out(self, message: Queued) -> None:
         if isinstance(message, UserMessage) and (sender := self.senders.pop(_id_of(message), None)) is not None:
             sender.refuse(TAKEN_OUT)

@@ -13,6 +13,7 @@ from weakref import proxy
 import msgspec
 
 from spindle.agent import AgentError
+from spindle.agent.background import Background
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
@@ -68,7 +69,7 @@ class AgentSession:
     ) -> None:
         self.resources = resources
         self.mode = mode
-        """Which kind of wire drives it: `rpc`, `json`, `print`, `chat`, `remote`, or `sdk` for a Python program."""
+        """What drives it: `rpc`, `json`, `print`, `batch`, `chat`, `acp`, `remote`, or `sdk` for a Python program."""
         self.plugins = plugins or PluginChain()
         self.shutdown_requested = asyncio.Event()
         """Set when an extension wants the session to end."""
@@ -86,6 +87,7 @@ class AgentSession:
         engine.limits = limits
         self.queues, self.lifecycle = engine.queues, engine.lifecycle
         self._shell = Shell(engine.port)
+        self.abort_bash = self._shell.stop_all
         replies = Replies()
         self.receive_reply = replies.receive
         """Takes a client's frame if it answers a dialog or a host tool. Returns whether it does."""
@@ -95,21 +97,23 @@ class AgentSession:
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
         self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
         self._approval = Approval(engine.port, self.dialogs, permissions)
-        self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval, *chosen_features(engine.port))
+        self.background = Background(engine.port, mode)
+        own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval)
+        self.hooks.use(*own, *chosen_features(engine.port))
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
         self._prompting = Prompting(engine.port, self.plugins)
+        self.offer_again, self.background.start_run = self._prompting.offer_again, weakly(self._prompting.start_with)
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()
 
     def learn(self) -> None:
-        """Learn todos, told rules and permissions from the session; write model and thinking level into a new one."""
+        """Learn from the session what its parts keep there; write model and thinking level into a new one."""
         self._engine.choice.record(self.session)
-        self._todos.rebuild()
-        self._rules.rebuild()
-        self._approval.rebuild()
+        for part in (self._todos, self._rules, self._approval, self.background):
+            part.rebuild()
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -201,9 +205,6 @@ class AgentSession:
         self._engine.choice.record(self.session)
         self.rebuild("clear")
 
-    def offer_again(self) -> None:
-        self._prompting.offer_again()
-
     async def complete_command(self, name: str, prefix: str) -> list[str]:
         return await self.hooks.complete_command(name, prefix)
 
@@ -256,7 +257,7 @@ class AgentSession:
         return self._engine.system_prompt
 
     def state(self) -> State:
-        return snapshot(self._engine, self._approval, self._todos, self.mcp_servers)
+        return snapshot(self._engine, self._approval, self._todos, self.background, self.mcp_servers)
 
     def context_usage(self) -> ContextUsage | None:
         return context_usage(self._engine)
@@ -495,9 +496,6 @@ class AgentSession:
         """Run a shell command as the user; the model sees it with the next prompt."""
         return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
 
-    def abort_bash(self) -> None:
-        self._shell.stop_all()
-
     # -- other sessions --------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
@@ -586,6 +584,7 @@ class AgentSession:
         if self._engine.queues.starting:
             self.publish(events.AgentSettled(True, "aborted", SESSION_ENDED))
         await self._shell.abort_all()
+        self.background.leave()
         kill_all(self._engine.owner)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import field
 
+from spindle.agent.background import Background, RunningCommand
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.features.todos import Todos
@@ -87,9 +88,11 @@ class State(Wire, kw_only=True):
     untrusted_resources: list[str] = field(default_factory=list)
     """Files of the project that were not loaded, because it is not trusted."""
     mcp_servers: list[McpServerState] = field(default_factory=list)
+    background: list[RunningCommand] = field(default_factory=list)
+    """Commands that run in the background."""
 
 
-def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServers) -> State:
+def snapshot(engine: Engine, approval: Approval, todos: Todos, background: Background, servers: McpServers) -> State:
     session, queues = engine.conversation.session, engine.queues
     waiting = len(queues)
     return State(
@@ -124,6 +127,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServe
         context_usage=context_usage(engine),
         untrusted_resources=[str(path) for path in engine.resources.trust.skipped],
         mcp_servers=servers.states(),
+        background=background.running(),
     )
 
 

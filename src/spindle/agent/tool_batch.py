@@ -16,6 +16,7 @@ from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.base import limits, trace
 from spindle.base.flow import Tasks
+from spindle.shapes.builtin_tools import OTHER_NAMES
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     Event,
@@ -112,7 +113,7 @@ class ToolBatch:
         """Run every call. Returns the result messages, and whether all of them ask to end the run."""
         tools = self._port.offered_tools()
         for item in self._calls:
-            item.tool = tools.get(item.call.name)
+            item.tool = tools.get(item.call.name) or tools.get(OTHER_NAMES.get(item.call.name, ""))
         if self._message.stop_reason == "length":
             return await self._refuse_all()
         if any(item.tool is not None and item.tool.sequential for item in self._calls):

@@ -1,6 +1,6 @@
 """The tools a session has: built in, added by extensions, lent by the host; and which of them the model may use."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from spindle.tools.base import Tool
 
@@ -85,5 +85,12 @@ class Toolbox:
     def all(self) -> list[Tool]:
         return list(self._tools.values())
 
-    def active_tools(self) -> list[Tool]:
-        return [self._tools[name] for name in self.active]
+    def active_tools(self, only: Container[str] | None = None) -> list[Tool]:
+        """Return the tools that the model may use, or those of them in `only`."""
+        names = [name for name in self.active if only is None or name in only]
+        tools = [self._tools[name] for name in names]
+        return [_beside(tool, names) for tool in tools if not tool.needs or tool.needs in names]
+
+
+def _beside(tool: Tool, names: Sequence[str]) -> Tool:
+    return next((form for name, form in tool.beside.items() if name in names), tool)

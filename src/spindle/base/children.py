@@ -16,9 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from spindle.base import limits
+
+Keep: TypeAlias = bool | Literal["program"]
+"""What may outlive us: true, the processes that a program has left running at its end; `program`, the program too."""
 
 _lock = threading.Lock()
 """Held while the supervisor or the list of its idle forks changes: threads start children too."""
@@ -54,12 +57,12 @@ def start(
     env: Mapping[str, str] | None,
     files: tuple[int, int, int],
     owner: Any = None,
-    keep: bool = False,
+    keep: Keep = False,
     tied: bool = False,
 ) -> "Child":
     """Start `argv` in a session of its own with `files` as its standard files.
 
-    `owner`: whose child it is, for `kill_all`. `keep`: processes that the program has left running may outlive us.
+    `owner`: whose child it is, for `kill_all`. `keep`: see `Keep`.
     `tied`: on Linux the program ends even if we and all supervisors are killed at once; starting it takes longer.
     Raises `OSError`, and `ValueError` or `TypeError` for arguments that cannot be passed to a program.
     """
@@ -74,7 +77,7 @@ def start(
     try:
         child = _supervised(argv, cwd, env, files, keep, tied)
     except _NoSupervisor:
-        child = _Group(argv, cwd, env, files)
+        child = _Group(argv, cwd, env, files, keep)
     child.owner = owner
     return child
 
@@ -105,8 +108,9 @@ def kill_all(owner: Any = None) -> None:
 class Child:
     """A running program and all processes below it."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, keep: Keep) -> None:
         self.pid = pid
+        self._keep = keep
         self.returncode: int | None = None
         """Negative: the signal that ended it."""
         self.owner: Any = None
@@ -129,8 +133,8 @@ class Child:
 
     @property
     def kept(self) -> bool:
-        """Whether the program has ended and the processes that it left may stay."""
-        return False
+        """Whether the processes that are left may stay."""
+        return self._keep == "program" or (self._keep and self.returncode is not None)
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when `poll` has news; -1 if there is none."""
@@ -228,7 +232,7 @@ def _supervised(
     cwd: str | None,
     env: Mapping[str, str],
     files: tuple[int, int, int],
-    keep: bool,
+    keep: Keep,
     tied: bool,
 ) -> Child:
     if sys.platform != "linux":
@@ -301,12 +305,11 @@ def _forget(supervisor: _Supervisor) -> None:
 
 
 class _Supervised(Child):
-    def __init__(self, pid: int, supervisor: _Supervisor, control: socket.socket, keep: bool, said: bytes) -> None:
-        super().__init__(pid)
+    def __init__(self, pid: int, supervisor: _Supervisor, control: socket.socket, keep: Keep, said: bytes) -> None:
+        super().__init__(pid, keep)
         self._supervisor: _Supervisor | None = supervisor
         """Gets the control socket back; None if the fork was killed, or got an order and ends with the child."""
         self._control = control
-        self._keep = keep
         self._said = b""
         """The start of a line from the supervisor."""
         self._all_gone = False
@@ -314,10 +317,6 @@ class _Supervised(Child):
         """Held while the socket is used: it serves another child as soon as no process is left."""
         if said:
             self._take(said)
-
-    @property
-    def kept(self) -> bool:
-        return self._keep and self.returncode is not None
 
     def fileno(self) -> int:
         return self._control.fileno()
@@ -399,14 +398,16 @@ class _Supervised(Child):
 
 
 class _Group(Child):
-    def __init__(self, argv: Sequence[str], cwd: str | None, env: Mapping[str, str], files: tuple[int, int, int]):
+    def __init__(
+        self, argv: Sequence[str], cwd: str | None, env: Mapping[str, str], files: tuple[int, int, int], keep: Keep
+    ):
         import subprocess
 
         stdin, stdout, stderr = files
         self._child = subprocess.Popen(
             argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
         )
-        super().__init__(self._child.pid)
+        super().__init__(self._child.pid, keep)
 
     def fileno(self) -> int:
         return -1

@@ -72,17 +72,17 @@ class Process:
         *,
         cwd: str | None,
         env: Mapping[str, str] | None = None,
-        on_output: Callable[[bytes], None],
+        on_output: Callable[[bytes], None] | int,
         on_errors: Callable[[bytes], None] | None = None,
         input: bytes | None = None,
         hold_input: bool = False,
         until_closed: bool = False,
         on_hangup: Callable[[], None] | None = None,
         owner: Any = None,
-        keep: bool = False,
+        keep: children.Keep = False,
         tied: bool = False,
     ) -> None:
-        """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
+        """Start `argv`. Without `on_errors`, stderr goes where stdout goes; `on_output` may be an open file.
 
         The child's stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
         With `until_closed` the child counts as ended only when no process holds its pipes any more; by default, pipes
@@ -105,14 +105,15 @@ class Process:
         """Bytes that are still to be written to stdin."""
         self._hold_input = hold_input
         self._on_hangup = on_hangup
-        ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
-        self._stdout = ends[0][0]
+        sinks = [sink for sink in (on_output, on_errors) if callable(sink)]
+        ends = [os.pipe() for _ in sinks]
+        self._stdout = ends[0][0] if ends else -1
         if input is None:
             stdin = os.open(os.devnull, os.O_RDONLY)
         else:
             stdin, self._stdin = os.pipe()
         try:
-            files = (stdin, ends[0][1], ends[-1][1])
+            files = (stdin, on_output, on_output) if isinstance(on_output, int) else (stdin, ends[0][1], ends[-1][1])
             self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep, tied=tied)
         except BaseException:
             for read_end, _ in ends:
@@ -124,8 +125,7 @@ class Process:
             for _, write_end in ends:
                 os.close(write_end)
             os.close(stdin)
-        for (read_end, _), sink in zip(ends, (on_output, on_errors), strict=False):
-            assert sink is not None
+        for (read_end, _), sink in zip(ends, sinks, strict=True):
             os.set_blocking(read_end, False)
             self._pipes[read_end] = sink
             self._loop.add_reader(read_end, self._read, read_end)

@@ -193,7 +193,7 @@ class Settings(_Group, frozen=True):
     enabled_models: list[str] | None = None
     """Patterns of the models that `cycle_model` goes through; none: every available model."""
     default_tools: list[str] | None = None
-    """Tools of a new session; without it `read`, `bash`, `edit`, `write`."""
+    """Tools of a new session; without it those of the table in cli.md."""
     steering_mode: QueueMode = "one-at-a-time"
     """How many waiting steering messages a turn gets."""
     follow_up_mode: QueueMode = "one-at-a-time"
@@ -225,7 +225,7 @@ class Settings(_Group, frozen=True):
     checks_after_edit: dict[str, str] = {}
     """Programs that look at an edited file, by its name: `{"*.py": "ruff check {file}"}`. News go to the model."""
     keep_background_processes: bool = False
-    """Whether programs that a shell command leaves running (`server &`) may outlive the agent."""
+    """Whether commands in the background, and programs that others leave running (`server &`), outlive the agent."""
     keep_variables: list[str] = []
     """Variables with model keys that tools and programs of extensions get nevertheless. Only in the user's file."""
     http_proxy: str | None = None

@@ -142,7 +142,7 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
     return pid
 
 
-def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, keep: bool) -> None:
+def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, keep: "bool | str") -> None:
     """Return when the command has ended by itself and has left no process; otherwise this process ends."""
     status: int | None = None
     told = ordered = killing = abandoned = False
@@ -171,8 +171,13 @@ def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, ke
             if not order:
                 abandoned = True
                 poll.unregister(control)
-                if keep and status is not None:
+                if _may_stay(keep, status):
                     os._exit(0)
+
+
+def _may_stay(keep: "bool | str", status: int | None) -> bool:
+    """Say whether processes may outlive the agent: those that a command has left, or the command, too."""
+    return keep == "program" or (bool(keep) and status is not None)
 
 
 def _reap(command: int, status: int | None) -> tuple[int | None, bool]:

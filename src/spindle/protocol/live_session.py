@@ -146,16 +146,11 @@ class LiveSession(NeverFull):
         """Whether it may leave memory, as far as what it does is concerned."""
         agent = self.agent
         questions = bool(agent.dialogs.open_requests())
+        busy = agent.busy or bool(agent.background.running())
         if not self.clients:
-            return questions or not (agent.busy or self.in_hand)  # no one is there to answer them
+            return questions or not (busy or self.in_hand)  # no one is there to answer them
         path = agent.session.path
-        if (
-            agent.busy
-            or self.in_hand
-            or questions
-            or agent.has_host_tools
-            or any(client.busy for client in self.clients)
-        ):
+        if busy or self.in_hand or questions or agent.has_host_tools or any(client.busy for client in self.clients):
             return False
         return path is not None and path.exists()
 

@@ -56,7 +56,7 @@ _EVENTS_AFTER_0_74 = {
     "summarization_retry_finished",
     "summarization_retry_scheduled",
 }
-_EVENTS_OF_SPINDLE = {"permission_denied"}
+_EVENTS_OF_SPINDLE = {"background_end", "background_start", "permission_denied"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
     "auto_compaction_start",
@@ -68,8 +68,8 @@ _EVENTS_OF_XCSH = {
 }
 # Keys of get_state that only Spindle has; `_STATE_OF_XCSH` below has those that xcsh has as well.
 _STATE_OF_SPINDLE = (
-    "data.approval data.autoRetryEnabled data.contextUsage data.isSettled data.mcpServers data.permissionMode "
-    "data.queue data.queueItems data.saveError data.sessionSaved data.untrustedResources"
+    "data.approval data.autoRetryEnabled data.background data.contextUsage data.isSettled data.mcpServers "
+    "data.permissionMode data.queue data.queueItems data.saveError data.sessionSaved data.untrustedResources"
 )
 _STATS_OF_SPINDLE = "data.costSource"
 _WITHDRAWN = "extension_ui_request cancel"
@@ -125,7 +125,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 _EVENTS_WITH_MORE,
                 _ANSWERS_OF_PI,
                 _NOT_CUT,
-                agent_settled="aborted stopReason errorMessage",
+                agent_settled="aborted stopReason errorMessage background",
                 compaction_end="result?",
                 extension_error="traceback",
                 tool_execution_end="durationMs",

@@ -42,6 +42,8 @@ class ResourceOptions(Struct, frozen=True):
     no_rules: bool = False
     no_user_files: bool = False
     """Read no settings, no prompt files and no files with MCP servers."""
+    keep_background: bool = False
+    """Let programs that shell commands leave running outlive the agent, whatever the settings say."""
     approve: bool | None = None
     """Trust the project, or not; None: as remembered."""
     ask_trust: Callable[[Path], bool | None] | None = None
@@ -112,7 +114,7 @@ class Resources(Struct):
             auto_resize_images=settings.images.auto_resize,
             bin_dir=str(agent_dir() / "bin"),
             withheld_variables=frozenset() if for_user else self.secret_variables(),
-            keep_background_processes=settings.keep_background_processes,
+            keep_background_processes=settings.keep_background_processes or self.options.keep_background,
             owner=owner,
         )
 

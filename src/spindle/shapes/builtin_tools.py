@@ -20,11 +20,17 @@ class BuiltinTool(Struct, frozen=True):
     effect: Effect | None = None
     default: bool = False
     """Active unless the user says otherwise."""
+    not_in: tuple[str, ...] = ()
+    """Modes in which it is active only if the user says so."""
     of_session: bool = False
     """A feature of the session makes it; it has no module."""
 
 
 TODO_TOOL: Final = "todo_write"
+OUTPUT_TOOL: Final = "bash_output"
+KILL_TOOL: Final = "bash_kill"
+_FOR_PROGRAMS: Final = ("rpc", "sdk")
+"""In these modes a program sees the tools, which may know only those of pi."""
 TOOLS: Final[dict[str, BuiltinTool]] = {
     "read": BuiltinTool("read", "reads", default=True),
     "bash": BuiltinTool("execute", default=True),
@@ -34,11 +40,19 @@ TOOLS: Final[dict[str, BuiltinTool]] = {
     "find": BuiltinTool("search", "reads"),
     "ls": BuiltinTool("search", "reads"),
     TODO_TOOL: BuiltinTool("think", "reads", of_session=True),
+    OUTPUT_TOOL: BuiltinTool("think", "reads", default=True, not_in=_FOR_PROGRAMS, of_session=True),
+    # It ends only commands that the session was allowed to start.
+    KILL_TOOL: BuiltinTool("think", "reads", default=True, not_in=_FOR_PROGRAMS, of_session=True),
 }
 """In the order in which the model gets them."""
 BUILTIN_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if not tool.of_session)
 """Tools of the client may not have these names."""
-DEFAULT_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if tool.default)
+OTHER_NAMES: Final = {"BashOutput": OUTPUT_TOOL, "KillShell": KILL_TOOL, "KillBash": KILL_TOOL}
+"""Names that models know from elsewhere."""
+
+
+def default_tools(mode: str) -> tuple[str, ...]:
+    return tuple(name for name, tool in TOOLS.items() if tool.default and mode not in tool.not_in)
 
 
 def kind_of(name: str) -> ToolKind:

@@ -243,6 +243,24 @@ class AgentSettled(Event, tag="agent_settled"):
     stop_reason: str
     """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or another reason, such as `denied`."""
     error_message: str | None = None
+    background: int = 0
+    """Commands that run in the background. The end of one may start a run."""
+
+
+class BackgroundStart(Event, tag="background_start"):
+    """A shell command runs in the background from now on."""
+
+    id: str
+    command: str
+    output_file: str
+
+
+class BackgroundEnd(Event, tag="background_end"):
+    """A shell command in the background has ended."""
+
+    id: str
+    exit_code: int
+    """128 + n after signal n."""
 
 
 # -- permissions ---------------------------------------------------------------------------------

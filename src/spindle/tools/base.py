@@ -37,6 +37,8 @@ class ToolSettings(Struct, frozen=True):
     """The owner of child processes: they end with it."""
 
 
+StartBackground = Callable[[dict[str, Any], "ToolContext"], Awaitable[ToolResult]]
+"""Takes the arguments of `bash`, and starts the command in the background."""
 ReadText = Callable[[str], Awaitable[str | None]]
 """Takes an absolute path; returns the text as an editor has it, perhaps not saved yet, or None."""
 
@@ -53,6 +55,7 @@ class ToolContext(Struct):
     settings: ToolSettings = ToolSettings()
     read_text: ReadText | None = None
     """Asked before a file is read."""
+    start_background: StartBackground | None = None
     may_read: Callable[[str], bool] = lambda path: True
     """Whether the permissions let the model see a file that a search has found."""
 
@@ -75,6 +78,10 @@ class Tool(Struct, frozen=True):
     """Whether the call never runs together with other calls of the same answer."""
     interruptible: bool = True
     """False: steering waits for it, because stopping half-way would leave a mess."""
+    needs: str = ""
+    """Another tool, without which the model is not told of this one."""
+    beside: Mapping[str, "Tool"] = {}
+    """Forms of the tool that take its place while another tool, named by the key, is active."""
     effect: Effect | None = None
     """Effect of an external tool, for the permissions; those of built-in tools are in `shapes/builtin_tools.py`."""
     also: Callable[[Any], tuple[str, Effect | None] | None] | None = None

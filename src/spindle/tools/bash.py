@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from spindle.base.children import environment, on_path
+from msgspec.structs import replace
+
+from spindle.base.children import Keep, environment, on_path
+from spindle.shapes.builtin_tools import OUTPUT_TOOL
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
@@ -37,7 +40,7 @@ _SESSION_VARIABLES = ("PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MOD
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    timeout = _check_timeout(args.get("timeout"))
+    timeout = check_timeout(args.get("timeout"))
     buffer = OutputBuffer()
     progress = _Progress(buffer, ctx.update)
     process = start_shell(args["command"], ctx.cwd, ctx.settings, ctx.env, progress.write)
@@ -83,6 +86,19 @@ def _in_words(code: int) -> str:
     return f" ({_EXIT_WORDS[code]})" if code in _EXIT_WORDS else ""
 
 
+async def _execute_either(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    if args.get("background") and ctx.start_background is not None:
+        return await ctx.start_background(args, ctx)
+    return await _execute(call_id, args, ctx)
+
+
+def _with_our_names(args: Any) -> Any:
+    if isinstance(args, dict) and "run_in_background" in args:
+        args = {"background": args["run_in_background"], **args}
+        del args["run_in_background"]
+    return args
+
+
 class _Progress:
     """Passes output on: the first piece at once, then the whole output so far, at most every 100 ms."""
 
@@ -119,7 +135,7 @@ class _Progress:
         self._update(ToolResult([Text(cut.content)], _details(cut, self._buffer)))
 
 
-def _check_timeout(timeout: float | None) -> float | None:
+def check_timeout(timeout: float | None) -> float | None:
     if not timeout:  # 0 is what models send for "no limit"
         return None
     if not math.isfinite(timeout) or timeout < 0:
@@ -156,9 +172,12 @@ def _head_and_tail(cut: TruncationResult, buffer: OutputBuffer) -> str:
 
 
 def start_shell(
-    command: str, cwd: str, settings: ToolSettings, env: Mapping[str, str], on_output: Callable[[bytes], None]
+    command: str, cwd: str, settings: ToolSettings, env: Mapping[str, str], on_output: Callable[[bytes], None] | int
 ) -> "Process":
-    """Start `command` in the user's shell. Raises `ToolError` if that is not possible."""
+    """Start `command` in the user's shell. Raises `ToolError` if that is not possible.
+
+    `on_output` is an open file for a command in the background.
+    """
     from spindle.base.process import Process
 
     if settings.shell_command_prefix:
@@ -168,6 +187,9 @@ def start_shell(
     if not os.path.isdir(cwd):
         raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
     shell = _find_shell(settings.shell_path)
+    keep: Keep = settings.keep_background_processes
+    if keep and isinstance(on_output, int):
+        keep = "program"
     with doing("spawn", shell):
         return Process(
             [shell, "-c", well_formed(command)],
@@ -175,7 +197,7 @@ def start_shell(
             env=_child_env(settings, env),
             on_output=on_output,
             owner=settings.owner,
-            keep=settings.keep_background_processes,
+            keep=keep,
         )
 
 
@@ -213,3 +235,11 @@ TOOL = Tool(
     execute=_execute,
     snippet="Run shell commands (ls, grep, find, builds, tests)",
 )
+_BACKGROUND = {"type": "boolean", "description": "Do not wait for its end"}
+_EITHER = replace(
+    TOOL,
+    parameters={**TOOL.parameters, "properties": {**TOOL.parameters["properties"], "background": _BACKGROUND}},
+    execute=_execute_either,
+    prepare=_with_our_names,
+)
+TOOL = replace(TOOL, beside={OUTPUT_TOOL: _EITHER})

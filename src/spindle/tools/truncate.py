@@ -212,18 +212,21 @@ def _remove_old(folder: str) -> None:
                         os.unlink(item.path)
 
 
-def _open_kept(prefix: str) -> tuple[str, int]:
-    """Make a file for a whole output, which only the user may read; return its path and descriptor."""
+def open_kept(prefix: str, access: int = os.O_WRONLY) -> tuple[str, int]:
+    """Make a file for a whole output, which only the user may read; return its path and descriptor.
+
+    Raises `OSError`.
+    """
     folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp")
     _remove_old(folder)
     path = os.path.join(folder, f"{prefix}{os.urandom(8).hex()}.log")
-    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return path, os.open(path, access | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def keep_whole(data: bytes, prefix: str) -> str:
     """Keep an output in a file for a day. Return its path, or a text that says why there is none."""
     try:
-        path, file = _open_kept(prefix)
+        path, file = open_kept(prefix)
         with os.fdopen(file, "wb") as out:
             out.write(data)
     except OSError as error:
@@ -317,7 +320,7 @@ class OutputBuffer:
     def _open_spool(self) -> None:
         data, self._unspooled = bytes(self._unspooled or b""), None
         try:
-            self.path, self._spool = _open_kept("spindle-bash-")
+            self.path, self._spool = open_kept("spindle-bash-")
         except OSError as error:
             self._spool_error = error.strerror
             return

@@ -19,7 +19,7 @@ from .conftest import Chat
 from .terminal import PROMPT, Terminal
 
 _COMMANDS = ["model", "thinking", "new", "resume", "tree", "fork", "compact", "clear", "undo", "diff", "copy"]
-_COMMANDS += ["cost", "name", "export", "permissions", "login", "mcp", "help", "quit", "exit"]
+_COMMANDS += ["cost", "name", "export", "permissions", "login", "background", "mcp", "help", "quit", "exit"]
 LONG_WAY = ["/usr/bin/env", sys.executable, "-m", "spindle"]
 """As a user starts it: not a fork of what the tests have imported."""
 
@@ -644,6 +644,18 @@ def _models(*names: str) -> dict[str, object]:
     models = [{"id": name, "name": name.upper(), "reasoning": False} for name in names]
     server = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "x", "models": models}
     return {"providers": {"here": server}}
+
+
+def test_commands_in_the_background_are_listed_and_wake_the_chat(place: Place, chat: Chat) -> None:
+    bash = {"command": "until [ -e now ]; do sleep 0.05; done; exit 3", "background": True}
+    terminal = chat(steps=[{"calls": [{"name": "bash", "arguments": bash}]}, "I wait.", "It failed."])
+    terminal.enter("build it")
+    terminal.wait_for("bg1 runs in the background", "I wait.", "1 in background", PROMPT)
+    terminal.enter("/background")
+    terminal.wait_for("bg1: until [ -e now ]; do sleep 0.05; done; exit 3\n  pid ")
+    place.write("project/now", "")
+    text = terminal.wait_for("bg1 exited with code 3", "It failed.", PROMPT)
+    assert "in background" not in text.splitlines()[-1]
 
 
 def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:

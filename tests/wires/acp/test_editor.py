@@ -356,6 +356,20 @@ def test_the_plan_of_the_agent_is_shown() -> None:
         ]  # fmt: skip
 
 
+def test_commands_in_the_background_are_told_of() -> None:
+    bash = call("bash", {"command": "until [ -e now ]; do sleep 0.05; done", "background": True})
+    with EditorProcess([reply(bash), reply("I wait."), reply("Seen.")]) as editor:
+        session = editor.new()
+        assert editor.stop_reason(editor.say(session, "build it")) == "end_turn"
+        (running,) = editor.ok("_spindle/get_state", sessionId=session)["background"]
+        assert running["id"] == "bg1"
+        (editor.cwd / "now").touch()
+        while editor.update(session, "agent_message_chunk")["content"]["text"] != "Seen.":
+            pass  # the answer of a run that no prompt has started
+        told = editor.text(session, "agent_thought")
+        assert told.startswith("bg1 runs in the background: until [ -e now ]; do sleep 0.05; done\nbg1 exited with ")
+
+
 def test_our_own_events_are_sent_to_those_who_ask_for_them() -> None:
     with EditorProcess([reply("ok")], initialize=False) as editor:
         editor.ok("initialize", protocolVersion=1, _meta={"spindle": {"events": True}})

@@ -21,7 +21,7 @@ from spindle.agent.permissions.programs import INTERPRETERS, Word, hidden_effect
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
 from spindle.base.globs import GlobError
 from spindle.base.spelling import letters_apart
-from spindle.shapes.builtin_tools import TODO_TOOL, TOOLS, Effect, of_kind, only_reads
+from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL, TODO_TOOL, TOOLS, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
 from spindle.shapes.protected_files import is_protected
@@ -33,7 +33,13 @@ _EDITING: Final = of_kind("edit")
 _BY_PATH: Final = (*_READING, *_EDITING)
 _FAMILIES: Final = {"read": _READING, "edit": _EDITING}
 """A rule for the key holds for all of these tools."""
-_OTHER_NAMES: Final = {"glob": "find", "multiedit": "edit", "todowrite": TODO_TOOL}
+_OTHER_NAMES: Final = {
+    "glob": "find",
+    "multiedit": "edit",
+    "todowrite": TODO_TOOL,
+    "bashoutput": OUTPUT_TOOL,
+    "killshell": KILL_TOOL,
+}
 _MOST_UNCLEAR: Final = 20_000
 """Characters of a line that cannot be read in which rules are looked for. It is asked about anyway."""
 _MOST_PLACES: Final = 16

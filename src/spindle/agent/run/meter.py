@@ -6,6 +6,7 @@ stopped here ends gracefully: its history is whole, and another prompt goes on f
 
 import math
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -65,6 +66,10 @@ class Meter(Struct):
 
     limits: RunLimits
     runaway: Runaway
+    lender: "Meter | None" = None
+    """Meter of the run whose limits hold for this one as well: what is used up here is used up there, too."""
+    follows: bool = False
+    """Whether the lender's run was over when this one began."""
     began: float = field(default_factory=time.monotonic)
     turns: int = 0
     usage: RunTokens = field(default_factory=RunTokens)
@@ -80,6 +85,8 @@ class Meter(Struct):
     """Tokens that count for the limit: as reported, or as estimated where a report makes no sense."""
     _sent: tuple[int, int] = (0, 0)
     """Estimated tokens of the last request, and of its messages alone."""
+    ended: float | None = None
+    """When the run was over."""
     stopped: str | None = None
     """The limit that ended the run, or `denied`."""
     _uncounted: bool = False
@@ -106,16 +113,46 @@ class Meter(Struct):
             allowed = getattr(self.limits, limit.name)
             if allowed is not None and used[limit.name] >= allowed:
                 return limit.wire_name
-        return "repeated" if self._failures >= self.runaway.max_repeated_failures else None
+        if self._failures >= self.runaway.max_repeated_failures:
+            return "repeated"
+        return self.lender.reached() if self.lender is not None else None
 
     def _used(self) -> dict[str, float]:
         """Return the amounts that were used up, by the name of their limit."""
         return {
             "max_turns": self.turns,
             "max_cost": math.inf if self._uncounted else self.cost,
-            "max_time": time.monotonic() - self.began,
+            "max_time": self.seconds,
             "max_total_tokens": self.tokens,
         }
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken."""
+        return (self.ended or time.monotonic()) - self.began
+
+    def seconds_left(self) -> float | None:
+        """Return how long the run may go on; None: any time."""
+        lefts = [one.limits.max_time - one.seconds for one in self._lenders() if one.limits.max_time is not None]
+        return max(0.0, min(lefts)) if lefts else None
+
+    def end(self) -> None:
+        """Note that the run is over: its time stands still, and so does that of the run that it followed."""
+        self.ended = time.monotonic()
+        if self.follows and self.lender is not None:
+            self.lender.end()
+
+    def lend(self) -> "Meter":
+        """Return the meter of a run that follows from this one, which is over, within the same limits."""
+        self._go_on()
+        return Meter(self.limits, self.runaway, self, follows=True)
+
+    def _go_on(self) -> None:
+        """Let the time run again, without the time in between."""
+        self.began += time.monotonic() - (self.ended or time.monotonic())
+        self.ended = None
+        if self.follows and self.lender is not None:
+            self.lender._go_on()
 
     def asks(self, request: "Request") -> None:
         """Measure a request for an answer, if tokens are limited."""
@@ -127,6 +164,8 @@ class Meter(Struct):
 
     def left(self) -> str | None:
         """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
+        if self.lender is not None:
+            return self.lender.left()
         used = self._used()
         limited = {one: limit for one in RUN_LIMITS if (limit := getattr(self.limits, one.name)) is not None}
         if not limited:
@@ -142,7 +181,10 @@ class Meter(Struct):
         return f"[Left for this work: {', '.join(amounts)}]"
 
     def answered(self, answer: AssistantMessage) -> None:
-        self.turns += 1
+        for meter in self._lenders():
+            meter.turns += 1
+            if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
+                meter._uncounted = True
         own = (0, 0)
         if self.limits.max_total_tokens is not None and answer.content:  # a request that failed at once cost nothing
             from spindle.llm.history import estimate_tokens
@@ -150,8 +192,6 @@ class Meter(Struct):
             said = estimate_tokens(answer)
             own = self._sent[0] + said, self._sent[1] + said
         self.spent(answer.usage, *own)
-        if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
-            self._uncounted = True
 
     def spent(self, usage: Usage, estimated: int = 0, at_least: int = 0) -> None:
         """Count tokens and money, also of a request that is not part of the conversation.
@@ -161,7 +201,18 @@ class Meter(Struct):
         reported = usage.input + usage.output + usage.cache_read + usage.cache_write
         if estimated and not (usage.output > 0 and at_least / _PLAUSIBLE <= reported < _MOST_TOKENS):
             reported = max(estimated, reported if reported < _MOST_TOKENS else 0)
-        self.tokens += reported
+        for meter in self._lenders():
+            meter._count(usage, reported)
+
+    def _lenders(self) -> Iterator["Meter"]:
+        """Yield this meter, and those whose limits hold for it as well."""
+        meter: Meter | None = self
+        while meter is not None:
+            yield meter
+            meter = meter.lender
+
+    def _count(self, usage: Usage, tokens: int) -> None:
+        self.tokens += tokens
         self.usage.add(usage)
         self.cost += usage.cost.total
         self.cost_sources.add(usage.cost.source)

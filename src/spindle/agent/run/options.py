@@ -117,7 +117,7 @@ class Chain(Struct):
             session_id=session.id,
             session_file=str(session.path) if session.path else None,
             files_changed=list(meter.files_changed),
-            duration_ms=int((time.monotonic() - meter.began) * 1000),
+            duration_ms=int(meter.seconds * 1000),
         )
 
 

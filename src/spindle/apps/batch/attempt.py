@@ -159,7 +159,7 @@ class Shared:
 
     async def check(self) -> None:
         """Make an agent like those of the tasks. Raises `AgentError` for a problem that all of them would have."""
-        session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="sdk")
+        session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="batch")
         agent, _ = await make_agent(session, options, self.resources)
         try:
             model, registry = agent.model, self.resources.registry
@@ -437,7 +437,7 @@ class Try:
         resources = resources.at(space.cwd)
         for problem in resources.diagnostics:
             self._log.write(problem.message)
-        options = replace(shared.plan.agent, mode="sdk", warn=self._log.write)
+        options = replace(shared.plan.agent, mode="batch", warn=self._log.write)
         if job.task.model is not None:
             options = replace(options, model=job.task.model, provider=None)
         if job.task.tools is not None:

@@ -151,6 +151,7 @@ class Options(Struct):
     no_prompt_templates: bool = False
     no_context_files: bool = False
     no_rules: bool = False
+    keep_background: bool = False
     no_title: bool = False
     provider_session_id: str | None = None
     """Id under which the provider caches; the session's own if not given."""
@@ -268,6 +269,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--no-prompt-templates -np", help="Load no other prompt templates"),
     Option("--no-context-files -nc", help="Leave AGENTS.md and CLAUDE.md alone"),
     Option("--no-rules", help="Load no stream rules"),
+    Option("--keep-background", help="Let commands in the background outlive the agent"),
     Option("--approve -a", help="Trust this project for this run"),
     Option("--no-approve -na", help="Do not trust it", kind="no", field="approve"),
     Option("--export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),

@@ -110,7 +110,7 @@ def _plan(options: _Options) -> Plan:
     given += [f"--{name}" for name in ("remote", "export", "attach") if getattr(options, name) is not None]
     given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
     _refuse(given)
-    agent = agent_options(options, "sdk")
+    agent = agent_options(options, "batch")
     resources = resources_here(agent.resources)
     if options.unknown:
         asyncio.Runner().run(_check_flags(agent, resources))

@@ -94,6 +94,7 @@ class Slash(DummyCompleter):
             "login": SlashCommand(
                 self._login, "[PROVIDER]", "Sign in, or enter a key", self._providers, "Which provider?"
             ),
+            "background": SlashCommand(self._background, "", "Commands that run in the background"),
             "mcp": SlashCommand(self._mcp, "", "The MCP servers and their tools"),
             "help": SlashCommand(self._help, "", "Commands and keys"),
             "quit": SlashCommand(self._quit, "", "Leave"),
@@ -256,6 +257,14 @@ class Slash(DummyCompleter):
         from spindle.apps.console.login import Login
 
         await Login(self._talk).run(provider)
+
+    async def _background(self, _: str) -> None:
+        running = (await self._client.get_state()).get("background") or []
+        for command in running:
+            self._say(f"{command['id']}: {one_line(command['command'])}")
+            self._say(f"  pid {command['pid']} · {one_line(command['outputFile'])}", "dim", kind="more")
+        if not running:
+            self._say("Nothing runs in the background", "dim")
 
     async def _mcp(self, _: str) -> None:
         servers = (await self._client.get_state()).get("mcpServers") or []

@@ -23,7 +23,15 @@ Json = dict[str, Any]
 _WORDS = {"exit": "quit", "quit": "quit", "help": "help"}
 """Words that alone mean a command, as in other programs."""
 _LEARN_AFTER = frozenset(
-    {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
+    {
+        "agent_settled",
+        "background_end",
+        "turn_end",
+        "compaction_end",
+        "state_changed",
+        "session_info_changed",
+        "thinking_level_changed",
+    }
 )
 
 
@@ -228,6 +236,7 @@ class Talk:
             str(self.state.get("permissionMode", "")),
             self._branch,
             f"{len(self.queue)} queued" if self.queue else "",
+            f"{len(running)} in background" if (running := self.state.get("background")) else "",
             *self._statuses.values(),
             one_line(self.state.get("sessionName") or ""),
         ]

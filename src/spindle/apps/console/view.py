@@ -139,6 +139,10 @@ class View:
                 self._doing = "Waiting"
             case "compaction_end":
                 self._compacted(event)
+            case "background_start":
+                self.say(f"{event['id']} runs in the background", "dim", kind="tool")
+            case "background_end":
+                self.say(f"{event['id']} exited with code {event['exitCode']}", "dim", kind="tool")
             case "notice":
                 self.note(event["message"], event.get("level"))
             case "extension_error":

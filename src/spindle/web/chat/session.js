@@ -1,6 +1,6 @@
 // What the page knows of the session it shows: loads it, follows its events, and tells the parts of the page.
 // Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different),
-// `entries` (the tree has grown), `state` (model, name, running, …), `stats`, `queue`, `todos`, `connection`, and `shell_start` and `shell_end` of
+// `entries` (the tree has grown), `state` (model, name, running, …), `stats`, `queue`, `todos`, `background`, `connection`, and `shell_start` and `shell_end` of
 // commands that the user runs here.
 
 import { announce } from '../shared/dom.js';
@@ -111,6 +111,7 @@ export class Session {
     this.emit('state');
     this.emit('queue', { items: state.queueItems, size: state.pendingMessageCount });
     this.emit('todos', state.todoPhases ?? []);
+    this.emit('background', state.background ?? []);
   }
 
   async updateStats() {
@@ -171,6 +172,8 @@ export class Session {
       case 'queue_update':
         this.emit('queue', { items: event.items ?? [], size: event.steering.length + event.followUp.length });
         break;
+      case 'background_start':
+      case 'background_end':
       case 'state_changed':
         this.refresh().catch(error => this.complain(error));
         break;

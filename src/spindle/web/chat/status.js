@@ -29,6 +29,7 @@ export class StatusView {
     session.on('stats', stats => this.showStats(stats));
     session.on('message_update', ({ usage }) => this.showLive(usage));
     session.on('todos', phases => this.showTodos(phases));
+    session.on('background', commands => this.showBackground(commands));
     session.on('connection', connection => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());
@@ -114,6 +115,25 @@ export class StatusView {
     };
     const total = used.input + used.output + used.cacheRead + used.cacheWrite;
     this.showStats({ ...stats, tokens: { ...used, total }, cost: stats.cost + (usage.cost?.total ?? 0) });
+  }
+
+  /** List the commands that run in the background. */
+  showBackground(commands) {
+    const node = $('background');
+    node.hidden = commands.length === 0;
+    const line = ({ id, command, outputFile }) =>
+      el('li', { class: 'in_progress', title: outputFile }, el('b', null, id), ` ${oneLine(command, 200)}`);
+    node.replaceChildren(
+      el(
+        'summary',
+        null,
+        icon('clock'),
+        el('b', null, String(commands.length)),
+        el('span', null, 'in the background'),
+        icon('chevron'),
+      ),
+      el('ul', null, ...commands.map(line)),
+    );
   }
 
   showTodos(phases) {

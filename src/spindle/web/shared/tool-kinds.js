@@ -9,4 +9,6 @@ export const TOOL_KINDS = {
   find: 'search',
   ls: 'search',
   todo_write: 'think',
+  bash_output: 'think',
+  bash_kill: 'think',
 };

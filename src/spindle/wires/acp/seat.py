@@ -332,6 +332,8 @@ class EditorSeat(Seat):
                 seconds = event.delay_ms / 1000
                 text = f"Trying again in {seconds:g} s ({event.attempt} of {event.max_attempts}): {event.error_message}"
                 self.remark(text)
+            case events.BackgroundStart() | events.BackgroundEnd():
+                self.remark(updates.background_line(event))
             case events.Notice():
                 self.remark(event.message, event.level)
             case events.ExtensionError():

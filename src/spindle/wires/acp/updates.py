@@ -8,6 +8,7 @@ from typing import Any
 from spindle.shapes import messages
 from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.codec import to_builtins
+from spindle.shapes.events import BackgroundEnd, BackgroundStart
 from spindle.tools.todo import TodoPhase
 
 Update = dict[str, Any]
@@ -33,6 +34,12 @@ def chunk(kind: str, content: dict[str, Any], message_id: str | None = None) -> 
 def line(text: str) -> Update:
     """Return a remark that is not part of the answer."""
     return chunk("agent_thought", text_block(f"{text}\n"))
+
+
+def background_line(event: BackgroundStart | BackgroundEnd) -> str:
+    if isinstance(event, BackgroundStart):
+        return f"{event.id} runs in the background: {event.command}"
+    return f"{event.id} exited with code {event.exit_code}"
 
 
 def blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
