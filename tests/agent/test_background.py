@@ -130,7 +130,7 @@ def test_a_model_that_has_seen_the_end_is_not_told_again(tmp_path):
         assert "ready" in "".join(results(agent)[:2]) and "bg1 exited with code 0" in results(agent)[1]
         assert agent.data("get_state")["pendingMessageCount"] == 0
         assert len(agent.mock.requests) == 5 and "bg1 exited" in results(agent)[2]
-        assert "bg2 timed out after 0.2 s" in results(agent)[3]
+        assert "bg2 timed out after " in results(agent)[3]
 
 
 def test_waiting_has_an_end(tmp_path):
