@@ -135,7 +135,7 @@ class Sandbox:
         return {**env, "TMPDIR": self.temporary, "TMP": self.temporary, "TEMP": self.temporary}
 
     def start(
-        self, command: str, argv: Sequence[str], *, env: Mapping[str, str], on_output: Output, owner: Any, **how: Any
+        self, command: str, argv: Sequence[str], *, env: Mapping[str, str], on_output: Output | int, owner: Any, **how: Any
     ) -> "Process":
         """Start a program behind the fence, and watch it. `command`: how it was asked for; the rest as for `Process`.
 
@@ -143,11 +143,12 @@ class Sandbox:
         """
         from spindle.base.process import Process
 
+        tell = on_output if callable(on_output) else partial(_write, os.dup(on_output))
         # While processes of an earlier command go on, changes of protected files may be theirs.
-        self._undo_changes(on_output, left=any(child.owner is owner for child in children.remaining()))
-        watch = _Watch(command, on_output)
-        env = self.environment(env)
-        process = Process(argv, env=env, on_output=watch.write, owner=owner, fence=self.fence, **how)
+        self._undo_changes(tell, left=any(child.owner is owner for child in children.remaining()))
+        watch = _Watch(command, tell)
+        env, output = self.environment(env), watch.write if callable(on_output) else on_output
+        process = Process(argv, env=env, on_output=output, owner=owner, fence=self.fence, **how)
         self._watched[process] = watch
         process.on_end(partial(self._ended, weakref.proxy(process), watch))
         return process
@@ -277,6 +278,12 @@ class _Watch:
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         self.on_output(data)
+
+
+def _write(file: int, text: bytes) -> None:
+    """Add a remark to the file that a command in the background writes to."""
+    with suppress(OSError):
+        os.write(file, text)
 
 
 def _remove(temporary: str) -> None:
