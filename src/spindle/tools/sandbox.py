@@ -135,7 +135,14 @@ class Sandbox:
         return {**env, "TMPDIR": self.temporary, "TMP": self.temporary, "TEMP": self.temporary}
 
     def start(
-        self, command: str, argv: Sequence[str], *, env: Mapping[str, str], on_output: Output | int, owner: Any, **how: Any
+        self,
+        command: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        on_output: Output | int,
+        owner: Any,
+        **how: Any,
     ) -> "Process":
         """Start a program behind the fence, and watch it. `command`: how it was asked for; the rest as for `Process`.
 
@@ -143,7 +150,8 @@ class Sandbox:
         """
         from spindle.base.process import Process
 
-        tell = on_output if callable(on_output) else partial(_write, os.dup(on_output))
+        file = -1 if callable(on_output) else os.dup(on_output)
+        tell = on_output if callable(on_output) else partial(_write, file)
         # While processes of an earlier command go on, changes of protected files may be theirs.
         self._undo_changes(tell, left=any(child.owner is owner for child in children.remaining()))
         watch = _Watch(command, tell)
@@ -151,6 +159,8 @@ class Sandbox:
         process = Process(argv, env=env, on_output=output, owner=owner, fence=self.fence, **how)
         self._watched[process] = watch
         process.on_end(partial(self._ended, weakref.proxy(process), watch))
+        if file >= 0:
+            process.on_end(partial(os.close, file))
         return process
 
     def _ended(self, process: "Process", watch: "_Watch") -> None:
