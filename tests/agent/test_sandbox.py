@@ -16,6 +16,7 @@ from spindle.base import fence
 from spindle.testing import Script
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, reply
+from tests.wires.acp.editor_process import EditorProcess
 
 pytestmark = pytest.mark.skipif(not fence.support().works, reason=f"no sandbox here: {fence.support().told()}")
 
@@ -187,3 +188,17 @@ def test_nothing_is_loaded_for_a_sandbox_that_is_off(work: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=work, capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_an_editor_chooses_the_level() -> None:
+    with EditorProcess([reply("", call("bash", {"command": "touch x"})), reply("ok")]) as editor:
+        session = editor.new()
+        answer = editor.ok("session/set_config_option", sessionId=session, configId="sandbox", value="read-only")
+        assert {one["id"]: one["currentValue"] for one in answer["configOptions"]}["sandbox"] == "read-only"
+        prompt = editor.say(session, "go")
+        question = editor.request("session/request_permission")
+        assert "outside of the sandbox" in json.dumps(question["params"])
+        no = next(o["optionId"] for o in question["params"]["options"] if o["kind"].startswith("reject"))
+        editor.reply(question, outcome={"outcome": "selected", "optionId": no})
+        assert editor.stop_reason(prompt) == "end_turn"
+        assert not (editor.cwd / "x").exists()

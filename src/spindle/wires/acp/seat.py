@@ -231,10 +231,7 @@ class EditorSeat(Seat):
     def options(self) -> list[dict[str, Any]]:
         agent, model = self.agent, self.agent.model
         modes = [{"value": id, **told} for id, told in _MODES.items()]
-        options = [
-            _select("mode", "Permissions", "mode", agent.permissions().mode, modes),
-            _select("sandbox", "Sandbox", "_sandbox", self._level, _LEVELS),
-        ]
+        options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
         models = {f"{one.provider}/{one.id}": one for one in [*agent.available_models(), *([model] if model else [])]}
         if model is not None:
             choices = [
@@ -243,7 +240,7 @@ class EditorSeat(Seat):
             options.append(_select("model", "Model", "model", f"{model.provider}/{model.id}", choices))
             levels = [{"value": level, "name": level.capitalize()} for level in agent.thinking_levels()]
             options.append(_select("thinking", "Thinking", "thought_level", agent.thinking_level, levels))
-        return options
+        return [*options, _select("sandbox", "Sandbox", "_sandbox", self._level, _LEVELS)]
 
     async def choose(self, option: str, value: Any) -> list[dict[str, Any]]:
         """Set an option and return all of them. Raises `RpcError`."""
