@@ -36,6 +36,7 @@ from spindle.shapes.messages import AgentMessage, Image
 from spindle.shapes.model import THINKING_LEVELS, Model
 from spindle.shapes.run_limits import LimitArguments as Limits
 from spindle.shapes.run_limits import RunLimits
+from spindle.shapes.sandbox import SandboxLevel, SandboxOptions, read_sandbox
 from spindle.tools.base import Tool
 
 __all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "Opening", "ask", "run"]
@@ -62,6 +63,7 @@ class OpenOptions(Limits, total=False):
     ask: Sequence[str]
     deny: Sequence[str]
     can_use_tool: CanUseTool | None
+    sandbox: SandboxLevel | SandboxOptions | Mapping[str, Any] | None
     mcp_servers: Mapping[str, Any] | Literal[False] | None
     hermetic: bool
 
@@ -107,6 +109,7 @@ _ALLOWED: dict[str, tuple[str, tuple[type, ...]]] = {
     "ask": (_RULES, (Iterable,)),
     "deny": (_RULES, (Iterable,)),
     "can_use_tool": ("a function", (Callable,)),  # type: ignore[dict-item]
+    "sandbox": ("a level, or a dict with level, writable and network", (str, SandboxOptions, Mapping)),
     "mcp_servers": ("a dict of servers by name, or False", (Mapping, list, bool)),
     "hermetic": ("a bool", (bool,)),
     "persist": ("a bool", (bool,)),
@@ -143,13 +146,19 @@ def _agent_options(given: Mapping[str, Any]) -> AgentOptions:
         from spindle.plugins.mcp.server_config import check_keys
 
         check_keys(servers, "mcp_servers")
+    try:
+        sandbox = read_sandbox(given.get("sandbox"))
+    except ValueError as error:
+        raise AgentError(str(error)) from None
     extensions = list(extensions)
     return AgentOptions(
         **some("model", "thinking", "api_key", "base_url", "mcp_servers"),
         tools=None if tools is None else [_as_tool(item) for item in tools],
         limits=_limits(cast(Limits, some(*Limits.__optional_keys__))),
         dialogs=given.get("ui"),
-        permissions=PermissionOptions(given.get("permission_mode"), **some("allow", "ask", "deny", "can_use_tool")),
+        permissions=PermissionOptions(
+            given.get("permission_mode"), **some("allow", "ask", "deny", "can_use_tool"), sandbox=sandbox
+        ),
         resources=replace(
             HERMETIC if given.get("hermetic") else ResourceOptions(),
             **some("system_prompt"),
@@ -203,6 +212,7 @@ class Agent:
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` decides where a rule asks: True,
         or False, or a text that says why not. With it `permission_mode` is `default` unless another one is set.
+        `sandbox` is a level (`read-only`, `workspace-write`), or a dict with `level`, `writable` and `network`.
         `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
         `hermetic=True` leaves out everything that the program does not name: settings, extensions, skills, prompt
         templates, rules, context files, prompt files and MCP servers of the user and the project. Models and keys stay.

@@ -95,6 +95,7 @@ class Engine:
         self.may_read: Callable[[str], bool] = lambda path: True
         self.start_background: StartBackground | None = None
         self.count_background: Callable[[], int] = lambda: 0
+        self.sandbox: Callable[[], Any] = lambda: None
         self.owner = object()
         """Owner of the agent's processes. A process that is kept running outlives the agent."""
         self.failure: llm.Failure | None = None
@@ -604,5 +605,5 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        settings, start = self.resources.tool_settings(self.owner), self.start_background
+        settings, start = self.resources.tool_settings(self.owner, self.sandbox()), self.start_background
         return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, start, self.may_read)

@@ -83,12 +83,10 @@ class AgentSession:
         """Hooks of extensions."""
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
-        engine.provider_session_id = provider_session_id
-        engine.limits = limits
+        engine.provider_session_id, engine.limits = provider_session_id, limits
         self.queues, self.lifecycle = engine.queues, engine.lifecycle
-        self._shell = Shell(engine.port)
+        self._shell, replies = Shell(engine.port), Replies()
         self.abort_bash = self._shell.stop_all
-        replies = Replies()
         self.receive_reply = replies.receive
         """Takes a client's frame if it answers a dialog or a host tool. Returns whether it does."""
         # Over RPC the client decides about todos, whatever the user set up for other programs.
@@ -97,6 +95,7 @@ class AgentSession:
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
         self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
         self._approval = Approval(engine.port, self.dialogs, permissions)
+        self.sandbox_for = self._approval.sandbox_for
         self.background = Background(engine.port, mode)
         own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval)
         self.hooks.use(*own, *chosen_features(engine.port))
@@ -306,12 +305,10 @@ class AgentSession:
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(events.StateChanged())
 
-    def set_permissions(self, **given: str | Sequence[str] | None) -> None:
-        """Set `mode`, and replace the `allow`, `ask`, `deny` and `directories` that were set here before.
-
-        Raises `AgentError`, changing nothing.
-        """
-        self._approval.configure(**given)
+    def set_permissions(self, *, sandbox: Any = None, **given: str | Sequence[str] | None) -> None:
+        """Set `mode` and `sandbox`, and replace `allow`, `ask`, `deny` and `directories`. Raises `AgentError`, changing
+        nothing."""
+        self._approval.configure(sandbox=sandbox, check_place=self.check_place, **given)
         self.publish(events.StateChanged())
 
     def permissions(self, tool: str | None = None, arguments: Any = None, effect: Any = None) -> PermissionState:
@@ -585,6 +582,7 @@ class AgentSession:
             self.publish(events.AgentSettled(True, "aborted", SESSION_ENDED))
         await self._shell.abort_all()
         self.background.leave()
+        self._approval.end_sandbox(self._engine.owner)
         kill_all(self._engine.owner)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -17,6 +18,9 @@ from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashOutput, run_user_bash
 
+if TYPE_CHECKING:
+    from spindle.tools.sandbox import Sandbox
+
 
 class ShellPort(Protocol):
     """What the user's commands need of the engine."""
@@ -27,6 +31,7 @@ class ShellPort(Protocol):
     lifecycle: Lifecycle
     resources: Resources
     owner: object
+    sandbox: Callable[[], "Sandbox | None"]
 
     def publish(self, event: Event) -> None: ...
 
@@ -70,7 +75,7 @@ class Shell:
             self._port.publish(BashExecutionUpdate(id=id, delta=delta))
 
         cwd = self._port.conversation.session.cwd
-        settings = self._port.resources.tool_settings(self._port.owner, for_user=True)
+        settings = self._port.resources.tool_settings(self._port.owner, self._port.sandbox(), for_user=True)
         return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._port.hub)
 
     def _remember(self, command: str, result: BashOutput, exclude_from_context: bool) -> None:

@@ -11,6 +11,7 @@ from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import McpServers, McpServerState
 from spindle.agent.lifecycle import Phase
 from spindle.agent.permissions.approval import Approval
+from spindle.agent.permissions.fencing import SandboxState
 from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model
@@ -80,6 +81,7 @@ class State(Wire, kw_only=True):
     approval: Asked
     """As `set_approval` set it."""
     permission_mode: str
+    sandbox: SandboxState
     todo_phases: list[TodoPhase]
     system_prompt: str
     dump_tools: list[dict[str, Any]]
@@ -118,6 +120,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos, background: Backg
         queue_items=queues.items() if waiting else [],
         approval=Asked(approval.tools, approval.max_turns),
         permission_mode=approval.mode,
+        sandbox=approval.fencing.state(approval.sandbox()),
         todo_phases=todos.phases,
         system_prompt=engine.system_prompt,
         dump_tools=[

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from spindle.base import limits
 
@@ -32,6 +32,17 @@ _MOST_IDLE = 4
 """How many idle forks wait for the next children; more children seldom run at once."""
 most = 0
 """How many children one owner may have at a time; 0: any number."""
+
+
+class Confinement(Protocol):
+    """A fence as children take it (`fence.Fence`)."""
+
+    filter: bytes
+    less_root: bool
+
+    def prefix(self) -> list[str]: ...
+
+    def ruleset(self) -> int: ...
 
 
 def on_path(name: str, path: str | None = None) -> str | None:
@@ -59,14 +70,18 @@ def start(
     owner: Any = None,
     keep: Keep = False,
     tied: bool = False,
+    fence: Confinement | None = None,
 ) -> "Child":
     """Start `argv` in a session of its own with `files` as its standard files.
 
     `owner`: whose child it is, for `kill_all`. `keep`: see `Keep`.
     `tied`: on Linux the program ends even if we and all supervisors are killed at once; starting it takes longer.
+    `fence`: what the program may do; without it, what we may.
     Raises `OSError`, and `ValueError` or `TypeError` for arguments that cannot be passed to a program.
     """
     argv = [os.fspath(word) for word in argv]
+    if fence is not None:
+        argv = [*fence.prefix(), *argv]
     env = os.environ if env is None else env
     for word in (*argv, cwd or ""):
         if "\0" in word:
@@ -75,8 +90,10 @@ def start(
     if most and owner is not None and sum(child.owner is owner for child in others) >= most:
         raise OSError(f"{most} programs of this session are running, no more are allowed at a time")
     try:
-        child = _supervised(argv, cwd, env, files, keep, tied)
+        child = _supervised(argv, cwd, env, files, keep, tied, fence)
     except _NoSupervisor:
+        if fence is not None and sys.platform == "linux":
+            raise OSError("the sandbox cannot be set up: its supervisor does not start") from None
         child = _Group(argv, cwd, env, files, keep)
     child.owner = owner
     return child
@@ -234,6 +251,7 @@ def _supervised(
     files: tuple[int, int, int],
     keep: Keep,
     tied: bool,
+    fence: Confinement | None,
 ) -> Child:
     if sys.platform != "linux":
         raise _NoSupervisor
@@ -245,14 +263,17 @@ def _supervised(
     words = [os.fsencode(word) for word in argv]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     folder = os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
-    request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied))
+    rules = -1 if fence is None else fence.ruleset()
+    passed = files if rules < 0 else (*files, rules)
+    confined = None if fence is None else (fence.filter, fence.less_root)
+    request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied, confined))
     killed = 0
     while killed < 2:  # the fork or the supervisor may have been killed
         supervisor, control = _idle_fork()
         new = control is None
         try:
             control = control or supervisor.fork()
-            answer = _ask(control, request, files)
+            answer = _ask(control, request, passed)
         except OSError:
             answer = b""
         if answer.startswith(b"started "):

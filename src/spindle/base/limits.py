@@ -46,6 +46,10 @@ CHILD_KILLED: Final = 5.0
 """For the end of a killed child; a child stuck in the kernel may take for ever."""
 CHILD_START: Final = 10.0
 """For a supervisor to say that a child runs; a busy machine takes long to start the first supervisor."""
+OUTSIDE_ANSWER: Final = 120.0
+"""For an answer to "run it outside of the sandbox?"; afterwards the model is told that the sandbox has stopped it."""
+FENCE_TRIAL: Final = 5.0
+"""For the one command that shows whether bubblewrap works."""
 CHILDREN_END: Final = 2.0
 """For all children to be gone, at shutdown."""
 CHILD_QUIET: Final = 0.1

@@ -35,6 +35,7 @@ async def run(
     input: bytes | None = None,
     timeout: float | None = None,
     grace: float = limits.CHILD_GRACE,
+    fence: children.Confinement | None = None,
 ) -> Completed:
     """Run a program until it and its output have ended, and return its output.
 
@@ -51,6 +52,7 @@ async def run(
         on_output=output.extend,
         on_errors=errors.extend,
         until_closed=True,
+        fence=fence,
     )
     try:
         ended = await process.ended(timeout)
@@ -81,13 +83,14 @@ class Process:
         owner: Any = None,
         keep: children.Keep = False,
         tied: bool = False,
+        fence: children.Confinement | None = None,
     ) -> None:
         """Start `argv`. Without `on_errors`, stderr goes where stdout goes; `on_output` may be an open file.
 
         The child's stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
         With `until_closed` the child counts as ended only when no process holds its pipes any more; by default, pipes
         that only its own children hold are given up when they are silent. `on_hangup` is called when the child closes
-        its stdin or stdout. For `owner`, `keep`, `tied` and the errors see `children.start`.
+        its stdin or stdout. For `owner`, `keep`, `tied`, `fence` and the errors see `children.start`.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -114,7 +117,9 @@ class Process:
             stdin, self._stdin = os.pipe()
         try:
             files = (stdin, on_output, on_output) if isinstance(on_output, int) else (stdin, ends[0][1], ends[-1][1])
-            self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep, tied=tied)
+            self._child = children.start(
+                argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep, tied=tied, fence=fence
+            )
         except BaseException:
             for read_end, _ in ends:
                 os.close(read_end)

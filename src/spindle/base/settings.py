@@ -15,11 +15,12 @@ from msgspec import Meta, Struct, field
 from spindle.base.spelling import nearest
 from spindle.base.user_files import BadFile, Diagnostic, edit_json, read_object
 from spindle.shapes.model import ThinkingLevel
+from spindle.shapes.sandbox import Network, SandboxLevel
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
-_GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits")
-"""Only the user's own file may set these: a project must not decide about its own trust, or get keys."""
+_GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits", "sandbox")
+"""Only the user's own file may set these: a project must not decide about its own trust or fence, or get keys."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -138,6 +139,19 @@ class Permissions(_Group, frozen=True):
     """A question that is not answered in this time is answered with no; None: it waits."""
 
 
+class Sandbox(_Group, frozen=True):
+    """What the kernel lets commands do ([sandbox.md](sandbox.md)). Only in the user's file."""
+
+    level: SandboxLevel = "off"
+    """`off`, `read-only` or `workspace-write`."""
+    writable: list[str] = []
+    """Folders and files that commands may write too: `~/.cache`."""
+    network: Network = "on"
+    """`on`, `off`, or a list of TCP ports."""
+    outside: list[str] = []
+    """Rules of commands that run without the sandbox: `Bash(docker *)`."""
+
+
 class Local(_Group, frozen=True):
     """Models that run on this machine."""
 
@@ -215,6 +229,7 @@ class Settings(_Group, frozen=True):
     host_tools: HostTools = HostTools()
     local: Local = Local()
     permissions: Permissions = Permissions()
+    sandbox: Sandbox = Sandbox()
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """Keys of the chat on a terminal."""
     limits: Bounds = Bounds()

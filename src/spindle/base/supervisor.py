@@ -4,15 +4,18 @@ Its first process only forks, once for each control socket that the agent hands 
 another from its socket, starts that command and is the reaper of every process the command starts: whatever a daemon
 does to get away (setsid, double fork, nohup), the kernel hands it to the nearest reaper above it. So the fork finds all
 these processes below itself. It kills them when the agent says so, or when the agent's end of the control socket
-closes, for whatever reason. A command that is `tied` is killed by the kernel when its fork is killed, too. Linux only.
+closes, for whatever reason. A command that is `tied` is killed by the kernel when its fork is killed, too. A command
+may have a fence: rules of Landlock and a seccomp filter, which hold for it and for all that it starts. Linux only.
 
-Agent to fork: `R`, a length and a request, with the command's files; `T` asks all processes to end, `K` kills them.
+Agent to fork: `R`, a length and a request, with the command's files and the rules; `T` asks all processes to end, `K`
+kills them.
 Fork to agent, in lines: `started PID` or `failed ERRNO WHERE`, then `ended CODE LEFT`. If no process is left and the
 fork got no order, it waits for the next request; otherwise the socket closes when no process is left.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # not `signal`, which loads `enum`: the first command waits for this program to start
 import _socket as socket
+import _thread
 import ctypes
 import marshal
 import os
@@ -23,11 +26,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` would double the time this program needs to start
     from typing import NoReturn
 
+    Fence = tuple[bytes, bool]
+    """A seccomp filter, and whether root loses capabilities."""
+
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_LANDLOCK_RESTRICT_SELF = 446
+_CAPABILITIES = 41
+_KEPT_CAPABILITIES = 0b0010_0100_1111_1011
+"""Of root behind a fence: about owners and modes of files, signals, users, low ports and raw sockets. With others root
+could reach around the fence: load modules, make devices, look into other processes."""
 _KILL_INTERVAL_MS = 5
 """Between two rounds of killing: a process forked during one round is found in the next."""
-_prctl = ctypes.CDLL(None).prctl
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
 
 
 def main() -> None:
@@ -74,20 +89,23 @@ def _serve(control: socket.socket) -> "NoReturn":
     poll.register(control, select.POLLIN)
     poll.register(wake, select.POLLIN)
     while True:
-        data, ancillary, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC)
         if data[:1] != b"R":  # the agent is gone, or its order came after the command had ended
             os._exit(0)
         files = memoryview(ancillary[0][2]).cast("i").tolist()
         data += _read(control, 5 - len(data))
         data += _read(control, 5 + int.from_bytes(data[1:5], "little") - len(data))
-        program, argv, cwd, env, keep, tied = marshal.loads(data[5:])
+        program, argv, cwd, env, keep, tied, fence = marshal.loads(data[5:])
         if _is_gone(control):  # the agent was killed after its request: start nothing
             os._exit(0)
         where, pid = "cwd", 0
         try:
             os.chdir(cwd)
             where = "program"
-            pid = (_start_tied if tied else _start)(program, argv, env, files)
+            if tied:
+                pid = _start_tied(program, argv, env, files, fence)
+            else:
+                pid = (_start if fence is None else _start_fenced)(program, argv, env, files, fence)
             _tell(control, b"started %d\n" % pid)
         except OSError as error:
             _tell(control, b"failed %d %s\n" % (error.errno or 0, where.encode()))
@@ -98,19 +116,68 @@ def _serve(control: socket.socket) -> "NoReturn":
             _hold(control, wake, poll, pid, keep)
 
 
-def _start(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
+def _start(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int], fence: "Fence | None" = None
+) -> int:
     """Raises `OSError`."""
     return os.posix_spawn(
         program,
         argv,
         env,
-        file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files)],
+        file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files[:3])],
         setsid=True,
         setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
     )
 
 
-def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_char_p))
+
+
+def _start_fenced(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int], fence: "Fence") -> int:
+    """Start a command behind a fence. Raises `OSError`.
+
+    A thread goes behind the fence and starts the command from there: quicker than a fork of this process, which itself
+    stays outside.
+    """
+    result: list[int | OSError] = []
+    ended = _thread.allocate_lock()
+    ended.acquire()
+
+    def start() -> None:
+        try:
+            _confine(files, fence)
+            result.append(_start(program, argv, env, files))
+        except OSError as error:
+            result.append(error)
+        finally:
+            ended.release()
+
+    _thread.start_new_thread(start, ())
+    ended.acquire()
+    if isinstance(result[0], OSError):
+        raise result[0]
+    return result[0]
+
+
+def _confine(files: list[int], fence: "Fence") -> None:
+    """Put this thread behind Landlock's rules, if there is a fourth file, and a seccomp filter. Raises `OSError`."""
+    lines, is_less = fence
+    for number in range(_CAPABILITIES) if is_less else ():
+        if not _KEPT_CAPABILITIES >> number & 1:
+            _prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # whoever is not root has none to lose
+    failed = _prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if not failed and len(files) > 3:
+        failed = _libc.syscall(_LANDLOCK_RESTRICT_SELF, files[3], 0)
+    if not failed and lines:
+        failed = _prctl(_PR_SET_SECCOMP, 2, ctypes.byref(_Filter(len(lines) // 8, lines)), 0, 0)
+    if failed:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def _start_tied(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int], fence: "Fence | None"
+) -> int:
     """Start a command that does not outlive this process, however the process ends. Takes three times as long.
 
     Raises `OSError`.
@@ -124,10 +191,12 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
             if os.getppid() != me:  # the parent was killed before prctl took effect
                 os._exit(0)
             os.setsid()
-            for number, file in enumerate(files):
+            for number, file in enumerate(files[:3]):
                 os.dup2(file, number)
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
+            if fence is not None:
+                _confine(files, fence)
             os.execve(program, argv, env)
         except OSError as error:
             os.write(write_end, bytes([error.errno or 0]))

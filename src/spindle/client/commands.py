@@ -411,8 +411,9 @@ class Commands:
         allow: Sequence[str] | None = None,
         ask: Sequence[str] | None = None,
         deny: Sequence[str] | None = None,
+        sandbox: str | Mapping[str, Any] | None = None,
     ) -> None:
-        """Set the permission mode, and replace the rules of earlier calls; None leaves them."""
+        """Set the permission mode and the sandbox, and replace the rules of earlier calls; None leaves them."""
 
     @command()
     async def get_permissions(self, tool: str | None = None, arguments: Json | None = None) -> Json:

@@ -27,6 +27,7 @@ from spindle.shapes.events import CompactionResult
 from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import LimitArguments, RunLimits
+from spindle.shapes.sandbox import SandboxChoice
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput
 
@@ -313,9 +314,14 @@ def set_permissions(
     allow: list[str] | None = None,
     ask: list[str] | None = None,
     deny: list[str] | None = None,
+    sandbox: SandboxChoice | None = None,
 ) -> None:
-    """Set the permission mode, and replace rules that this command set before; fields left out change nothing."""
-    call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny)
+    """Set the permission mode, and replace rules that this command set before; fields left out change nothing.
+
+    `sandbox` is a level, or an object with `level`, `writable` and `network`. It cannot be wider than the command line
+    says. If it cannot be had on this machine, the command fails and changes nothing.
+    """
+    call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny, sandbox=sandbox)
 
 
 @command("get_permissions")
@@ -525,16 +531,19 @@ async def open_session(
     model: str | None = None,
     name: str | None = None,
     session_dir: str | None = None,
+    sandbox: SandboxChoice | None = None,
 ) -> LiveInfo:
     """Open another session beside this one: a new session, or the stored one that `session` (id or path) names.
 
-    Its `id` is the `sessionId` of its commands and events. `sessionDir`, as oh-my-pi has it, is refused.
+    Its `id` is the `sessionId` of its commands and events. `sandbox` is as in `set_permissions`. `sessionDir`, as
+    oh-my-pi has it, is refused.
     """
     if session_dir is not None:
         raise AgentError(
             "open_session takes no sessionDir here: start the agent with --session-dir, or use switch_session"
         )
-    return await call.client.open_session(Wanted(cwd=cwd, session=session, model=model, name=name))
+    wanted = Wanted(cwd=cwd, session=session, model=model, name=name, sandbox=sandbox)
+    return await call.client.open_session(wanted)
 
 
 @command("close_session")

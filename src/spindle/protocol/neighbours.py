@@ -69,7 +69,8 @@ _EVENTS_OF_XCSH = {
 # Keys of get_state that only Spindle has; `_STATE_OF_XCSH` below has those that xcsh has as well.
 _STATE_OF_SPINDLE = (
     "data.approval data.autoRetryEnabled data.background data.contextUsage data.isSettled data.mcpServers "
-    "data.permissionMode data.queue data.queueItems data.saveError data.sessionSaved data.untrustedResources"
+    "data.permissionMode data.queue data.queueItems data.sandbox data.saveError data.sessionSaved "
+    "data.untrustedResources"
 )
 _STATS_OF_SPINDLE = "data.costSource"
 _WITHDRAWN = "extension_ui_request cancel"

@@ -10,6 +10,7 @@ import msgspec
 from spindle.agent.session import AgentSession
 from spindle.protocol.seat import Seat
 from spindle.shapes.messages import Wire
+from spindle.shapes.sandbox import SandboxChoice
 
 T = TypeVar("T")
 REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
@@ -49,6 +50,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     id: str | None = None
     """Id of a stored session; if there is none, a session with exactly this id is begun."""
+    sandbox: SandboxChoice | None = None
+    """As `set_permissions` takes it."""
 
 
 class Call(msgspec.Struct, frozen=True):

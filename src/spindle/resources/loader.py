@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +22,9 @@ from spindle.resources.slash_commands import Skill, Template, load_skills, load_
 from spindle.resources.sources import CommandItem, Source, Sources
 from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool, ToolSettings
+
+if TYPE_CHECKING:
+    from spindle.tools.sandbox import Sandbox
 
 _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
@@ -105,7 +108,7 @@ class Resources(Struct):
         """Return the names of the variables with keys that are withheld from programs we start."""
         return self.registry.secret_variables(self.settings.keep_variables)
 
-    def tool_settings(self, owner: Any, *, for_user: bool = False) -> ToolSettings:
+    def tool_settings(self, owner: Any, sandbox: "Sandbox | None", *, for_user: bool = False) -> ToolSettings:
         """Return the settings for built-in tools of `owner`. Shell commands of the user get the whole environment."""
         settings = self.settings
         return ToolSettings(
@@ -116,6 +119,7 @@ class Resources(Struct):
             withheld_variables=frozenset() if for_user else self.secret_variables(),
             keep_background_processes=settings.keep_background_processes or self.options.keep_background,
             owner=owner,
+            sandbox=sandbox,
         )
 
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,6 +13,9 @@ from spindle.shapes.builtin_tools import BUILTIN_TOOLS, Effect
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.shapes.model import Model
+
+if TYPE_CHECKING:  # loaded only if there is a sandbox
+    from spindle.tools.sandbox import Sandbox
 
 _NEEDING_RIPGREP = ("grep", "find")
 
@@ -35,6 +38,8 @@ class ToolSettings(Struct, frozen=True):
     """Processes that a shell command starts in the background may outlive the agent."""
     owner: Any = None
     """The owner of child processes: they end with it."""
+    sandbox: "Sandbox | None" = None
+    """What commands and tools may touch; None: what the user may."""
 
 
 StartBackground = Callable[[dict[str, Any], "ToolContext"], Awaitable[ToolResult]]
@@ -58,6 +63,11 @@ class ToolContext(Struct):
     start_background: StartBackground | None = None
     may_read: Callable[[str], bool] = lambda path: True
     """Whether the permissions let the model see a file that a search has found."""
+
+    def require(self, path: str, *, write: bool = False) -> None:
+        """Raise `ToolError` if the sandbox does not let a tool read, or with `write` change, the file at a path."""
+        if self.settings.sandbox is not None:
+            self.settings.sandbox.require(path, write=write)
 
 
 class Tool(Struct, frozen=True):

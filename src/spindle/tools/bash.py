@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     timeout = check_timeout(args.get("timeout"))
     buffer = OutputBuffer()
     progress = _Progress(buffer, ctx.update)
+    sandbox = ctx.settings.sandbox
     process = start_shell(args["command"], ctx.cwd, ctx.settings, ctx.env, progress.write)
     progress.begin()
     code: int | None = None
@@ -57,6 +59,9 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     finally:
         buffer.close()
         progress.finish()
+    if code and sandbox is not None and await sandbox.may_run_outside(process):
+        outside = replace(ctx, settings=replace(ctx.settings, sandbox=None))
+        return await _execute(call_id, args, outside)
     cut = buffer.snapshot()
     text = _head_and_tail(cut, buffer) if cut.truncated else cut.content
     if code is not None:
@@ -180,6 +185,8 @@ def start_shell(
     """
     from spindle.base.process import Process
 
+    sandbox = settings.sandbox
+    start = Process if sandbox is None or sandbox.is_outside(command) else partial(sandbox.start, command)
     if settings.shell_command_prefix:
         command = f"{settings.shell_command_prefix}\n{command}"
     if "\0" in command:
@@ -191,7 +198,7 @@ def start_shell(
     if keep and isinstance(on_output, int):
         keep = "program"
     with doing("spawn", shell):
-        return Process(
+        return start(
             [shell, "-c", well_formed(command)],
             cwd=cwd,
             env=_child_env(settings, env),

@@ -57,8 +57,9 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     if not args["edits"]:
         raise ToolError("Edit tool input is invalid. edits must contain at least one replacement.")
     path = resolve_path(args["path"], ctx.cwd)
+    ctx.require(path, write=True)
     async with file_lock(path):
-        return await run_to_end(lambda cancel: _edit(path, ctx.cwd, args, cancel))
+        return await run_to_end(lambda cancel: _edit(path, ctx.cwd, args, cancel), ctx.settings)
 
 
 def _edit(path: str, cwd: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:

@@ -16,9 +16,11 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from spindle.tools.base import ToolError
+from spindle.tools.base import ToolError, ToolSettings
 
 T = TypeVar("T")
+
+_DEFAULTS = ToolSettings()
 
 _PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
 _NARROW_SPACE = "\u202f"
@@ -240,6 +242,13 @@ async def file_lock(path: str) -> AsyncIterator[None]:
 # -- threads -------------------------------------------------------------------------------------
 
 
+def _run(work: Callable[["Cancel"], T], cancel: "Cancel", settings: ToolSettings) -> T:
+    if settings.sandbox is None:
+        return work(cancel)
+    # The kernel checks paths as they are at this moment, whatever links a program makes meanwhile.
+    return settings.sandbox.inner.run(lambda: work(cancel))
+
+
 class Cancel(threading.Event):
     """Tells work in a thread to stop; the work checks it now and then."""
 
@@ -249,20 +258,20 @@ class Cancel(threading.Event):
             raise ToolError("Operation aborted")
 
 
-async def run_abandonable(work: Callable[[Cancel], T]) -> T:
+async def run_abandonable(work: Callable[[Cancel], T], settings: ToolSettings = _DEFAULTS) -> T:
     """Run work that only reads. When cancelled, return at once; the thread ends at its next `check`."""
     cancel = Cancel()
     try:
-        return await asyncio.to_thread(work, cancel)
+        return await asyncio.to_thread(_run, work, cancel, settings)
     except asyncio.CancelledError:
         cancel.set()
         raise
 
 
-async def run_to_end(work: Callable[[Cancel], T]) -> T:
+async def run_to_end(work: Callable[[Cancel], T], settings: ToolSettings = _DEFAULTS) -> T:
     """Run work that changes something. When cancelled, tell the work, but return only when it has ended."""
     cancel = Cancel()
-    running = asyncio.ensure_future(asyncio.to_thread(work, cancel))
+    running = asyncio.ensure_future(asyncio.to_thread(_run, work, cancel, settings))
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

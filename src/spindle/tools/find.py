@@ -17,6 +17,7 @@ _DEFAULT_LIMIT = 1000
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     root = resolve_path(args.get("path") or ".", ctx.cwd)
+    ctx.require(root)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     search = _Search(argument(args["pattern"]), root, limit)
     options = ["--files", "--hidden", "--color=never", "--glob=!.git"]

@@ -91,6 +91,7 @@ async def run_ripgrep(
             on_output=take_output,
             on_errors=take_errors,
             owner=settings.owner,
+            fence=None if settings.sandbox is None else settings.sandbox.inner,
         )
     except OSError as error:
         raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', rg)}") from None
@@ -111,6 +112,7 @@ class _Match(msgspec.Struct):
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args.get("path") or ".", ctx.cwd)
+    ctx.require(path)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
     in_folder = await run_abandonable(lambda _: _is_folder(path))

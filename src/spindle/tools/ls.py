@@ -16,6 +16,7 @@ _RANKS = {character: rank for rank, character in enumerate(_ALPHABET)}
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args.get("path") or ".", ctx.cwd)
+    ctx.require(path)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     return await run_abandonable(lambda cancel: _list(path, limit, cancel))
 

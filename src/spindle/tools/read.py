@@ -28,12 +28,13 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    ctx.require(resolve_existing(args["path"], ctx.cwd))
     if ctx.read_text is not None and not args["path"].lower().endswith(_PICTURES):
         path = resolve_path(args["path"], ctx.cwd)
         text = None if holds_secrets(path) else await ctx.read_text(path)
         if text is not None:
             return _text(iter([text.encode("utf-8", "surrogatepass")]), args)
-    return await run_abandonable(lambda cancel: _read(args, ctx, cancel))
+    return await run_abandonable(lambda cancel: _read(args, ctx, cancel), ctx.settings)
 
 
 def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:

@@ -23,8 +23,9 @@ from spindle.tools.files import Cancel, file_lock, replace_file, require_regular
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args["path"], ctx.cwd)
     data = well_formed(args["content"]).encode()
+    ctx.require(path, write=True)
     async with file_lock(path):
-        await run_to_end(lambda cancel: _write(path, data, cancel))
+        await run_to_end(lambda cancel: _write(path, data, cancel), ctx.settings)
     return text_result(f"Successfully wrote to {args['path']}")
 
 

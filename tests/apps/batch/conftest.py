@@ -76,7 +76,7 @@ class Tasks:
         self.place.write("project/tasks.jsonl", "\n".join(lines) + "\n")
 
     def arguments(self, *arguments: str) -> tuple[str, ...]:
-        return "batch", "tasks.jsonl", "-o", "runs", "--model", self.model, *arguments
+        return "batch", "tasks.jsonl", "-o", "runs", "--sandbox", "off", "--model", self.model, *arguments
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.place.run(*self.arguments(*arguments), **options)

@@ -308,7 +308,8 @@ def test_modes_models_and_thinking_are_options() -> None:
         session = answer["sessionId"]
         assert answer["modes"]["currentModeId"] == "bypass"
         options = {option["id"]: option for option in answer["configOptions"]}
-        assert [option["category"] for option in options.values()] == ["mode", "model", "thought_level"]
+        assert [option["category"] for option in options.values()] == ["mode", "model", "thought_level", "_sandbox"]
+        assert options["sandbox"]["currentValue"] == "off"
         assert options["model"]["currentValue"] == "mock/m1"
         assert {"mock/m1", "mock/m2"} <= {choice["value"] for choice in options["model"]["options"]}
 
@@ -317,7 +318,8 @@ def test_modes_models_and_thinking_are_options() -> None:
             return {one["id"]: one["currentValue"] for one in chosen["configOptions"]}
 
         assert choose("thinking", "high")["thinking"] == "high"
-        assert choose("model", "mock/m2") == {"mode": "bypass", "model": "mock/m2", "thinking": "off"}
+        chosen = choose("model", "mock/m2")
+        assert chosen == {"mode": "bypass", "model": "mock/m2", "thinking": "off", "sandbox": "off"}
         assert choose("mode", "plan")["mode"] == "plan"
         assert editor.update(session, "config_option_update")
         wrong = {"sessionId": session, "configId": "mode", "value": "bogus"}

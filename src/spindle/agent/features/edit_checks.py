@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from spindle.agent.conversation import Conversation
@@ -37,6 +37,7 @@ class ChecksPort(Protocol):
     conversation: Conversation
     resources: Resources
     owner: Any
+    sandbox: Callable[[], Any]
 
 
 class EditChecks(Hooks):
@@ -100,16 +101,19 @@ class EditChecks(Hooks):
 
     async def _run(self, command: str, path: str) -> list[str]:
         """Return the lines that a check prints; none if it passes, or cannot be run in time."""
-        settings = self._port.resources.tool_settings(self._port.owner)
+        sandbox = self._port.sandbox()
+        settings = self._port.resources.tool_settings(self._port.owner, sandbox)
+        env = children.environment(settings.withheld_variables)
         words = [path if word == "{file}" else word.replace("{file}", path) for word in shlex.split(command)]
         try:
             ended = await process.run(
                 words,
                 cwd=self._port.conversation.session.cwd,
-                env=children.environment(settings.withheld_variables),
+                env=env if sandbox is None else sandbox.environment(env),
                 owner=settings.owner,
                 timeout=limits.EDIT_CHECK,
                 grace=0,
+                fence=None if sandbox is None else sandbox.fence,
             )
         except (OSError, ValueError):
             return []

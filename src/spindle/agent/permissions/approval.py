@@ -16,9 +16,11 @@ from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.permissions.fencing import Fencing
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import ApprovalRequest, Chain, RunOptions
 from spindle.agent.toolbox import Toolbox
+from spindle.base.limits import OUTSIDE_ANSWER
 from spindle.base.settings import Permissions, Settings
 from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
@@ -36,10 +38,12 @@ from spindle.shapes.events import (
     PermissionDenied,
 )
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
+from spindle.shapes.sandbox import SandboxChoice, SandboxLevel, SandboxOptions
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.permissions.rules import Policy, Rule
+    from spindle.tools.sandbox import Sandbox, Wanted
 
 ENTRY = "spindle.permissions"
 """Type of the custom entries with the rules of a session."""
@@ -49,6 +53,8 @@ BEHAVIORS: tuple[Behavior, ...] = ("deny", "ask", "allow")
 """In the order in which rules are tried."""
 ONCE, ALWAYS, DENY = "Allow once", "Always allow", "Deny"
 SAVED = "(in all sessions)"
+OUTSIDE = "bash outside of the sandbox"
+"""Stands for the tool in a question about a command that the sandbox has stopped."""
 PLAN = (
     "<plan_mode>\nPlan mode is on: you may only read. Every other tool call is refused. Look around, then answer with "
     "a plan of what you would do; do not try to change anything.\n</plan_mode>"
@@ -69,6 +75,7 @@ class PermissionOptions(Struct, frozen=True):
     """Answers questions. With it the mode is `default` unless another one is set."""
     directories: Sequence[str] = ()
     """Folders that count as part of the working directory; the model is told of them."""
+    sandbox: SandboxOptions = SandboxOptions()
 
 
 class RuleInfo(Wire):
@@ -93,6 +100,7 @@ class ApprovalPort(Protocol):
     chain: Chain | None
     toolbox: Toolbox
     may_read: Callable[[str], bool]
+    sandbox: Callable[[], "Sandbox | None"]
 
     @property
     def settings(self) -> Settings: ...
@@ -121,14 +129,16 @@ class Approval(Hooks):
         """Model calls since the user last agreed, or sent a message."""
         self._told: set[str] = set()
         """Rules of which the user was told that they name no tool."""
-        port.may_read = self.may_read
+        self.fencing = Fencing(given.sandbox)
+        port.may_read, port.sandbox = self.may_read, self.sandbox
         self.rebuild()
         self.policy()
+        self.sandbox()
 
     # -- setup -----------------------------------------------------------------------------------
 
     def rebuild(self) -> None:
-        self._kept = []
+        self._kept, self.fencing.agreed = [], []
         for entry in self._port.conversation.session.entries:
             if entry.type == "custom" and ENTRY.encode() in entry.raw:
                 data = entry.value.get("data")
@@ -136,17 +146,56 @@ class Approval(Hooks):
                     self._kept += [
                         rule for rule in data.get("allow") or () if isinstance(rule, str) and not rule.endswith("()")
                     ]
+                    self.fencing.agreed += [rule for rule in data.get("outside") or () if isinstance(rule, str)]
 
-    def configure(self, **given: str | Sequence[str] | None) -> None:
-        """Set a client's mode and lists; None leaves a value as it is. Raises `AgentError`, changing nothing."""
-        before = self._client
+    def configure(
+        self,
+        *,
+        sandbox: SandboxChoice | None = None,
+        check_place: Callable[[str], None] = lambda path: None,
+        **given: str | Sequence[str] | None,
+    ) -> None:
+        """Set a client's mode, lists and sandbox; None leaves a value as it is. Raises `AgentError`, changing nothing.
+
+        `check_place` raises `AgentError` for a folder that no client may write.
+        """
+        before, fenced = self._client, self.fencing.client
         set_now: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         self._client = msgspec.structs.replace(before, **set_now)
         try:
             self.policy()
+            if sandbox is not None:
+                self.fencing.configure(sandbox, self._port.conversation.session.cwd, check_place)
+                self.sandbox()
         except AgentError:
             self._client = before
+            self.fencing.forget(fenced)
             raise
+
+    def sandbox(self) -> "Sandbox | None":
+        """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if it cannot be had."""
+        resources, cwd = self._port.resources, self._port.conversation.session.cwd
+        if self.fencing.level(resources) == "off":
+            return self.fencing.sandbox(resources, cwd, None)
+        made = self.fencing.sandbox(resources, cwd, self.policy())
+        if made is not None:
+            made.is_outside, made.ask = self._is_outside, self._ask_outside
+        return made
+
+    def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":
+        """Return the sandbox that another program of the session should have, of at least this level."""
+        resources, cwd = self._port.resources, self._port.conversation.session.cwd
+        if level == self.fencing.level(resources) == "off":
+            return None
+        return self.fencing.wanted(resources, cwd, self.policy(), level)
+
+    def end_sandbox(self, owner: object) -> None:
+        """Give the sandbox up, with a last look at files that processes of `owner` may have changed."""
+        self.fencing.close(owner, lambda text: self._port.publish(Notice(text)))
+
+    def _is_outside(self, command: str) -> bool:
+        resources, cwd = self._port.resources, self._port.conversation.session.cwd
+        return self.fencing.has_outside_rules(resources) and self.fencing.outside(command, cwd, resources)[0]
 
     def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
         """Return the current policy; None: everything is allowed. Raises `AgentError` for invalid rules."""
@@ -325,14 +374,14 @@ class Approval(Hooks):
         if given.get("confirmed") is not True:
             return _with_reason(no, given)
         if given.get("always") is True:
-            await self._keep(always, everywhere=False)
+            await self._allow(always, everywhere=False)
         return None
 
     async def _chosen(self, given: dict[str, Any], offers: list[str], always: list[str], no: str) -> str | None:
         """Apply the reply to a question with choices; the last of `offers` is for all sessions. Returns the refusal."""
         chosen = given.get("value")
         if chosen in offers:
-            await self._keep(always, everywhere=chosen == offers[-1])
+            await self._allow(always, everywhere=chosen == offers[-1])
         return None if chosen == ONCE or chosen in offers else _with_reason(no, given)
 
     async def _confirm(self, question: ApprovalRequest) -> bool:
@@ -341,8 +390,8 @@ class Approval(Hooks):
         answer = await self._dialog(method="confirm", title=_title(question), message=_text(question))
         return answer is not None and answer.get("confirmed") is True
 
-    async def _dialog(self, **fields: Any) -> dict[str, Any] | None:
-        timeout = self._port.settings.permissions.ask_timeout_ms
+    async def _dialog(self, timeout: int | None = None, **fields: Any) -> dict[str, Any] | None:
+        timeout = timeout or self._port.settings.permissions.ask_timeout_ms
         request = ExtensionUIRequest(id=str(uuid.uuid4()), timeout=timeout or None, **fields)
         limit = asyncio.timeout(None)
         self._asking.add(limit)
@@ -354,19 +403,49 @@ class Approval(Hooks):
         finally:
             self._asking.discard(limit)
 
+    async def _ask_outside(self, command: str, reason: str) -> bool:
+        """Ask whether a command that the sandbox has stopped may run again without it."""
+        arguments = {"command": command, "stoppedBy": reason}
+        if self.mode == "dontAsk":
+            return False
+        if self._options.ask is not None:
+            found = self._port.offered_tools().get("bash")
+            tool = None if found is None else msgspec.structs.replace(found, name=OUTSIDE)
+            return await self._options.ask(ApprovalRequest(tool, arguments))
+        if self._given.can_use_tool is not None:
+            return await self._given.can_use_tool(OUTSIDE, arguments) is True
+        resources, cwd = self._port.resources, self._port.conversation.session.cwd
+        always = self.fencing.outside(command, cwd, resources)[1]
+        offers = [f"{ALWAYS} {', '.join(always)} outside{where}" for where in ("", f" {SAVED}")] if always else []
+        title = f"Run it outside of the sandbox? {command}\n({reason})"
+        timeout = self._port.settings.permissions.ask_timeout_ms or int(OUTSIDE_ANSWER * 1000)
+        given = await self._dialog(
+            timeout, method="select", title=title, options=[ONCE, *offers, DENY], always=always or None
+        )
+        chosen = (given or {}).get("value")
+        if chosen in offers:
+            self.fencing.agreed += always
+            await self._keep({"outside": always}, "sandbox.outside" if chosen == offers[-1] else None)
+        return chosen == ONCE or chosen in offers
+
     def give_up(self) -> None:
         """Answer open questions with no: there is no client to answer them."""
         for limit in self._asking:
             limit.reschedule(asyncio.get_running_loop().time())
 
-    async def _keep(self, rules: list[str], *, everywhere: bool) -> None:
+    async def _allow(self, rules: list[str], *, everywhere: bool) -> None:
         self._kept += rules
+        await self._keep({"allow": rules}, "permissions.allow" if everywhere else None)
+
+    async def _keep(self, agreed: dict[str, list[str]], setting: str | None) -> None:
+        """Write rules that the user has agreed to into the session, and perhaps into a setting."""
         session = self._port.conversation.session
-        if entry := session.entry(session.append_custom(ENTRY, {"allow": rules})):
+        if entry := session.entry(session.append_custom(ENTRY, agreed)):
             self._port.publish(EntryAppended(entry.value))
-        if everywhere:
+        if setting is not None:
+            (rules,) = agreed.values()
             try:
-                await asyncio.to_thread(self._port.resources.store.add, "permissions.allow", rules)
+                await asyncio.to_thread(self._port.resources.store.add, setting, rules)
             except (BadFile, OSError) as error:
                 self._port.publish(ExtensionError("", "permissions", str(error)))
 

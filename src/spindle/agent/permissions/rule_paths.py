@@ -163,6 +163,11 @@ def _anchored(pattern: str, cwd: str, *, wide: bool) -> tuple[str, str]:
     return os.path.normpath(os.path.join(base, *parts[:plain])), "/".join(parts[plain:])
 
 
+def anchored(pattern: str, cwd: str) -> tuple[str, str]:
+    """Return the folder or file that a pattern begins at, and the rest of it, which has wildcards."""
+    return _anchored(pattern, cwd, wide=True)
+
+
 @lru_cache(1000)
 def _globs(pattern: str) -> list[PathGlob]:
     return [PathGlob(one, _IGNORE_CASE) for one in expand_braces(pattern)] if pattern else []

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +21,7 @@ from msgspec.structs import asdict, replace
 from spindle.agent import AgentError
 from spindle.agent.conversation import StatsCounter
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.permissions.fencing import Fencing
 from spindle.agent.run.meter import check_limits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, RunTokens, why
@@ -43,6 +45,7 @@ from spindle.shapes.builtin_tools import only_reads
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+from spindle.shapes.sandbox import read_sandbox
 from spindle.tools.base import Tool
 
 FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
@@ -324,6 +327,9 @@ class Try:
         self._space: Workspace | None = None
         self._began = time.monotonic()
         self._timeout = task.timeout or shared.plan.timeout
+        wanted = shared.plan.agent.permissions.sandbox
+        self._fencing = Fencing(wanted if task.sandbox is None else read_sandbox(task.sandbox))
+        """For commands of the task; the agent has a fence of its own."""
         self._deadline: float | None = None
         """When the time is over, on the clock of the loop."""
         self._broken = False
@@ -342,6 +348,7 @@ class Try:
         await self._step(self._save_patch)
         if line.stop_reason in ("end", "handled") and line.status in ("ok", "denied"):
             await self._step(self._verify)
+        self._fencing.close(self, self._log.write)
         kill_all(self)
         if (space := self._space) is not None:
             await self._step(lambda: space.leave(keep=keep and line.status != "ok"))
@@ -442,6 +449,7 @@ class Try:
             options = replace(options, model=job.task.model, provider=None)
         if job.task.tools is not None:
             options = replace(options, tools=job.task.tools)
+        options = replace(options, permissions=replace(options.permissions, sandbox=self._fencing.given))
         session = sessions.load(self._folder / SESSION, cwd=space.cwd, fsync=resources.settings.fsync)
         agent, _ = await make_agent(session, options, resources)
         return agent
@@ -506,7 +514,9 @@ class Try:
         self._space.check()  # the agent may have put a link there
         words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
         env = environment(self._shared.withheld, extra)
-        code = await Process(words, cwd=cwd, env=env, on_output=keep, owner=self).wait()
+        sandbox = self._fencing.sandbox(self._shared.resources, cwd, None)
+        start = Process if sandbox is None else partial(sandbox.start, command)
+        code = await start(words, cwd=cwd, env=env, on_output=keep, owner=self).wait()
         self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
         return code
 

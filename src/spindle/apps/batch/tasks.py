@@ -20,6 +20,7 @@ from spindle.agent import AgentError
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.messages import Image
 from spindle.shapes.run_limits import RunLimits
+from spindle.shapes.sandbox import SandboxChoice, read_sandbox
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _RESERVED = ("results.jsonl",)
@@ -59,6 +60,8 @@ class Task(RunLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schema: dict[str, Any] | str | None = None
     """JSON Schema of the result, or the path of a file with it."""
     timeout: float | None = None
+    sandbox: SandboxChoice | None = None
+    """A level, or an object with `level`, `writable` and `network`, in place of that of the batch."""
     meta: Any = None
     """Anything. It is copied into the results; a task with another `meta` is still the same task."""
 
@@ -165,6 +168,10 @@ def _check(task: Task, base: str) -> None:
     for name in ("id", "repo", "cwd", "ref", "setup", "verify"):
         if not _can_be_told(getattr(task, name) or ""):
             raise AgentError(f"{name} has a character in it that no program can be told")
+    try:
+        read_sandbox(task.sandbox)
+    except ValueError as error:
+        raise AgentError(str(error)) from None
     if (task.ref or "").startswith("-"):
         raise AgentError(f"ref {task.ref!r} is an option, not a commit, a tag or a branch")
     if is_address(task, base) and os.path.normpath(task.cwd or ".").split("/")[0] in ("", ".."):

@@ -77,6 +77,12 @@ class CommandLineAgents:
             if self.unknown and self._mode == "acp":  # too late to refuse the editor
                 warn(self.unknown)
         agent.check_place = self._allowed
+        if wanted.sandbox is not None:
+            try:
+                agent.set_permissions(sandbox=wanted.sandbox)
+            except AgentError:
+                await agent.close()
+                raise
         if wanted.name is not None and wanted.name.strip():
             agent.set_name(wanted.name)
         return agent

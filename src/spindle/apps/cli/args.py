@@ -15,6 +15,7 @@ from spindle.protocol.neighbours import DIALECTS
 from spindle.shapes.model import THINKING_LEVELS
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
+from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 REMOTE = "127.0.0.1:3838"
 
@@ -139,6 +140,9 @@ class Options(Struct):
     allow: list[str] = []
     ask: list[str] = []
     deny: list[str] = []
+    sandbox: str | None = None
+    sandbox_writable: list[str] = []
+    sandbox_network: str | None = None
     mcp_config: list[str] = []
     no_mcp: bool = False
     no_builtin_tools: bool = False
@@ -257,6 +261,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
     Option("--ask", "RULE", "Ask before these; repeatable", "list"),
     Option("--deny", "RULE", "Refuse these; repeatable", "list"),
+    Option("--sandbox", "LEVEL", f"What commands may write: {', '.join(SANDBOX_LEVELS)}", choices=(*SANDBOX_LEVELS,)),
+    Option("--sandbox-writable", "PATH", "Let commands in the sandbox write there too; repeatable", "list"),
+    Option("--sandbox-network", "NET", "Network of commands in the sandbox: on, off, or TCP ports as 443,8080"),
     Option("--no-builtin-tools -nbt", help="Only tools of extensions"),
     Option("--no-tools -nt", help="No tools at all"),
     Option("--mcp-config", "FILE", "Read MCP servers from this file too; repeatable", "list"),

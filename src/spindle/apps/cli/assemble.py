@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.permissions.approval import PermissionOptions
 from spindle.agent.session import AgentSession
-from spindle.apps.cli import end_of_start, warn
+from spindle.apps.cli import end_of_start, tell, warn
 from spindle.apps.cli.args import AnyOptions, Options, UsageError, unknown_options
 from spindle.apps.cli.session_choice import choose_session
 from spindle.base.children import kill_all
@@ -26,6 +26,7 @@ from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+from spindle.shapes.sandbox import SandboxOptions, read_network, read_sandbox
 
 
 def from_here(options: AnyOptions) -> AnyOptions:
@@ -84,6 +85,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     if options.name:
         agent.set_name(options.name)
     tell_slips(options, agent)
+    tell_unfenced(agent)
     end_of_start()
     return agent
 
@@ -126,7 +128,33 @@ def _permissions(options: Options) -> PermissionOptions:
             rules_of("deny", [*options.allow, *options.ask, *options.deny], "command line")
         except ValueError as error:
             raise UsageError(str(error)) from None
-    return PermissionOptions(options.permission_mode, options.allow, options.ask, options.deny)
+    return PermissionOptions(
+        options.permission_mode, options.allow, options.ask, options.deny, sandbox=_sandbox(options)
+    )
+
+
+def _sandbox(options: Options) -> SandboxOptions:
+    """Raises `UsageError`."""
+    if not (options.sandbox or options.sandbox_writable or options.sandbox_network):
+        return SandboxOptions()
+    try:
+        network = None if options.sandbox_network is None else read_network(options.sandbox_network)
+        writable = [os.path.abspath(os.path.expanduser(path)) for path in options.sandbox_writable]
+        return replace(read_sandbox(options.sandbox), writable=writable or None, network=network)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def tell_unfenced(agent: AgentSession) -> None:
+    """Say that a sandbox would fence an agent that asks nobody, and has none."""
+    if agent.permissions().mode == "dontAsk" and agent.sandbox_for() is None:
+        tell("Note", without_sandbox())
+
+
+def without_sandbox() -> str:
+    from spindle.tools.sandbox import level_that_works
+
+    return f"Commands run without a sandbox. A level would fence them: {level_that_works()}"
 
 
 def run_limits(options: Options) -> RunLimits:

@@ -22,6 +22,7 @@ from spindle.apps.cli.assemble import (
     result_schema,
     run_and_exit,
     take_stdout,
+    without_sandbox,
 )
 from spindle.apps.cli.batch_view import View, make_view
 from spindle.apps.cli.process_bounds import allow_files
@@ -94,18 +95,20 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
         tell("Note", note)
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
-    plan = _plan(from_here(options))
+    resources, plan = _plan(from_here(options))
     try:
         batch = Batch(options.messages[0], options.out or "", plan)
     except AgentError as error:
         raise UsageError(str(error), 1 if isinstance(error, LedgerError) else 2) from None
+    if plan.agent.permissions.sandbox.level is None and resources.settings.sandbox.level == "off":
+        tell("Note", without_sandbox())
     allow_files(_FILES + plan.jobs * _FILES_OF_AN_ATTEMPT)
     view = make_view(batch, take_stdout(), as_json=options.json)
     batch.tell = view.news
     run_and_exit(_drive(batch, view))
 
 
-def _plan(options: _Options) -> Plan:
+def _plan(options: _Options) -> tuple[Resources, Plan]:
     given = choosing_options(options)
     given += [f"--{name}" for name in ("remote", "export", "attach") if getattr(options, name) is not None]
     given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
@@ -116,7 +119,7 @@ def _plan(options: _Options) -> Plan:
         asyncio.Runner().run(_check_flags(agent, resources))
     if len(options.messages) != 1 or options.out is None:
         raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
-    return Plan(
+    plan = Plan(
         jobs=number_of("jobs", options.jobs, int, 1),
         workspace=options.workspace,
         retries=number_of("retries", options.retries, int, 0),
@@ -130,6 +133,7 @@ def _plan(options: _Options) -> Plan:
         on=options.on,
         agent=agent,
     )
+    return resources, plan
 
 
 async def _check_flags(agent: AgentOptions, resources: Resources) -> None:

@@ -100,6 +100,7 @@ def _examine(resources: "Resources", extensions: list[str], foreign: list[Path])
     yield from _logins(resources)
     yield from _local_models(servers)
     yield from _programs()
+    yield from _sandbox(resources)
     yield from _found("Extensions", extensions)
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
@@ -151,6 +152,32 @@ def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
         yield "  runtime: installed (get a small model with: spindle models pull smollm2)"
     except LocalModelError as error:
         yield f"  {error}"
+
+
+def _sandbox(resources: "Resources") -> Iterator[str]:
+    """Yield what the kernel can give here, and the gaps that it leaves."""
+    from spindle.agent import AgentError
+    from spindle.agent.permissions.fencing import Fencing
+    from spindle.base.fence import support
+    from spindle.shapes.sandbox import SandboxOptions
+
+    fencing = Fencing(SandboxOptions())
+    yield "Sandbox"
+    yield f"  here: {support().told()}"
+    try:
+        level = fencing.level(resources)
+        yield f"  level: {level}"
+        if level == "off" and support().works:
+            yield "  with --sandbox workspace-write:"
+            fencing = Fencing(SandboxOptions(level="workspace-write"))
+        state = fencing.state(fencing.sandbox(resources, str(resources.cwd), None))
+    except AgentError as error:
+        yield f"  error {error}"
+        return
+    finally:
+        fencing.close()
+    yield from (f"  holds: {line}" for line in state.holds)
+    yield from (f"  does not hold here: {line}" for line in state.does_not_hold)
 
 
 def _programs() -> Iterator[str]:

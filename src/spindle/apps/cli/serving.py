@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import REMOTE, Options, UsageError
-from spindle.apps.cli.assemble import assemble, resource_options, resources_here, run_and_exit, tell_slips
+from spindle.apps.cli.assemble import (
+    assemble,
+    resource_options,
+    resources_here,
+    run_and_exit,
+    tell_slips,
+    tell_unfenced,
+)
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base.children import kill_all
@@ -181,6 +188,7 @@ async def _try_agent(source: "CommandLineAgents") -> None:
         if source.unknown:
             raise UsageError(source.unknown)
         tell_slips(source.options, agent)
+        tell_unfenced(agent)
         if agent.model is None:
             warn(agent.resources.registry.no_model_text())
         else:

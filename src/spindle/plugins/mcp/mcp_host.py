@@ -132,7 +132,10 @@ class McpHost:
     def _server(self, agent: AgentSession, config: "ServerConfig", *, restart: bool) -> "Server":
         from spindle.plugins.mcp.shared_server import server_for
 
-        server = server_for(self, config, agent.cwd, agent.resources.secret_variables)
+        # A program that a project names is fenced if commands are; one that says so is fenced in any case.
+        fenced = config.url is None and (config.sandbox or not config.trusted)
+        sandbox = agent.sandbox_for("workspace-write" if config.sandbox else "off") if fenced else None
+        server = server_for(self, config, agent.cwd, agent.resources.secret_variables, sandbox)
         if restart:
             server.forgive()
         return server

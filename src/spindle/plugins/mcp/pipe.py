@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spindle.base import children, limits
 from spindle.base.process import Process
@@ -16,6 +16,9 @@ from spindle.plugins.mcp import McpError, Message
 from spindle.plugins.mcp.connection import read_message
 from spindle.plugins.mcp.server_config import ServerConfig
 from spindle.shapes.codec import DecodeError, encode
+
+if TYPE_CHECKING:
+    from spindle.tools.sandbox import Sandbox, Wanted
 
 _MAX_LINE: Final = 64 << 20
 """Bytes of one message; a server that sends more is ended."""
@@ -28,8 +31,12 @@ _MAX_ERRORS: Final = 8 * 1024
 
 
 class PipeTransport:
-    def __init__(self, config: ServerConfig, cwd: str, withheld: Collection[str]) -> None:
+    def __init__(
+        self, config: ServerConfig, cwd: str, withheld: Collection[str], sandbox: "Wanted | None" = None
+    ) -> None:
         """`config` is resolved; the server does not get the variables of `withheld`."""
+        self._wanted = sandbox
+        self._sandbox: Sandbox | None = None
         self._config = config
         self._cwd = cwd
         self._withheld = withheld
@@ -60,10 +67,20 @@ class PipeTransport:
         if os.sep in command:
             command = os.path.join(cwd, command)
         try:
+            env, fence = children.environment(self._withheld, config.env), None
+            if self._wanted is not None:
+                from spindle.tools.sandbox import Sandbox, SandboxError
+
+                try:
+                    self._sandbox = Sandbox(self._wanted)
+                except SandboxError as error:
+                    raise McpError(str(error)) from None
+                env, fence = self._sandbox.environment(env), self._sandbox.fence
             self._process = Process(
                 [command, *config.args],
                 cwd=cwd,
-                env=children.environment(self._withheld, config.env),
+                env=env,
+                fence=fence,
                 on_output=self._read,
                 on_errors=self._read_errors,
                 hold_input=True,

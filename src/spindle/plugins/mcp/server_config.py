@@ -102,6 +102,8 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
     tool_exposure: dict[str, Exposure] = field(default_factory=dict)
     description: str = ""
     oauth: OAuthOptions | None = None
+    sandbox: bool = False
+    """Whether the program runs behind a fence, of the session's level or of `workspace-write`."""
 
     @property
     def transport(self) -> str:
@@ -119,6 +121,7 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
             self.headers,
             self.trusted,
             self.oauth,
+            *([self.sandbox] if self.sandbox else []),
         ]
         return blake2b(encode(mine), digest_size=16).hexdigest()
 

@@ -27,6 +27,7 @@ from spindle.shapes.codec import encode
 
 if TYPE_CHECKING:  # loaded when a server is started
     from spindle.plugins.mcp.connection import Ask, Connection, Transport
+    from spindle.tools.sandbox import Wanted
 
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
@@ -73,8 +74,14 @@ _decoder = msgspec.json.Decoder(Listing)
 
 
 class Server:
-    def __init__(self, config: ServerConfig, cwd: str, withheld: Callable[[], Collection[str]]) -> None:
-        """`withheld`: names of variables that a server process does not get."""
+    def __init__(
+        self,
+        config: ServerConfig,
+        cwd: str,
+        withheld: Callable[[], Collection[str]],
+        sandbox: "Wanted | None" = None,
+    ) -> None:
+        """`withheld`: names of variables that a server process does not get. `sandbox`: the fence around it."""
         self.config = config
         self.cwd = cwd
         self.state: State = "idle"
@@ -83,6 +90,7 @@ class Server:
         self.listeners: set[Callable[[], None]] = set()
         """Called when the listing or the state has changed."""
         self._withheld = withheld
+        self._sandbox = sandbox
         self._cache = agent_dir() / "mcp-cache" / f"{config.key()}.json"
         self._tasks = Tasks()
         self._starting: asyncio.Task[None] | None = None
@@ -249,7 +257,7 @@ class Server:
         if config.url is None:
             from spindle.plugins.mcp.pipe import PipeTransport
 
-            return PipeTransport(config, self.cwd, self._withheld())
+            return PipeTransport(config, self.cwd, self._withheld(), self._sandbox)
         from spindle.plugins.mcp.streamable import HttpTransport
 
         return HttpTransport(config)
@@ -408,13 +416,19 @@ _Key = tuple[bytes, str]
 _servers: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Server]]" = WeakKeyDictionary()
 
 
-def server_for(user: object, config: ServerConfig, cwd: str, withheld: Callable[[], Collection[str]]) -> Server:
-    """Return the server for `user`, which gives it back with `leave`."""
+def server_for(
+    user: object,
+    config: ServerConfig,
+    cwd: str,
+    withheld: Callable[[], Collection[str]],
+    sandbox: "Wanted | None" = None,
+) -> Server:
+    """Return the server for `user`, which gives it back with `leave`. `sandbox`: the fence around its program."""
     known = _servers.setdefault(asyncio.get_running_loop(), {})
-    key = encode(msgspec.structs.replace(config, source="")), os.path.realpath(cwd)
+    key = encode([msgspec.structs.replace(config, source=""), sandbox]), os.path.realpath(cwd)
     server = known.get(key)
     if server is None:
-        server = known[key] = Server(config, cwd, withheld)
+        server = known[key] = Server(config, cwd, withheld, sandbox)
     server.users.add(user)
     return server
 

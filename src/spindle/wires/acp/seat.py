@@ -29,10 +29,12 @@ from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
+from spindle.shapes.sandbox import SANDBOX_LEVELS, SandboxLevel
 from spindle.wires.acp import updates
 from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
 from spindle.wires.acp.questions import Questions, client_rules
 
+_LEVELS = [{"value": id, "name": words.title, "description": words.help} for id, words in SANDBOX_LEVELS.items()]
 _MODES = {id: {"name": words.title, "description": words.help} for id, words in PERMISSION_MODES.items()}
 _ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
 _LIMITS = (*(limit.wire_name for limit in RUN_LIMITS), "repeated")
@@ -59,6 +61,7 @@ class Wishes(msgspec.Struct):
     """MCP servers."""
     directories: list[str] = []
     mode: str | None = None
+    sandbox: SandboxLevel | None = None
     rules: dict[str, list[str]] = {}
 
 
@@ -135,8 +138,10 @@ class EditorSeat(Seat):
         """Apply the editor's wishes for this session. A remark tells of servers that cannot be used."""
         agent, before = self.agent, self._wishes
         self._wishes = wishes
-        if wishes.mode or wishes.rules or wishes.directories != before.directories:
-            agent.set_permissions(mode=wishes.mode, directories=wishes.directories, **wishes.rules)
+        if wishes.mode or wishes.rules or wishes.sandbox or wishes.directories != before.directories:
+            agent.set_permissions(
+                mode=wishes.mode, sandbox=wishes.sandbox, directories=wishes.directories, **wishes.rules
+            )
         if wishes.servers != before.servers:
             servers, problems = _usable(wishes.servers)
             try:
@@ -218,6 +223,11 @@ class EditorSeat(Seat):
         known = [{"id": id, **told} for id, told in _MODES.items()]
         return {"currentModeId": self.agent.permissions().mode, "availableModes": known}
 
+    @property
+    def _level(self) -> SandboxLevel:
+        wanted = self.agent.sandbox_for()
+        return "off" if wanted is None else wanted.level
+
     def options(self) -> list[dict[str, Any]]:
         agent, model = self.agent, self.agent.model
         modes = [{"value": id, **told} for id, told in _MODES.items()]
@@ -230,7 +240,7 @@ class EditorSeat(Seat):
             options.append(_select("model", "Model", "model", f"{model.provider}/{model.id}", choices))
             levels = [{"value": level, "name": level.capitalize()} for level in agent.thinking_levels()]
             options.append(_select("thinking", "Thinking", "thought_level", agent.thinking_level, levels))
-        return options
+        return [*options, _select("sandbox", "Sandbox", "_sandbox", self._level, _LEVELS)]
 
     async def choose(self, option: str, value: Any) -> list[dict[str, Any]]:
         """Set an option and return all of them. Raises `RpcError`."""
@@ -241,6 +251,9 @@ class EditorSeat(Seat):
             raise RpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
         if option == "mode":
             self.agent.set_permissions(mode=value)
+        elif option == "sandbox":
+            self.agent.set_permissions(sandbox=value)
+            self._wishes = msgspec.structs.replace(self._wishes, sandbox=value)
         elif option == "model":
             provider, _, id = str(value).partition("/")
             await self.agent.set_model(provider, id)

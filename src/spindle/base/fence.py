@@ -1,0 +1,332 @@
+"""A fence around child processes, made by the kernel: what it can do on this machine, and how it is described to it.
+
+On Linux, Landlock says where a child may write and which secrets it may not read; it needs no rights and no namespace,
+but its rules only add: nothing below a granted folder can be taken back. A seccomp filter closes the network. Where
+bubblewrap works, mounts take the place of Landlock's rules for files, and can take back. On macOS `sandbox-exec` does.
+The supervisor applies the fence in the child, before the program starts; no process can leave it again.
+
+Imported only if there is a fence: it loads ctypes.
+"""
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spindle.base import children, limits
+from spindle.shapes.sandbox import Network
+
+T = TypeVar("T")
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_PR_SET_NO_NEW_PRIVS = 38
+_PATH_BENEATH, _NET_PORT = 1, 2
+_READ_FILE = 1 << 2
+_WRITE_FILE = 1 << 1
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_FOLDER_RIGHTS = sum(1 << bit for bit in range(4, 14))
+"""Remove and make entries of a folder; the last moves them to another folder."""
+_MAKE_DEVICES = 1 << 6 | 1 << 11
+"""Granted nowhere: root could make a disk and write to it."""
+_TCP = 3
+"""Bind and connect."""
+_ABSTRACT_SOCKETS = 1
+LEAST_LANDLOCK = 3
+"""Before, nothing stops a command from emptying a file anywhere."""
+_TCP_ABI, _IOCTL_ABI, _SCOPE_ABI = 4, 5, 6
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+_ARCHITECTURES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
+"""Name for seccomp, and number of the call `socket`."""
+_IO_URING_SETUP = 425
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Area(Struct, frozen=True):
+    """What a fence lets through. Paths are absolute, without links in them."""
+
+    writable: Sequence[str] = ()
+    """Folders, with everything below them, and single files."""
+    protected: Sequence[str] = ()
+    """Files and folders below those that may not be changed."""
+    secrets: Sequence[str] = ()
+    sockets: Sequence[str] = ()
+    network: Network = "on"
+
+
+class Support(Struct, frozen=True):
+    """What fences are made of on this machine."""
+
+    landlock: int
+    """The version of Landlock; 0: there is none."""
+    bwrap: str | None
+    """The program, if it works here."""
+    filters: bool
+    """Whether a seccomp filter can close the network."""
+    seatbelt: bool = False
+    """Whether this is macOS with `sandbox-exec`."""
+
+    @property
+    def works(self) -> bool:
+        return self.landlock >= LEAST_LANDLOCK or self.bwrap is not None or self.seatbelt
+
+    def told(self) -> str:
+        """Return in a few words what there is."""
+        if self.seatbelt:
+            return "sandbox-exec (not tried by us)"
+        landlock = f"Landlock ABI {self.landlock}" if self.landlock else "no Landlock"
+        return f"{landlock}, {'bwrap works' if self.bwrap else 'no bwrap that works'}"
+
+
+def landlock() -> int:
+    """Return the version of Landlock; 0: there is none."""
+    return max(0, _libc.syscall(_CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
+
+
+@lru_cache(1)
+def support() -> Support:
+    """Look once what this machine can do. Trying bubblewrap takes some milliseconds."""
+    if sys.platform == "darwin":
+        return Support(0, None, False, os.path.exists("/usr/bin/sandbox-exec"))
+    if sys.platform != "linux":
+        return Support(0, None, False)
+    found = Support(landlock(), None, os.uname().machine in _ARCHITECTURES)
+    program = children.on_path("bwrap")
+    if program is not None and _runs(Fence(Area(), replace(found, bwrap=program))):
+        return replace(found, bwrap=program)
+    return found
+
+
+def _runs(fence: "Fence") -> bool:
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        child = children.start(["/bin/sh", "-c", ":"], cwd="/", env={}, files=(null, null, null), fence=fence)
+        try:
+            return child.wait(limits.FENCE_TRIAL) == 0
+        except TimeoutError:
+            child.kill()
+            return False
+    except OSError:
+        return False
+    finally:
+        os.close(null)
+
+
+class Fence:
+    """An area in the form that the kernel takes. Rules are made once, and again when a folder on the way changes."""
+
+    def __init__(self, area: Area, using: Support) -> None:
+        self.area = area
+        self._using = using
+        self._ruleset = -1
+        self._seen: tuple[tuple[int, ...], ...] = ()
+        """The state of the folders that the rules were made of."""
+        self.filter = b""
+        """A seccomp filter for the child."""
+        self.less_root = using.bwrap is None
+        """Whether root loses capabilities that reach around the fence; bubblewrap needs them, and drops them later."""
+        if area.network == "off" and using.bwrap is None and using.filters:
+            self.filter = _no_sockets()
+        self._hidden = [] if using.bwrap else [path for path in area.secrets if not _is_below(path, area.writable)]
+        """Secrets that Landlock can hide. In a writable folder it cannot: new files there must be readable."""
+        self._spread = _above(self._hidden)
+
+    def __del__(self) -> None:
+        if self._ruleset >= 0:
+            os.close(self._ruleset)
+
+    def prefix(self) -> list[str]:
+        """Return the words that come before the program and its arguments."""
+        if self._using.seatbelt:
+            return ["/usr/bin/sandbox-exec", "-p", seatbelt_profile(self.area)]
+        return [] if self._using.bwrap is None else [self._using.bwrap, *self._mounts(), "--"]
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do work of our own behind Landlock's rules, in a thread that ends with it; without Landlock, just do it."""
+        rules = self.ruleset()
+        if rules < 0:
+            return work()
+        result: list[T] = []
+        failure: list[BaseException] = []
+
+        def inside() -> None:
+            try:
+                _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+                _checked(_libc.syscall(_RESTRICT_SELF, rules, 0))
+                result.append(work())
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=inside, daemon=True)
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    # -- Landlock --------------------------------------------------------------------------------
+
+    def ruleset(self) -> int:
+        """Return the descriptor of the Landlock rules, as they are now; -1: there are none. Raises `OSError`."""
+        if not self._using.landlock:
+            return -1
+        seen = (*(_state(path, entries=True) for path in self._spread), *map(_state, self.area.writable))
+        if self._ruleset < 0 or seen != self._seen:
+            made = self._make()
+            if self._ruleset >= 0:
+                os.close(self._ruleset)
+            self._ruleset, self._seen = made, seen
+        return self._ruleset
+
+    def _make(self) -> int:
+        abi, area = self._using.landlock, self.area
+        writing = _WRITE_FILE | _FOLDER_RIGHTS | _TRUNCATE | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)
+        files = 0 if self._using.bwrap else writing | (_READ_FILE if self._spread else 0)
+        is_closed = area.network != "on" and (self._using.bwrap is None or area.network != "off")
+        tcp = _TCP if abi >= _TCP_ABI and is_closed else 0
+        scope = _ABSTRACT_SOCKETS if abi >= _SCOPE_ABI else 0
+        if not files and not tcp and not scope:
+            return -1
+        ruleset = _checked(_libc.syscall(_CREATE_RULESET, struct.pack("QQQ", files, tcp, scope), 24, 0))
+        try:
+            if files:
+                for path in (*area.writable, *(f"/dev/{name}" for name in _DEVICES)):
+                    _grant(ruleset, path, writing & ~_MAKE_DEVICES)
+                for path in self._readable():
+                    _grant(ruleset, path, _READ_FILE)
+            if tcp and isinstance(area.network, list):
+                for port in area.network:
+                    _checked(_libc.syscall(_ADD_RULE, ruleset, _NET_PORT, struct.pack("QQ", _TCP, port), 0))
+        except BaseException:
+            os.close(ruleset)
+            raise
+        return ruleset
+
+    def _readable(self) -> list[str]:
+        """Return all files and folders beside the secrets: together with the secrets they are the whole tree."""
+        hidden = {*self._hidden, *self._spread}
+        found = []
+        for folder in self._spread:
+            with suppress(OSError), os.scandir(folder) as entries:
+                # A link is no way around: what it leads to has a path of its own.
+                found += [one.path for one in entries if one.path not in hidden and not one.is_symlink()]
+        return found
+
+    # -- bubblewrap ------------------------------------------------------------------------------
+
+    def _mounts(self) -> list[str]:
+        area = self.area
+        words = ["--unshare-user", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev"]
+        if self._using.landlock < _SCOPE_ABI:  # else the rules of Landlock keep the child from other processes
+            words += ["--unshare-pid", "--proc", "/proc"]
+        if area.network == "off":
+            words.append("--unshare-net")
+        for path in area.writable:
+            words += ["--dev-bind-try" if path.startswith("/dev/") else "--bind-try", path, path]
+        for path in area.protected:
+            words += ["--ro-bind-try", path, path]
+        for path in area.secrets:
+            if os.path.isdir(path):
+                words += ["--tmpfs", path, "--remount-ro", path]
+            elif os.path.exists(path):
+                words += ["--ro-bind", "/dev/null", path]
+        for path in area.sockets:
+            words += ["--ro-bind", "/dev/null", path]
+        return words
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"Landlock: {os.strerror(number)}")
+    return result
+
+
+def _grant(ruleset: int, path: str, rights: int) -> None:
+    """Allow `rights` in and below `path`, if it exists."""
+    try:
+        file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISDIR(status.st_mode):
+            rights &= _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, file), 0))
+    finally:
+        os.close(file)
+
+
+def _state(path: str, *, entries: bool = False) -> tuple[int, ...]:
+    """Return numbers that change if a folder is replaced; with `entries`, also if it gets or loses an entry."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_ctime_ns if entries else 0
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _above(paths: Sequence[str]) -> list[str]:
+    """Return all folders above these paths."""
+    found: dict[str, None] = {}
+    for path in paths:
+        while path != "/":
+            path = os.path.dirname(path)
+            found[path] = None
+    return list(found)
+
+
+def _no_sockets() -> bytes:
+    """Return a seccomp filter that lets a program make sockets of the machine itself only: unix and netlink.
+
+    io_uring could make sockets behind its back, and calls of another architecture have other numbers: both are refused.
+    """
+    architecture, socket = _ARCHITECTURES[os.uname().machine]
+    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
+    no, no_such_call, yes = 0x00050000 | 13, 0x00050000 | 38, 0x7FFF0000
+    lines = [
+        (load, 0, 0, 4),  # the architecture
+        (equal, 0, 9, architecture),
+        (load, 0, 0, 0),  # the number of the call
+        (at_least, 7, 0, 0x40000000),  # x32
+        (equal, 4, 0, _IO_URING_SETUP),
+        (equal, 0, 4, socket),
+        (load, 0, 0, 16),  # its first argument: the family
+        (equal, 2, 0, 1),
+        (equal, 1, 2, 16),
+        (end, 0, 0, no_such_call),
+        (end, 0, 0, yes),
+        (end, 0, 0, no),
+    ]
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
+def seatbelt_profile(area: Area) -> str:
+    """Return the same area in the language of `sandbox-exec`. Later lines win."""
+
+    def paths(action: str, found: Sequence[str]) -> list[str]:
+        quoted = [path.replace("\\", "\\\\").replace('"', '\\"') for path in found]
+        return [f'({action} (subpath "{path}"))' for path in quoted]
+
+    lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
+    lines += ['(allow file-write* (subpath "/dev"))', *paths("allow file-write*", area.writable)]
+    lines += [*paths("deny file-write*", area.protected), *paths("deny file-read* file-write*", area.secrets)]
+    if area.network != "on":
+        lines.append("(deny network*)")
+        for port in area.network if isinstance(area.network, list) else ():
+            lines += [f'(allow network-outbound (remote tcp "*:{port}"))', f'(allow network* (local tcp "*:{port}"))']
+    lines += paths("deny network-outbound", area.sockets)
+    return "\n".join(lines)

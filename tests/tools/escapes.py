@@ -1,0 +1,193 @@
+"""Tries to get out of a sandbox in every way we know, and prints the names of those that worked, as JSON.
+
+Run as: python escapes.py OUTSIDE SECRET AGENT_PID PORT [WAY …]. It works in the current folder, which it may write.
+OUTSIDE is a folder with a file `victim`, SECRET a file with the word "secret" in it; the agent runs outside of the
+sandbox, and PORT is a TCP and a UDP port with a listener.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+
+OUTSIDE, SECRET, AGENT, PORT = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+VICTIM = f"{OUTSIDE}/victim"
+libc = ctypes.CDLL(None, use_errno=True)
+WAYS: dict[str, Callable[[], object]] = {}
+
+
+def way(function: Callable[[], object]) -> Callable[[], object]:
+    """An attempt works if it neither raises nor returns a false value."""
+    WAYS[function.__name__] = function
+    return function
+
+
+def write(path: str, mode: str = "w") -> bool:
+    with open(path, mode) as file:
+        file.write("evil")
+    return True
+
+
+def read(path: str) -> bool:
+    with open(path) as file:
+        return "secret" in file.read()
+
+
+def shell(command: str) -> bool:
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=20).returncode == 0
+
+
+WAYS["write a new file"] = lambda: write(f"{OUTSIDE}/new")
+WAYS["append"] = lambda: write(VICTIM, "a")
+WAYS["truncate"] = lambda: os.truncate(VICTIM, 0) or True
+WAYS["remove"] = lambda: os.unlink(VICTIM) or True
+WAYS["make a folder"] = lambda: os.mkdir(f"{OUTSIDE}/folder") or True
+WAYS["/proc/self/root"] = lambda: write(f"/proc/self/root{OUTSIDE}/new")
+WAYS["/proc/self/cwd"] = lambda: write(f"/proc/self/cwd/../{os.path.basename(OUTSIDE)}/new")
+WAYS["/proc of the agent"] = lambda: write(f"/proc/{AGENT}/root{OUTSIDE}/new")
+WAYS["environment of the agent"] = lambda: os.open(f"/proc/{AGENT}/environ", os.O_RDONLY)
+WAYS["memory of the agent"] = lambda: os.open(f"/proc/{AGENT}/mem", os.O_RDONLY)
+WAYS["read the secret"] = lambda: read(SECRET)
+WAYS["read the secret by /proc"] = lambda: read(f"/proc/self/root{SECRET}")
+WAYS["double fork"] = lambda: shell(
+    f"(setsid sh -c 'echo evil > {OUTSIDE}/new' &) & wait; sleep 0.1; test -s {OUTSIDE}/new"
+)
+WAYS["chroot"] = lambda: os.chroot("/") or write(f"{OUTSIDE}/new")
+
+
+@way
+def link_to_folder() -> bool:
+    os.symlink(OUTSIDE, "there")
+    return write("there/new")
+
+
+@way
+def link_to_file() -> bool:
+    os.symlink(VICTIM, "victim-link")
+    return write("victim-link")
+
+
+@way
+def link_to_secret() -> bool:
+    os.symlink(SECRET, "secret-link")
+    return read("secret-link")
+
+
+@way
+def hard_link() -> bool:
+    os.link(VICTIM, "victim-hard")
+    return write("victim-hard", "a")
+
+
+@way
+def hard_link_to_secret() -> bool:
+    os.link(SECRET, "secret-hard")
+    return read("secret-hard")
+
+
+@way
+def rename_in() -> bool:
+    os.rename(VICTIM, "victim-moved")
+    return True
+
+
+@way
+def rename_out() -> bool:
+    write("mine")
+    os.rename("mine", f"{OUTSIDE}/new")
+    return True
+
+
+@way
+def device() -> bool:
+    """Root could make a device, and write to it."""
+    os.mknod("disk", stat.S_IFBLK | 0o600, os.makedev(7, 0))
+    return True
+
+
+@way
+def handle() -> bool:
+    """Root could open a file by its number, without a path."""
+    handle = ctypes.create_string_buffer((128).to_bytes(4, "little") + bytes(4 + 128))
+    mount = ctypes.c_int()
+    if libc.name_to_handle_at(-100, VICTIM.encode(), handle, ctypes.byref(mount), 0):
+        return False
+    file = libc.open_by_handle_at(os.open("/", os.O_RDONLY), handle, os.O_WRONLY | os.O_TRUNC)
+    return file >= 0
+
+
+@way
+def memory_file() -> bool:
+    """A program without a path."""
+    file = os.memfd_create("evil", 0)
+    os.write(file, f"#!/bin/sh\necho evil > {OUTSIDE}/new\n".encode())
+    return subprocess.run([f"/proc/self/fd/{file}"], pass_fds=[file], capture_output=True).returncode == 0
+
+
+@way
+def trace_the_agent() -> bool:
+    return libc.ptrace(0x4206, AGENT, 0, 0) == 0  # it does not stop
+
+
+@way
+def mount() -> bool:
+    return libc.mount(b"none", b".", b"tmpfs", 0, None) == 0
+
+
+@way
+def remount() -> bool:
+    return libc.mount(b"none", b"/", None, 4096 | 32, None) == 0 and write(f"{OUTSIDE}/new")
+
+
+@way
+def namespaces() -> bool:
+    """Become root of a namespace, and mount there."""
+    code = (
+        "import ctypes, os, sys; libc = ctypes.CDLL(None); uid = os.getuid()\n"
+        "assert libc.unshare(0x10000000 | 0x00020000) == 0\n"
+        "open('/proc/self/setgroups', 'w').write('deny'); open('/proc/self/uid_map', 'w').write(f'0 {uid} 1')\n"
+        "libc.mount(b'none', b'/', None, 4096 | 32, None)\n"
+        f"open({OUTSIDE + '/new'!r}, 'w').write('evil')\n"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=20).returncode == 0
+
+
+@way
+def connect() -> bool:
+    socket.create_connection(("127.0.0.1", PORT), 2).close()
+    return True
+
+
+@way
+def listen() -> bool:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+    return True
+
+
+@way
+def datagram() -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        return bool(one.sendto(b"evil", ("127.0.0.1", PORT)))
+
+
+@way
+def ring() -> bool:
+    """io_uring makes sockets without the call that a filter would see."""
+    return libc.syscall(425, 1, ctypes.create_string_buffer(120)) >= 0
+
+
+def works(attempt: Callable[[], object]) -> bool:
+    try:
+        return bool(attempt())
+    except Exception:
+        return False
+
+
+chosen = sys.argv[5:] or list(WAYS)
+print(json.dumps(sorted(name for name in chosen if works(WAYS[name]))))
