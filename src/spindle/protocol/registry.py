@@ -49,6 +49,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     id: str | None = None
     """Id of a stored session; if there is none, a session with exactly this id is begun."""
+    interrupt_mode: str | None = None
+    """The client's, unless the settings have one; None: that of the process."""
 
 
 class Call(msgspec.Struct, frozen=True):

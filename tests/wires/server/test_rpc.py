@@ -79,6 +79,14 @@ def test_a_client_that_missed_too_much_is_told():
         assert other.ready["replay"] is False
 
 
+def test_a_dialect_brings_its_interrupt_mode():
+    with ServerProcess([reply("r")]) as server:
+        with server.rpc("?dialect=xcsh") as client:
+            assert client.call("get_state")["data"]["interruptMode"] == "wait"
+        with server.rpc() as client:
+            assert client.call("get_state")["data"]["interruptMode"] == "immediate"
+
+
 def test_an_unknown_dialect_is_refused():
     with ServerProcess([reply("x")]) as server:
         with pytest.raises(InvalidStatus) as refused:
