@@ -205,7 +205,9 @@ def test_an_unknown_id_of_a_known_provider(
         assert choice.warning == f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
 
 
-@pytest.mark.parametrize(("id", "level"), [("claude-sonnet-4-20250514", None), ("claude-sonnet-4-20250514:high", "high")])
+@pytest.mark.parametrize(
+    ("id", "level"), [("claude-sonnet-4-20250514", None), ("claude-sonnet-4-20250514:high", "high")]
+)
 def test_an_old_id_alone_goes_to_the_provider_with_a_key(
     registry: Any, monkeypatch: pytest.MonkeyPatch, id: str, level: Any
 ) -> None:

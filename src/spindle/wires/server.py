@@ -189,7 +189,9 @@ class RemoteServer:
         dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
         seat = RpcSeat(peer, self._pool, dialect) if path == RPC_PATH else ChatSeat(peer, self._options)
         try:
-            live = await self._pool.open(Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode), seat)
+            live = await self._pool.open(
+                Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode), seat
+            )
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return
