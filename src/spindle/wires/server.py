@@ -186,7 +186,7 @@ class RemoteServer:
         return socket
 
     async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:
-        dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
+        dialect = DIALECTS[query.get("dialect", SPINDLE.name)] if path == RPC_PATH else SPINDLE
         seat = RpcSeat(peer, self._pool, dialect) if path == RPC_PATH else ChatSeat(peer, self._options)
         try:
             live = await self._pool.open(

@@ -96,6 +96,8 @@ def test_an_unknown_dialect_is_refused():
         assert text == "Unknown dialect 'klingon'; there are spindle, pi-0.74, pi-0.87, xcsh\n"
         with server.rpc("?dialect=spindle") as client:
             assert client.call("get_state")["success"]
+        with server.chat("?dialect=klingon") as chat:
+            assert chat.ask("a", {"Text": "hi"})["response"] == {"Text": "x"}, "the remote protocol has no dialects"
 
 
 def test_shutdown_ends_the_connection_not_the_server():
