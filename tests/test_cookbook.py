@@ -112,7 +112,8 @@ def test_bot(kitchen):
 @pytest.mark.parametrize("severe", [False, True])
 def test_ci_job(kitchen, severe):
     review = {"summary": "One line.", "problems": [{"file": "a", "text": "odd", "severe": severe}]}
-    place = kitchen(reply(call("final_result", review), finish="toolUse"))
+    refused = reply(call("bash", {"command": "rm -r src"}), finish="toolUse")
+    place = kitchen(refused, reply(call("final_result", review), finish="toolUse"))
     for command in ("git init -q", "git add review.sh", "git -c user.name=a -c user.email=b commit -qm one"):
         subprocess.run(command.split(), cwd=place.path, check=True)
     (place.path / "review.sh").write_text(PROGRAMS["review.sh"] + "# changed\n")

@@ -374,7 +374,7 @@ def test_every_option_of_create_is_explained():
         (
             {"mcp_servers": {"x": {"cmd": "y"}}},
             ValueError,
-            """'x'\\]: there is no key "cmd", did you mean "command"\\?""",
+            """'x'\\]: there is no key "cmd", did you mean "command"\\? Keys are: """,
         ),
         ({"mcp_servers": {"x": {"command": "y", "arg": []}}}, ValueError, 'did you mean "args"'),
         ({"mcp_servers": {"x": {"command": "y", "args": "z"}}}, ValueError, "mcp_servers\\['x'\\]: .*args"),

@@ -206,6 +206,20 @@ def test_an_unknown_id_of_a_known_provider(
 
 
 @pytest.mark.parametrize(
+    ("id", "level"), [("claude-sonnet-4-20250514", None), ("claude-sonnet-4-20250514:high", "high")]
+)
+def test_an_old_id_alone_goes_to_the_provider_with_a_key(
+    registry: Any, monkeypatch: pytest.MonkeyPatch, id: str, level: Any
+) -> None:
+    assert name(resolve_model(registry, id).model).startswith("amazon-bedrock/"), "without a key, any that has it"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    choice = resolve_model(registry, id)
+    assert (name(choice.model), choice.level) == ("anthropic/claude-sonnet-4-20250514", level)
+    assert "Using custom model id" in choice.warning
+    assert name(resolve_model(registry, "gemini-2.5-pro").model) == "google/gemini-2.5-pro", "another family"
+
+
+@pytest.mark.parametrize(
     ("provider", "model_id", "nearest"),
     [
         ("anthropic", "claude-sonnet-4-20250514", "claude-sonnet-4-5"),  # and not 4-6, whose window is bigger

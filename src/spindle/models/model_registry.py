@@ -50,7 +50,7 @@ SCRIPTED = "scripted"
 NO_MODEL = """\
 No model yet. Store a key: spindle keys set PROVIDER (or ANTHROPIC_API_KEY=…),
 or sign in: spindle login; or start Ollama or LM Studio: --model ollama/NAME;
-or let a small model run right here: spindle models pull smollm2 (92 MB)."""
+or let a small model run right here: spindle models pull smollm2 (93 MB)."""
 """What to do when there is no model, wherever that is told."""
 
 CUSTOM = "custom"

@@ -5,6 +5,7 @@ A pattern is `provider/id`, an id, or a part of an id or name, optionally follow
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import NoReturn
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from spindle.base.settings import Settings
 from spindle.base.spelling import did_you_mean
-from spindle.models.catalog import builtin_providers
+from spindle.models.catalog import builtin_providers, is_same_family
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import CUSTOM, LOCAL, SCRIPTED, ModelRegistry
 from spindle.models.models_file import open_model
@@ -237,8 +238,20 @@ def _anywhere(registry: ModelRegistry, pattern: str, *, exact: bool = False) -> 
     if exact:
         return None
     # One provider after the other: names of a model differ, and the name at the most preferred provider counts.
-    tried = (parse_pattern(pattern, registry.all(name)) for name in dict.fromkeys([*ready, *names]))
+    tried = chain(
+        (parse_pattern(pattern, registry.all(name)) for name in ready),
+        (_of_family(registry, name, pattern) for name in ready),
+        (parse_pattern(pattern, registry.all(name)) for name in names),
+    )
     return next(filter(None, tried), None)
+
+
+def _of_family(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice | None:
+    """Return an unlisted model of a provider that lists others of its family; None if it lists none."""
+    model_id, _ = _split_level(pattern)
+    if not any(is_same_family(model_id, model.id) for model in registry.all(provider)):
+        return None
+    return _unlisted(registry, provider, pattern)
 
 
 def _only(wanted: str, hits: list[Model]) -> Model:

@@ -52,6 +52,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Id of a stored session; if there is none, a session with exactly this id is begun."""
     sandbox: SandboxChoice | None = None
     """As `set_permissions` takes it."""
+    interrupt_mode: str | None = None
+    """The client's, unless the settings have one; None: that of the process."""
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -186,10 +186,12 @@ class RemoteServer:
         return socket
 
     async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:
-        dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
+        dialect = DIALECTS[query.get("dialect", SPINDLE.name)] if path == RPC_PATH else SPINDLE
         seat = RpcSeat(peer, self._pool, dialect) if path == RPC_PATH else ChatSeat(peer, self._options)
         try:
-            live = await self._pool.open(Wanted(session=query.get("session")), seat)
+            live = await self._pool.open(
+                Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode), seat
+            )
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.mcp.helpers import entry
+from tests.support.agent_process import write_models
 from tests.support.mock_model import MockModel, failure, gate, pause, reply, silent
 
 from .conftest import EXTENSION, Tasks, make_repo
@@ -130,6 +131,15 @@ def test_denied_calls(tasks: Tasks) -> None:
     tasks.write({"id": "a", "prompt": "p"})
     assert tasks.run("--deny", "Bash", "--workspace", "copy").returncode == 1
     assert tasks.statuses() == {"a": "denied"}
+
+
+def test_a_price_that_is_not_known_is_no_zero(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    write_models(tasks.place.agent, mock.openai_url)  # without a price
+    mock.script(reply("done"))
+    tasks.write({"id": "a", "prompt": "p"})
+    line, summary = tasks.run().stdout.splitlines()
+    assert "a  1 turn  " in line and summary.startswith("1 task: 1 ok; unknown cost, ")
 
 
 def test_only_infrastructure_is_tried_again(served: tuple[Tasks, MockModel]) -> None:

@@ -188,6 +188,7 @@ def test_help_lists_every_command_and_every_option_at_any_width(width: int) -> N
         (["DOCTOR"], "Did you mean spindle doctor?"),
         (["hello"], 'Spindle has no command "hello". To send it as a message: spindle -p hello'),
         *(([word], f'Spindle has no command "{word}": ') for word in MISSING_COMMANDS if word not in COMMANDS),
+        (["resume"], 'Spindle has no command "resume": spindle -c goes on with the last session'),
         (["install", "npm:thing"], 'Spindle has no command "install": '),
     ],
 )
@@ -210,6 +211,7 @@ def test_words_that_look_like_commands_are_no_prompts(argv: list[str], told: str
         ["@file", "install"],
         ["fix the bug"],
         ["fix", "the", "bug"],
+        ["run", "the", "tests"],
         ["why?"],
         ["--export", "s.jsonl", "page"],
         ["-p", "doctor"],

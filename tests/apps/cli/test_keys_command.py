@@ -87,7 +87,7 @@ def test_many_at_once(place: Place) -> None:
 
 def test_no_model_is_one_text_everywhere(place: Place) -> None:
     assert NO_MODEL.count("\n") == 2 and max(map(len, NO_MODEL.splitlines())) <= 80
-    assert f"({SMALL.download // 1_000_000} MB)" in NO_MODEL
+    assert f"({SMALL.download / 1_000_000:.0f} MB)" in NO_MODEL
     assert place.run("-p", "hello").stderr == f"Error: {NO_MODEL}\n"
     assert place.run("models").stdout == f"{NO_MODEL}\n"
     assert "\n  ".join(NO_MODEL.splitlines()) in place.run("doctor").stdout

@@ -34,7 +34,9 @@ def said(place: Place, *arguments: str, code: int = 2) -> str:
         (["--remote", "0", "--bogus"], "Unknown option: --bogus"),
         (["--remote", "0", "--modle", "x"], "Unknown option: --modle. Did you mean --mode"),
         (["--modle", "x"], "Unknown option: --modle. Did you mean --mode or --model? Nothing to do: give a message"),
-        (["--remote", "0", "@notes.md"], "@file arguments do not go with --remote"),
+        (["--remote", "0", "@notes.md"], "@file arguments do not go with a server"),
+        (["serve", "--continue"], "--continue does not go with a server"),
+        (["serve", "99999"], "A server needs a port or an address like 127.0.0.1:3838, not '99999'"),
         (["--mode", "acp", "@notes.md"], "@file arguments do not go with ACP"),
         (["--max-time", "-p", "hi"], "--max-time needs a value (SECONDS), and -p is an option"),
         (["--model", "--", "hi"], "--model needs a value (PATTERN), and -- is an option"),
@@ -95,7 +97,7 @@ def test_a_provider_that_is_almost_one_is_named(place: Place) -> None:
 def test_a_server_tells_it_too_and_serves(place: Place, model: list[str]) -> None:
     process = place.start(*model, "--remote", "0", "--mode", "json", "hi")
     assert process.stderr
-    assert process.stderr.readline() == b'Note: --mode, the message "hi" have no effect with --remote\n'
+    assert process.stderr.readline() == b'Note: --mode, the message "hi" have no effect with a server\n'
     assert process.stderr.readline().startswith(b"Listening on ")
     process.terminate()
     process.communicate(timeout=20)

@@ -190,7 +190,12 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     assert sorted(path.name for path in place.project.iterdir()) == ["a", "c"]
     terminal.keys("\x03")
     terminal.enter("/permissions")
+    terminal.wait_for("What may run?\n  bypass       Every tool call is allowed\n❯ default")
+    terminal.quiet()
+    terminal.keys("\r")
     terminal.wait_for("Permission mode: default. Reading is free", "\n  allow Bash(touch c *)  (this session)\n")
+    terminal.enter("/permissions plan")
+    terminal.wait_for("Permission mode: plan.")
 
 
 @pytest.mark.parametrize("key", ["\x1b", "\x03"], ids=["Esc", "Ctrl-C"])

@@ -176,6 +176,8 @@ def test_a_stream_that_cannot_begin_ends_too():
         assert kinds(client.until_complete()) == ["Text", "Complete"]
         client.send("i0", {"Image": {"data": "no image"}}, stream=True)
         assert kinds(client.until_complete()) == ["Text", "Complete"]
+        client.send("u0", {"Audio": "?"}, stream=True)
+        assert kinds(client.until_complete()) == ["Text", "Complete"], "an input that is not known"
         client.ask("a", {"Text": "1"}, config={"max_context_num": 1})
         client.ask("b", {"Text": "2"}, stream=True)
         client.send("x", {"Text": "now"}, stream=True)
@@ -184,6 +186,18 @@ def test_a_stream_that_cannot_begin_ends_too():
         client.send("n", NO_MORE)
         frames = client.until_complete()
         assert kinds(frames) == ["Text", "Complete"] and {frame["request_id"] for frame in frames} == {"b"}
+
+
+def test_a_request_that_a_limit_of_the_server_ended_says_so():
+    work = reply("At work. ", call("bash", {"command": "true"}))
+    with ServerProcess([work], args=["--max-turns", "1"]) as server, server.chat() as client:
+        client.send("s1", {"Text": "go"}, stream=True)
+        frames = client.until_complete()
+        assert kinds(frames) == ["Stream", "ToolCall", "ToolResult", "Text", "Complete"]
+        error = {"type": "processing_error", "message": "Stopped by a limit: maxTurns"}
+        assert json.loads(frames[-1]["error"]) == json.loads(frames[-2]["error"]) == error
+        plain = client.ask("p1", {"Text": "go"})
+        assert plain["response"] == {"Text": "At work. "} and json.loads(plain["error"]) == error
 
 
 def test_turns_are_requests_not_model_calls():

@@ -227,7 +227,7 @@ def test_a_token_file_that_others_can_read_is_told(tmp_path):
         (["--remote", "127.0.0.1:0", "--remote-cert", "x", "--remote-key", "y"], "Cannot listen"),
         (["--remote", "127.0.0.1:0", "--remote-token-file", "nowhere"], "token file"),
         (["--remote", "127.0.0.1:0", "--remote-option", "x=1"], "Unknown remote option"),
-        (["--remote", "127.0.0.1:0", "--continue"], "--continue does not go with --remote"),
+        (["--remote", "127.0.0.1:0", "--continue"], "--continue does not go with a server"),
         (["--remote", "nonsense"], "127.0.0.1:3838"),
     ],
 )

@@ -79,6 +79,14 @@ def test_a_client_that_missed_too_much_is_told():
         assert other.ready["replay"] is False
 
 
+def test_a_dialect_brings_its_interrupt_mode():
+    with ServerProcess([reply("r")]) as server:
+        with server.rpc("?dialect=xcsh") as client:
+            assert client.call("get_state")["data"]["interruptMode"] == "wait"
+        with server.rpc() as client:
+            assert client.call("get_state")["data"]["interruptMode"] == "immediate"
+
+
 def test_an_unknown_dialect_is_refused():
     with ServerProcess([reply("x")]) as server:
         with pytest.raises(InvalidStatus) as refused:
@@ -88,6 +96,8 @@ def test_an_unknown_dialect_is_refused():
         assert text == "Unknown dialect 'klingon'; there are spindle, pi-0.74, pi-0.87, xcsh\n"
         with server.rpc("?dialect=spindle") as client:
             assert client.call("get_state")["success"]
+        with server.chat("?dialect=klingon") as chat:
+            assert chat.ask("a", {"Text": "hi"})["response"] == {"Text": "x"}, "the remote protocol has no dialects"
 
 
 def test_shutdown_ends_the_connection_not_the_server():

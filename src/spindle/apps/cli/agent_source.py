@@ -67,6 +67,8 @@ class CommandLineAgents:
             raise AgentError(str(error)) from None
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
+        if wanted.interrupt_mode is not None:
+            options = replace(options, interrupt_mode=wanted.interrupt_mode)
         # Files are read in a thread: a long session or a slow disk holds up no other session.
         session, resources = await asyncio.to_thread(self._prepare, wanted)
         report(resources.diagnostics, verbose=self.options.verbose)

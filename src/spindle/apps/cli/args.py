@@ -108,6 +108,22 @@ MISSING_COMMANDS = {
     "list": "spindle doctor lists extensions, spindle models and spindle sessions list the others",
 }
 """Words that people try, most of them commands of pi, and what to do instead. A command of the same name goes first."""
+LONE_WORDS = {
+    "ask": 'ask with spindle -p "…", or in the chat: spindle',
+    "continue": "spindle -c goes on with the last session of this directory",
+    "exec": 'ask with spindle -p "…"',
+    "history": "spindle sessions lists what was said here",
+    "init": "nothing has to be set up but a model: spindle keys set PROVIDER",
+    "new": "spindle begins a new session each time; -c goes on with the last",
+    "provider": "spindle keys lists providers that have a key, spindle models their models",
+    "providers": "spindle keys lists providers that have a key, spindle models their models",
+    "resume": "spindle -c goes on with the last session of this directory, spindle --resume lets you choose",
+    "run": 'ask with spindle -p "…", or in the chat: spindle',
+    "settings": "settings are in settings.json (spindle doctor says where)",
+    "setup": "nothing has to be set up but a model: spindle keys set PROVIDER",
+    "status": "spindle doctor says what is found and which model would be used",
+}
+"""The same for words that begin a message if others follow."""
 
 
 class Options(Struct):
@@ -402,9 +418,10 @@ def _refuse_command(words: list[str]) -> None:
     """Raise `UsageError` if the words look like a sub-command that does not exist."""
     word, alone = words[0], len(words) == 1
     send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
-    known = word if word in MISSING_COMMANDS or not alone else word.lower()
-    if known in MISSING_COMMANDS:
-        raise UsageError(f'Spindle has no command "{word}": {_instead(known)}. {send}')
+    known = MISSING_COMMANDS | LONE_WORDS if alone else MISSING_COMMANDS
+    instead = known.get(word) or (known.get(word.lower()) if alone else None)
+    if instead:
+        raise UsageError(f'Spindle has no command "{word}": {_filled_in(instead)}. {send}')
     if not re.fullmatch(r"[A-Za-z][\w-]*", word):
         return
     near = did_you_mean(word, COMMANDS, "spindle ")
@@ -412,12 +429,12 @@ def _refuse_command(words: list[str]) -> None:
         raise UsageError(f'Spindle has no command "{word}".{near} {send}')
 
 
-def _instead(word: str) -> str:
-    if word not in ("update", "upgrade"):
-        return MISSING_COMMANDS[word]
+def _filled_in(text: str) -> str:
+    if not text.endswith(" "):
+        return text
     from spindle.base.installation import update_command
 
-    return MISSING_COMMANDS[word] + update_command()
+    return text + update_command()
 
 
 def _check_level(options: Options) -> None:
@@ -500,7 +517,7 @@ MODE_NAMES = {
     "json": "--mode json",
     "rpc": "--mode rpc",
     "acp": "spindle acp",
-    "remote": "--remote",
+    "remote": "a server",
     "chat": "the chat",
     "batch": "spindle batch",
 }

@@ -67,7 +67,8 @@ class View:
         cost = "" if not line.cost else f"  ${line.cost:.4f}"
         error = "" if line.error is None else f"  {' '.join(line.error.split())[:200]}"
         again = f" (attempt {line.attempt})" if line.attempt > 1 else ""
-        facts = f"{line.turns} turns  {line.duration_ms / 1000:.1f} s{cost}{error}"
+        turns = "1 turn" if line.turns == 1 else f"{line.turns} turns"
+        facts = f"{turns}  {line.duration_ms / 1000:.1f} s{cost}{error}"
         self._print(f"[{self.finished:>{width}}/{self.batch.to_do}] {line.status:<9} {line.id}{again}  {facts}")
 
     def summary(self) -> str:
@@ -79,7 +80,13 @@ class View:
             counts.append(f"{left} not begun")
         seconds = time.monotonic() - self.began
         where = batch.out / "results.jsonl"
-        return f"{len(batch.jobs)} tasks: {', '.join(counts)}; ${batch.spent:.4f}, {seconds:.1f} s; {where}"
+        tasks = "1 task" if len(batch.jobs) == 1 else f"{len(batch.jobs)} tasks"
+        return f"{tasks}: {', '.join(counts)}; {self._money()}, {seconds:.1f} s; {where}"
+
+    def _money(self) -> str:
+        if all(line.cost is not None for line in (*self.batch.skipped, *self.batch.results.values())):
+            return f"${self.batch.spent:.4f}"
+        return f"at least ${self.batch.spent:.4f}" if self.batch.spent else "unknown cost"
 
     def left_seconds(self) -> float | None:
         """Return how many seconds the rest may take; None until a task has ended."""

@@ -130,7 +130,8 @@ def _providers(resources: "Resources") -> Iterator[str]:
     ready = [(name, source) for name, source in ready if source != "not needed" or registry.all(name)]
     for name, source in ready:
         key = "no key needed" if source == "not needed" else f"key from {source}"
-        yield f"  {name}: {len(registry.all(name))} models, {key}"
+        count = len(registry.all(name))
+        yield f"  {name}: {count} model{'s' if count != 1 else ''}, {key}"
     if not ready:
         listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]

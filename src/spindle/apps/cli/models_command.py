@@ -46,7 +46,7 @@ def run(argv: list[str]) -> int:
 def parser() -> "CommandParser":
     from spindle.apps.cli.usage import CommandParser
 
-    pullable = "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
+    pullable = "; ".join(f"{name}: {m.about}, {m.download / _MB:.0f} MB, {m.licence}" for name, m in PULLABLE.items())
     parser = CommandParser("spindle models", description="Models that are ready to use, and those on this disk.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="show the models that are ready to use (without an action, too)")

@@ -122,9 +122,9 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
 
     for name in choosing_options(options):
         if name != "--no-session":
-            raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
+            raise UsageError(f"{name} does not go with a server: clients choose with ?session=ID")
     if options.files:
-        raise UsageError("@file arguments do not go with --remote: clients send files")
+        raise UsageError("@file arguments do not go with a server: clients send files")
 
     address = options.remote or (options.messages[0] if options.messages else REMOTE)
     try:

@@ -60,7 +60,7 @@ class SlashCommand(NamedTuple):
     about: str
     options: Callable[[], Awaitable[list[Option]]] | None = None
     question: str = ""
-    """Asked if the argument is not one of the options; without it the argument may be left out."""
+    """Asked if the argument is not one of the options."""
 
 
 class Slash(DummyCompleter):
@@ -90,7 +90,7 @@ class Slash(DummyCompleter):
             "cost": SlashCommand(self._cost, "", "Tokens and money so far"),
             "name": SlashCommand(self._name, "[NAME]", "Name this session"),
             "export": SlashCommand(self._export, "[FILE]", "Write this session as an HTML page"),
-            "permissions": SlashCommand(self._permissions, "[MODE]", "What may run", self._modes),
+            "permissions": SlashCommand(self._permissions, "[MODE]", "What may run", self._modes, "What may run?"),
             "login": SlashCommand(
                 self._login, "[PROVIDER]", "Sign in, or enter a key", self._providers, "Which provider?"
             ),
@@ -111,7 +111,7 @@ class Slash(DummyCompleter):
     async def choose(self, name: str, argument: str = "") -> str | None:
         """Return the argument for a command. None: the user chose nothing, or there is nothing to choose."""
         command = self.commands[name]
-        if command.options is None or not command.question:
+        if command.options is None:
             return argument
         options = await command.options()
         exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
@@ -206,11 +206,11 @@ class Slash(DummyCompleter):
             self._talk.editor.put(done.get("editorText") or "")
 
     async def _modes(self) -> list[Option]:
-        return [Option(mode, words.help) for mode, words in PERMISSION_MODES.items()]
+        now = self._talk.state["permissionMode"]
+        return [Option(mode, f"{mode:<12} {words.help}", mode == now) for mode, words in PERMISSION_MODES.items()]
 
     async def _permissions(self, mode: str) -> None:
-        if mode:
-            await self._client.request("set_permissions", mode=mode)
+        await self._client.request("set_permissions", mode=mode)
         held = await self._client.request("get_permissions")
         self._say(f"Permission mode: {held['mode']}. {PERMISSION_MODES[held['mode']].help}")
         for rule in held["rules"]:

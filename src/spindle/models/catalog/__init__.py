@@ -107,6 +107,10 @@ def nearest_model(model_id: str, models: Sequence[Model], default: str) -> Model
     return min(models, key=distance, default=None)
 
 
+def is_same_family(one: str, other: str) -> bool:
+    return _family(one)[0] == _family(other)[0]
+
+
 def _family(model_id: str) -> tuple[set[str], list[str]]:
     """Return the words of an id and the numbers of its version. `4o` is a word, `o3` a word and a number."""
     parts = re.findall(r"\d+[a-z]+|[a-z]+|\d+", _NO_WORDS.sub("", model_id.lower()))

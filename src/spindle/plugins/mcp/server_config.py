@@ -269,7 +269,7 @@ def check_keys(servers: Any, what: str) -> None:
         if not isinstance(entry, Mapping):
             raise TypeError(f'{what}[{name!r}] must be a dict with a "command" or a "url", not {entry!r}')
         if wrong := _misspelt(entry):
-            raise ValueError(f"{what}[{name!r}]{wrong}. Keys are: {', '.join(_KEYS)}")
+            raise ValueError(f"{what}[{name!r}]{wrong} Keys are: {', '.join(_KEYS)}")
 
 
 def _misspelt(entry: Mapping[str, Any]) -> str:

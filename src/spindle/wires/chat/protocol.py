@@ -21,8 +21,8 @@ MAX_FILE_BYTES = 8 << 20
 MAX_COUNT = (1 << 32) - 1
 PARSE_ERROR_ID = "parse_error"
 CONTROLS = ("GetCommands", "Interrupt", "Regenerate", "ClearContext")
-CHAT_INPUTS = frozenset({"Text", "Image", "File", "Multi", "Regenerate"})
-"""For the model."""
+ASIDES = frozenset({*CONTROLS, "Instruction", "ToolConfirmationResponse", "TurnConfirmationResponse"}) - {"Regenerate"}
+"""Inputs that are not for the model."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """The types that models take."""
 
@@ -112,10 +112,10 @@ def parse_request(frame: str | bytes) -> ChatRequest:
         if not isinstance(value, dict):
             raise ProtocolError("expected an object")
         id = _request_id(value)
+        stream = _flag(value.get("stream") if value.get("stream") is not None else value.get(""), "stream", False)
+        streams = stream and not _is_aside(value.get("input"))
         if "input" not in value:
             raise ProtocolError("missing input")
-        stream = _flag(value.get("stream") if value.get("stream") is not None else value.get(""), "stream", False)
-        streams = stream and _is_chat(value["input"])
         return ChatRequest(
             id,
             _input(value["input"]),
@@ -127,10 +127,10 @@ def parse_request(frame: str | bytes) -> ChatRequest:
         raise ProtocolError(f"Failed to parse request: {error}", id, streams) from None
 
 
-def _is_chat(input: Any) -> bool:
-    """Say whether an input, which may have faults, is for the model."""
-    kinds = [input] if isinstance(input, str) else input if isinstance(input, dict) else ()
-    return not CHAT_INPUTS.isdisjoint(kinds)
+def _is_aside(input: Any) -> bool:
+    """Say whether an input, which may have faults, is answered with one frame even if it asks for a stream."""
+    kinds = {input} if isinstance(input, str) else set(input) if isinstance(input, dict) else set()
+    return bool(kinds) and kinds <= ASIDES
 
 
 def _request_id(value: dict[str, Any]) -> str:

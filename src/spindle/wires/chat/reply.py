@@ -82,8 +82,8 @@ class ChatReply:
         """The model's last answer."""
         self._prompt_tokens = 0
         self._completion_tokens = 0
-        self._tool_error: str | None = None
-        """Error of the first tool that failed; the model goes on all the same."""
+        self._beside: str | None = None
+        """An error that leaves the answer as it is: a limit ended the run, or a tool failed (the first one counts)."""
         self._last_call = ""
         """Id of the call that started last. Calls are checked one by one, so this call is being checked."""
         self._arguments: dict[str, Any] = {}
@@ -119,6 +119,10 @@ class ChatReply:
         elif message.stop_reason != "aborted":
             self.error = None  # an earlier attempt may have failed
 
+    def limited(self, text: str) -> None:
+        """Say that a limit ended the run; the answer so far counts."""
+        self._beside = structured_error("processing_error", text)
+
     # -- tools -----------------------------------------------------------------------------------
 
     @property
@@ -140,9 +144,9 @@ class ChatReply:
         if silent or self.refusal is not None:
             return
         text = text_of(event.result.content)
-        if event.is_error and self._tool_error is None:
+        if event.is_error and self._beside is None:
             details = {"tool": name, "error": text, "arguments": arguments}
-            self._tool_error = structured_error("tool_execution_error", f"Tool '{name}' execution failed", details)
+            self._beside = structured_error("tool_execution_error", f"Tool '{name}' execution failed", details)
         if id not in self._announced:  # the call failed before it was allowed
             self._announce(id, name, arguments)
         if self._stream:
@@ -159,7 +163,7 @@ class ChatReply:
     def finish(self) -> None:
         """Send the last frames; nothing of the request comes after them."""
         failed = not self.interrupted and (self.refusal is not None or self.error is not None)
-        error = self.error if failed else self._tool_error
+        error = self.error if failed else self._beside
         usage = usage_value(self._prompt_tokens, self._completion_tokens)
         instead = {"Text": self.refusal or "" if failed else ""}
         if self._stream or self.continued:

@@ -16,6 +16,7 @@ from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.run.handle import Run
 from spindle.agent.run.options import ApprovalRequest, RunOptions
+from spindle.agent.run.result import why
 from spindle.agent.session import AgentSession
 from spindle.base.weakly import weakly
 from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
@@ -101,7 +102,9 @@ class ChatRun(Hooks):
                 if await self._may_take_turn():
                     self._run = await self._submit()
             if self._run is not None and self._run.disposition != "handled":
-                await self._run.result()
+                result = await self._run.result()
+                if result.status == "limit":
+                    self._reply.limited(why(result))
         except Aborted:
             pass
         except AgentError as error:

@@ -158,7 +158,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Read `host:port`, `[v6]:port`, `:port` or `port` (loopback). Raises `ValueError` with a text to show."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
-        raise ValueError(f"--remote needs a port or an address like 127.0.0.1:3838, not {text!r}")
+        raise ValueError(f"A server needs a port or an address like 127.0.0.1:3838, not {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
