@@ -1,29 +1,31 @@
 """Spans around everything that takes time: connections, runs, model calls, tool calls, changes of session.
 
-The code that does something opens a span around it, and listeners (a log, later metrics) are told of its start and end:
+The code that does something opens a span around it, and listeners (a log, metrics) are told of its start and end:
 
     with trace.span("tool", tool=name) as span:
         ...
         span.set(size=size)
 
-Without a listener, `span` makes nothing. Spans hold ids, names and numbers: never text of a user, a model or a tool.
-`docs/architecture.md` has the table of kinds and attributes.
+`tell` reports something that takes no time. Without a listener, both make nothing. Spans hold ids, names and numbers,
+and text of a user, a model or a tool only if `content` is set. `docs/architecture.md` has the table of kinds and
+attributes.
 """
 
 import itertools
-import sys
+import logging
 import time
-import traceback
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, Literal, TypeAlias
 
-Kind = Literal["connection", "request", "run", "chat", "tool", "compaction", "change"]
-Moment = Literal["started", "ended", "failed"]
+Kind = Literal["connection", "request", "run", "chat", "tool", "compaction", "change", "denial", "limit", "refusal"]
+Moment = Literal["started", "ended", "failed", "told"]
 Listener: TypeAlias = "Callable[[Moment, Span], None]"
 """Called in the middle of the work, so it must not wait."""
 
 listeners: tuple[Listener, ...] = ()
+content = False
+"""Whether spans also hold what was said: prompts, answers, arguments, results, texts of errors. Set once, at start."""
 
 _current: "ContextVar[Span | None]" = ContextVar("spindle_span", default=None)
 """The innermost open span. A task inherits it from the code that creates the task."""
@@ -119,6 +121,12 @@ def span(kind: Kind, **attributes: Any) -> Span:
     return Span(kind, parent, attributes)
 
 
+def tell(kind: Kind, **attributes: Any) -> None:
+    """Report something that takes no time; its parent is the span that is open around it."""
+    if listeners:
+        Span(kind, _current.get(), attributes)._tell("told")
+
+
 def listen(listener: Listener) -> Callable[[], None]:
     """Call `listener` at the start and the end of every span from now on. Returns a function that stops it."""
     global listeners
@@ -132,5 +140,5 @@ def listen(listener: Listener) -> Callable[[], None]:
 
 
 def bug(error: BaseException) -> None:
-    """Print an error that should not have happened, with its traceback, on stderr. The work goes on."""
-    traceback.print_exception(error, file=sys.stderr)
+    """Log an error that should not have happened, with its traceback. Without a log it goes to stderr."""
+    logging.getLogger("spindle.bug").error("This should not have happened", exc_info=error)

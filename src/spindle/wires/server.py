@@ -126,10 +126,12 @@ class RemoteServer:
         refusal = self._access.check(given, needs_token=needs_token)
         if refusal is None and self._access.only_owner and not await _is_own(request):
             refusal = Refusal(
-                403, "Only the user who started this server may connect; --remote-token-file FILE lets others in"
+                403,
+                "Only the user who started this server may connect; --remote-token-file FILE lets others in",
+                "owner",
             )
         if refusal is not None:
-            log.info("refused %s: %s", request.remote, refusal.reason)
+            trace.tell("refusal", status=refusal.status, reason=refusal.kind, why=refusal.reason, client=request.remote)
             if refusal.guessed and request.remote:
                 await asyncio.sleep(self._slowdown.delay(request.remote))
         return refusal

@@ -18,6 +18,7 @@ from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 REMOTE = "127.0.0.1:3838"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class UsageError(Exception):
@@ -185,6 +186,10 @@ class Options(Struct):
     remote_options: list[str] = []
     log_format: str | None = None
     """`text` or `json`: lines on stderr of a server."""
+    log_level: str | None = None
+    log_content: bool = False
+    drain: str | None = None
+    """Seconds."""
     limit: list[str] = []
     """Assignments as `sessions=100`."""
     roots: list[str] = []
@@ -313,6 +318,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"
     ),
+    Option("--log-level", "LEVEL", f"The least to log: {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS, modes="remote"),
+    Option("--log-content", help="Log what is said, too: prompts, answers, tool calls", modes="remote"),
+    Option("--drain", "SECONDS", "How long runs may go on after SIGTERM (0)", modes="remote"),
     Option(
         "--limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list", modes="rpc remote"
     ),

@@ -37,6 +37,8 @@ Endpoint = tuple[str, int]
 class Refusal(Struct, frozen=True):
     status: int
     reason: str
+    kind: str
+    """The rule that refused the request: `host`, `origin`, `token`, `owner`."""
     guessed: bool = False
     """Whether a token was given, but a wrong one."""
 
@@ -58,10 +60,12 @@ class Access(Struct, frozen=True):
         host = headers.get("Host", "").lower()
         if not self._is_own_host(host):
             site = f"{_shown(host)}; --remote-origin https://{_shown(host)} allows it" if host else "(none)"
-            return Refusal(403, f"Host not allowed: {site}")
+            return Refusal(403, f"Host not allowed: {site}", "host")
         origin = headers.get("Origin")
         if origin is not None and origin not in self.origins and origin not in (f"http://{host}", f"https://{host}"):
-            return Refusal(403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it")
+            return Refusal(
+                403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it", "origin"
+            )
         if needs_token and self.token is not None:
             given = _given_tokens(headers)
             # Every candidate is compared, in constant time: the duration must reveal nothing.
@@ -69,7 +73,7 @@ class Access(Struct, frozen=True):
             if True not in matches:
                 which = "; the one that came is wrong" if given else ""
                 return Refusal(
-                    401, f"A valid token is required: Authorization: Bearer TOKEN{which}", guessed=bool(given)
+                    401, f"A valid token is required: Authorization: Bearer TOKEN{which}", "token", bool(given)
                 )
         return None
 
