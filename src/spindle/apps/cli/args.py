@@ -18,6 +18,8 @@ from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 REMOTE = "127.0.0.1:3838"
+TOKENS = "tokens.json"
+"""The file of the users, in the agent directory."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -81,6 +83,9 @@ COMMANDS = {
     ),
     "serve": Subcommand(
         "serving:run_remote", "[ADDR] [OPTIONS]", f"Serve a page, HTTP and WebSocket clients ({REMOTE})", mode="remote"
+    ),
+    "tokens": Subcommand(
+        "tokens_command:run", "[ACTION]", "Users of a server: add, list, revoke", "tokens_command:parser"
     ),
     "web": Subcommand(
         "serving:run_web", "[ADDR] [OPTIONS]", "Serve the page and open it in the browser", mode="remote"
@@ -179,6 +184,8 @@ class Options(Struct):
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     remote_token_file: str | None = None
+    tokens: str | None = None
+    """The file of the users; `tokens.json` without a directory is that of the agent directory."""
     remote_origins: list[str] = []
     remote_cert: str | None = None
     remote_key: str | None = None
@@ -295,6 +302,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("--remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
         "--remote-token-file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)", modes="remote chat"
+    ),
+    Option(
+        "--tokens",
+        "[FILE]",
+        "Serve the users of this file, each with a token (spindle tokens; tokens.json)",
+        "maybe",
+        missing=TOKENS,
+        modes="remote",
     ),
     Option(
         "--remote-origin",

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec.structs import replace
 
 from spindle.apps.cli import warn
-from spindle.apps.cli.args import REMOTE, Options, UsageError
+from spindle.apps.cli.args import REMOTE, TOKENS, Options, UsageError
 from spindle.apps.cli.assemble import (
     assemble,
+    number_of,
     resource_options,
     resources_here,
     run_and_exit,
@@ -23,7 +24,9 @@ from spindle.apps.cli.assemble import (
 )
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
+from spindle.base.agent_dir import agent_dir
 from spindle.base.children import kill_all
+from spindle.base.limits import PROCESS_END
 from spindle.base.stop_signals import on_stop
 from spindle.protocol.dialect import Dialect
 from spindle.protocol.neighbours import DIALECTS, find_dialect
@@ -138,6 +141,7 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
             host=host,
             port=port,
             token=remote_token(options),
+            users=None if options.tokens is None else tokens_file(options.tokens),
             origins=frozenset(options.remote_origins),
             insecure=options.remote_insecure,
             tls=_tls(options),
@@ -146,15 +150,21 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
         server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    drain = number_of("drain", options.drain or "0", float, 0)
     begin_log(options)
     try:
-        run_and_exit(_serve_clients(server, source, on_start))
+        run_and_exit(_serve_clients(server, source, on_start, drain))
     except OSError as error:
         raise UsageError(f"Cannot listen on {address}: {error.strerror or error}") from None
 
 
-async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None]) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
+async def _serve_clients(
+    server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None], drain: float
+) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP, let runs end for `drain` seconds, then say goodbye.
+
+    Raises `OSError`, `UsageError`.
+    """
     await _try_agent(source)
     ended = asyncio.Event()
 
@@ -165,11 +175,12 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on
         ended.set()
         _say(f"Stopping: {signal.Signals(number).name}")
 
-    on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end)
+    on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end, seconds=drain + PROCESS_END)
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
     on_start(address)
     await ended.wait()
+    await server.drain(drain)
     await server.stop()
     _say(f"Stopped after {time.monotonic() - began:.0f} s")
     return 0
@@ -201,6 +212,11 @@ async def _try_agent(source: "CommandLineAgents") -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def tokens_file(given: str) -> Path:
+    """Return the path of the file of the users."""
+    return agent_dir() / TOKENS if given == TOKENS else Path(given).absolute()
 
 
 def remote_token(options: Options) -> str | None:
