@@ -153,19 +153,19 @@ def test_drain_lets_runs_end_and_takes_no_new_ones() -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_drain_has_an_end(again: bool) -> None:
-    with ServerProcess([reply("a", gate("never"))], args=["--drain", "60" if again else "0.2"]) as server:
-        with server.rpc() as client:
-            client.call("prompt", message="hi")
-            server.mock.wait_gate("never")
+    args = ["--drain", "60" if again else "0.2"]
+    with ServerProcess([reply("a", gate("never"))], args=args) as server, server.rpc() as client:
+        client.call("prompt", message="hi")
+        server.mock.wait_gate("never")
+        server.process.send_signal(signal.SIGTERM)
+        if again:
+            while ready(server) == 200:
+                pass
             server.process.send_signal(signal.SIGTERM)
-            if again:
-                while ready(server) == 200:
-                    pass
-                server.process.send_signal(signal.SIGTERM)
-                assert server.process.wait(10) == 1
-            else:
-                assert client.wait("agent_settled")["aborted"]
-                assert server.process.wait(10) == 0
+            assert server.process.wait(10) == 1
+        else:
+            assert client.wait("agent_settled")["aborted"]
+            assert server.process.wait(10) == 0
 
 
 # -- users who do not see each other ---------------------------------------------------------------
@@ -312,33 +312,33 @@ def test_what_the_file_allows_cannot_be_changed_by_the_user(tmp_path: Path) -> N
 
 
 def test_a_revoked_token_ends_everything_without_a_restart(tmp_path: Path) -> None:
-    with Team(tmp_path, {"anna": {}, "bob": {}}, [reply("a", gate("never"))]) as server:
-        with server.socket("anna") as anna, server.socket("bob") as bob:
-            anna.call("prompt", message="hi")
-            server.mock.wait_gate("never")
-            stream = urllib.request.Request(
-                f"http://{server.address}/v1/sessions/{anna.ready['sessionId']}/events", headers=server.header("anna")
-            )
-            with urllib.request.urlopen(stream, timeout=20) as events:
-                revoke_user(server.file, "anna")
-                server.mock.wait_hangups(1)
-                with pytest.raises(ConnectionClosed) as closed:
-                    while True:
-                        anna.read()
-                assert closed.value.rcvd is not None and closed.value.rcvd.code == 4003
-                assert b"session_closed" in events.read()
-            assert server.http("anna", "GET", "/v1/sessions")[0] == 401
-            assert bob.call("get_state")["success"]
-            server.file.write_text("{ broken")
-            time.sleep(1.5)  # the server looks every second
-            assert bob.call("get_state")["success"] and server.http("bob", "GET", "/v1/sessions")[0] == 200
-            server.tokens["carl"] = "not yet"
-            server.file.unlink()
-            server.tokens["carl"] = add_user(server.file, "carl", {})
-            deadline = time.monotonic() + 15
-            while server.http("carl", "GET", "/v1/sessions")[0] != 200:
-                assert time.monotonic() < deadline
-            assert server.http("bob", "GET", "/v1/sessions")[0] == 401
+    server = Team(tmp_path, {"anna": {}, "bob": {}}, [reply("a", gate("never"))])
+    with server, server.socket("anna") as anna, server.socket("bob") as bob:
+        anna.call("prompt", message="hi")
+        server.mock.wait_gate("never")
+        stream = urllib.request.Request(
+            f"http://{server.address}/v1/sessions/{anna.ready['sessionId']}/events", headers=server.header("anna")
+        )
+        with urllib.request.urlopen(stream, timeout=20) as events:
+            revoke_user(server.file, "anna")
+            server.mock.wait_hangups(1)
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    anna.read()
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 4003
+            assert b"session_closed" in events.read()
+        assert server.http("anna", "GET", "/v1/sessions")[0] == 401
+        assert bob.call("get_state")["success"]
+        server.file.write_text("{ broken")
+        time.sleep(1.5)  # the server looks every second
+        assert bob.call("get_state")["success"] and server.http("bob", "GET", "/v1/sessions")[0] == 200
+        server.tokens["carl"] = "not yet"
+        server.file.unlink()
+        server.tokens["carl"] = add_user(server.file, "carl", {})
+        deadline = time.monotonic() + 15
+        while server.http("carl", "GET", "/v1/sessions")[0] != 200:
+            assert time.monotonic() < deadline
+        assert server.http("bob", "GET", "/v1/sessions")[0] == 401
 
 
 # -- the file --------------------------------------------------------------------------------------
