@@ -34,10 +34,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """`sha256:` and the hash of the token in hexadecimal digits."""
     admin: bool = False
     """May read `/metrics`, and use the sessions of other users with `?user=NAME`."""
-    max_turns: int | None = None
-    max_cost: float | None = None
-    max_time: float | None = None
-    max_total_tokens: int | None = None
+    limits: RunLimits = RunLimits()
+    """Of each run. In the file they stand beside the other keys."""
     runs_per_day: int | None = None
     cost_per_day: float | None = None
     """US dollars. Days are those of UTC."""
@@ -50,6 +48,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     sandbox: str | None = None
     created: str | None = None
 
+    def run_limits(self) -> dict[str, float | None]:
+        """Return the limits of each run, by their names in the file."""
+        return {limit.wire_name: getattr(self.limits, limit.name) for limit in RUN_LIMITS}
+
     def limited(self, limits: RunLimits) -> RunLimits:
         """Return these limits of a run, but none above those of the user."""
         return msgspec.structs.replace(
@@ -57,7 +59,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
             **{
                 limit.name: min(known)
                 for limit in RUN_LIMITS
-                if (known := [n for n in (getattr(limits, limit.name), getattr(self, limit.name)) if n is not None])
+                if (
+                    known := [
+                        n for n in (getattr(limits, limit.name), getattr(self.limits, limit.name)) if n is not None
+                    ]
+                )
             },
         )
 
@@ -91,20 +97,30 @@ def _user(name: str, value: Any) -> User:
     if not re.fullmatch(NAME, name):
         raise BadFile(f"{name!r} is no name of a user: letters, digits, dots, _ and -, at most 64")
     try:
-        user = msgspec.convert(value, User)
+        user = msgspec.convert(_nested(value), User)
     except msgspec.ValidationError as error:
         raise BadFile(f"user {name}: {error}") from None
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", user.token):
         raise BadFile(f"user {name}: token must be sha256: and 64 hexadecimal digits; spindle tokens add makes it")
     if user.sandbox is not None:
         raise BadFile(f"user {name}: {NO_SANDBOX}")
-    for limit in ("runs_per_day", "cost_per_day", *(one.name for one in RUN_LIMITS)):
-        if (given := getattr(user, limit)) is not None and not given > 0:
+    numbers = {"runsPerDay": user.runs_per_day, "costPerDay": user.cost_per_day, **user.run_limits()}
+    for limit, number in numbers.items():
+        if number is not None and not number > 0:
             raise BadFile(f"user {name}: {limit} must be above 0; revoke the token to refuse everything")
     for root in user.roots:
         if not os.path.isabs(root):
             raise BadFile(f"user {name}: root {root} must be an absolute path")
     return user
+
+
+def _nested(value: Any) -> Any:
+    """Return what the file says of a user, with the limits of runs as an object of their own."""
+    if not isinstance(value, dict) or "limits" in value:
+        return {"users": value}  # no user has such a key
+    names = {limit.wire_name: limit.name for limit in RUN_LIMITS}
+    rest = {key: item for key, item in value.items() if key not in names}
+    return {**rest, "limits": {names[key]: item for key, item in value.items() if key in names}}
 
 
 class UsersFile:

@@ -356,7 +356,7 @@ def test_tokens_are_shown_once_and_kept_as_hashes(
     users = UsersFile(file)
     assert users.find(token) == "anna" and users.find(token[:-1]) is None and users.find("") is None
     anna = users.users["anna"]
-    assert (anna.runs_per_day, anna.cost_per_day, anna.max_turns, anna.admin) == (5, 1.5, 9, True)
+    assert (anna.runs_per_day, anna.cost_per_day, anna.limits.max_turns, anna.admin) == (5, 1.5, 9, True)
     assert anna.roots == (str(Path.cwd()),) and anna.may_use("mock/x") and not anna.may_use("other/x")
     book = DayBook(tmp_path / "usage" / "anna")
     assert book.take_run(5)

@@ -18,12 +18,14 @@ from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
 
 _NUMBERS = {
-    "runs_per_day": (int, "N", "runs on one day (UTC)"),
-    "cost_per_day": (float, "USD", "US dollars on one day (UTC)"),
+    "runs_per_day": ("runsPerDay", int, "N", "runs on one day (UTC)"),
+    "cost_per_day": ("costPerDay", float, "USD", "US dollars on one day (UTC)"),
     **{
-        limit.name: (limit.type, limit.words.value, f"{limit.words.unit.lower()}, for each run") for limit in RUN_LIMITS
+        limit.name: (limit.wire_name, limit.type, limit.words.value, f"{limit.words.unit.lower()} in a run")
+        for limit in RUN_LIMITS
     },
 }
+"""By argument: key in the file, type, placeholder, help."""
 
 
 def parser() -> CommandParser:
@@ -46,7 +48,7 @@ def parser() -> CommandParser:
 
 
 def _add_limits(action: argparse.ArgumentParser) -> None:
-    for name, (kind, value, text) in _NUMBERS.items():
+    for name, (_, kind, value, text) in _NUMBERS.items():
         action.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=value, help=f"at most so many {text}")
     action.add_argument("--root", action="append", metavar="DIR", help="sessions work only here and below; repeatable")
     action.add_argument("--model", action="append", metavar="PATTERN", help="as anthropic/*; repeatable; none: all")
@@ -74,12 +76,11 @@ def run(argv: list[str]) -> int:
 def _add(path: Path, given: argparse.Namespace) -> int:
     if given.sandbox is not None:
         raise UsageError(f"--sandbox: {NO_SANDBOX}")
-    values: dict[str, Any] = {name: getattr(given, name) for name in _NUMBERS}
-    values |= {"permission_mode": given.permission_mode, "models": given.model, "admin": given.admin or None}
+    values: dict[str, Any] = {key: getattr(given, name) for name, (key, *_) in _NUMBERS.items()}
+    values |= {"permissionMode": given.permission_mode, "models": given.model, "admin": given.admin or None}
     values["roots"] = [str(Path(root).absolute()) for root in given.root or ()] or None
     values["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-    names = dict(zip(User.__struct_fields__, User.__struct_encode_fields__, strict=True))
-    token = add_user(path, given.name, {names[name]: value for name, value in values.items() if value is not None})
+    token = add_user(path, given.name, {key: value for key, value in values.items() if value is not None})
     for root in given.root or ():
         if not Path(root).is_dir():
             warn(f"There is no directory {root} yet")
@@ -101,6 +102,6 @@ def _list(path: Path) -> int:
 
 
 def _shown(user: User) -> dict[str, Any]:
-    names = zip(User.__struct_fields__, User.__struct_encode_fields__, strict=True)
-    known = {encoded: getattr(user, name) for name, encoded in names if name != "token"}
-    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in known.items()}
+    known = zip(User.__struct_encode_fields__, (getattr(user, name) for name in User.__struct_fields__), strict=True)
+    rest = {key: value for key, value in known if key not in ("token", "limits")} | user.run_limits()
+    return {key: ",".join(value) if isinstance(value, tuple) else value for key, value in rest.items()}
