@@ -13,6 +13,7 @@ attributes.
 
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -26,6 +27,11 @@ Listener: TypeAlias = "Callable[[Moment, Span], None]"
 listeners: tuple[Listener, ...] = ()
 content = False
 """Whether spans also hold what was said: prompts, answers, arguments, results, texts of errors. Set once, at start."""
+
+outgoing: Callable[[], dict[str, str]] = dict
+"""Returns the headers (W3C) that tell other programs which span they work for; set by a listener that traces."""
+incoming: ContextVar[str | None] = ContextVar("spindle_traceparent", default=None)
+"""The span of the client's program that a run is for, as a W3C `traceparent`."""
 
 _current: "ContextVar[Span | None]" = ContextVar("spindle_span", default=None)
 """The innermost open span. A task inherits it from the code that creates the task."""
@@ -114,11 +120,24 @@ def span(kind: Kind, **attributes: Any) -> Span:
     if not listeners:
         return NO_SPAN
     parent = _current.get()
+    if kind in ("run", "connection", "request") and (given := incoming.get()) is not None:
+        attributes["traceparent"] = given
     if kind == "run":  # a run that follows another of the same session stands beside it, not in it
         session = attributes["session"]
         while parent is not None and parent.attributes.get("session") == session:
             parent = parent.parent
     return Span(kind, parent, attributes)
+
+
+def current() -> Span | None:
+    """Return the innermost open span."""
+    return _current.get()
+
+
+def follow(traceparent: str | None) -> None:
+    """Let the work of this task and its children be part of a client's trace; text of another form is ignored."""
+    if traceparent is not None and listeners and re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", traceparent):
+        incoming.set(traceparent)
 
 
 def tell(kind: Kind, **attributes: Any) -> None:

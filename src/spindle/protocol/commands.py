@@ -19,6 +19,7 @@ from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.snapshot import Queued, SessionStats, State
+from spindle.base import trace
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import COMMANDS as COMMANDS
 from spindle.protocol.registry import Call, LiveInfo, Wanted, command
@@ -44,12 +45,15 @@ async def prompt(
     images: Sequence[Any] = (),
     streaming_behavior: Literal["steer", "followUp"] | None = None,
     json_schema: dict[str, Any] | None = None,
+    traceparent: str | None = None,
     **limits: Unpack[LimitArguments],
 ) -> Disposition:
     """Send a message. The response comes once it is accepted, queued or handled; the run's events follow.
 
     Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
+    `traceparent` (W3C) makes the run part of a trace of the client's.
     """
+    trace.follow(traceparent)
     wanted = RunLimits(**limits)
     account = call.client.account
     options = RunOptions(limits=wanted if account is None else account.limited(wanted), schema=json_schema)

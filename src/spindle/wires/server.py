@@ -206,6 +206,8 @@ class RemoteServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a plain request, refuse a bad one, or serve a WebSocket to its end."""
+        trace.incoming.set(None)
+        trace.follow(request.headers.get("traceparent"))
         path, query = _split(request.path_qs)
         upgrade = "websocket" in ",".join(request.headers.getall("Upgrade", [])).lower()
         refusal = await self._refusal(request, needs_token=upgrade or path.startswith((*API_PATHS, METRICS_PATH)))
