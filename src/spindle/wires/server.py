@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
@@ -33,6 +33,9 @@ from spindle.wires.network.metrics import CONTENT_TYPE, Metrics
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, NOT_ALLOWED, TRY_AGAIN_LATER, Peer
 from spindle.wires.websocket import RpcSeat
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 
@@ -156,12 +159,7 @@ class RemoteServer:
         if self._access.only_owner and not await asyncio.to_thread(can_tell):
             made_token = secrets.token_urlsafe(32)
             self._access = replace(self._access, token=made_token)
-        context = None
-        if options.tls is not None:
-            import ssl
-
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*options.tls)
+        context = self.tls()
         if self._users is not None:
             self._stop_booking = trace.listen(self._book)
             self._tasks.spawn(self._watch_users(self._users), "spindle-users")
@@ -172,6 +170,24 @@ class RemoteServer:
         page = f"{'https' if context else 'http'}://{host}:{port}/"
         # After a #: browsers do not send that part, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
+
+    def tls(self) -> "ssl.SSLContext | None":
+        """Return what makes connections secure; None: they are plain. Raises `OSError`."""
+        if self._options.tls is None:
+            return None
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._options.tls)
+        return context
+
+    def who(self) -> str:
+        """Return who may connect, in words."""
+        if self._users is not None:
+            return f"for {len(self._users.users)} users"
+        if self._access.token is not None:
+            return "for clients with the token"
+        return "for this user only" if self._access.only_owner else "for everyone who reaches it"
 
     async def drain(self, seconds: float) -> None:
         """Take no new runs, and wait for those that are under way, for so many seconds at most."""

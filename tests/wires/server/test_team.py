@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -22,6 +23,8 @@ from spindle.base.user_files import BadFile
 from spindle.protocol.account import DayBook
 from spindle.protocol.users import UsersFile, add_user, read_users, revoke_user
 from spindle.wires.network import metrics
+from tests.support import nursery
+from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import call, failure, gate, reply
 
 from .server import ServerProcess
@@ -414,3 +417,66 @@ def test_books_of_two_servers_are_one(tmp_path: Path) -> None:
     books[1].spend(0.25)
     books[0].refresh()
     assert (books[0].cost, books[1].cost) == (0.75, 0.75)
+
+
+# -- the configuration file ------------------------------------------------------------------------
+
+
+def check(folder: Path, text: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    """Let `spindle serve --check` look at a configuration."""
+    write_models(folder / "agent", "http://127.0.0.1:9")
+    (folder / "spindle.toml").write_text(text)
+    command = [sys.executable, "-m", "spindle", "serve", "--config", "spindle.toml", "--check", *args]
+    options = {"cwd": folder, "env": agent_environment(folder / "agent"), "timeout": 30}
+    return nursery.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_configuration_holds_all_of_it(tmp_path: Path) -> None:
+    token = add_user(tmp_path / "users.json", "anna", {})
+    text = """
+        listen = "127.0.0.1:0"
+        model = "mock/m1"
+        tokens = "users.json"
+        drain = 5
+        log-format = "json"
+        log-level = "debug"
+        deny = ["Bash(rm *)", "Write"]
+        max-turns = 7
+        [limit]
+        sessions = 10
+        [remote-option]
+        max_connections = 20
+        reasoning = true
+    """
+    done = check(tmp_path, text)
+    assert (done.returncode, done.stdout) == (0, "Sound: it would listen on 127.0.0.1:0, for 1 users\n"), done.stderr
+    (tmp_path / "work").mkdir()
+    args = ["--config", str(tmp_path / "spindle.toml"), "--tokens", str(tmp_path / "users.json"), "--drain", "0"]
+    with ServerProcess([reply("ok")], base=tmp_path, args=args) as server:
+        assert server.stderr.startswith("{"), "the log is JSON"
+        with server.rpc(additional_headers={"Authorization": f"Bearer {token}"}) as client:
+            assert {rule["rule"] for rule in client.call("get_permissions")["data"]["rules"]} == {"Bash(rm *)", "Write"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("log-fromat = 'json'", "There is no key log-fromat. Did you mean log-format?"),
+        ("log-format = 'xml'", "--log-format must be one of"),
+        ("drain = true", "drain needs a value"),
+        ("drain = -1", "--drain must be"),
+        ("remote-insecure = 'yes'", "remote-insecure must be true or false"),
+        ("api-key = 'sk-1'", "api-key is not for files"),
+        ("model = ['a', 'b']", "model has one value"),
+        ("[model]\nx = 1", "model is no table"),
+        ("[remote-option]\nmax_connection = 1", "Unknown remote option 'max_connection'"),
+        ("listen = '0.0.0.0:1'", "Refusing to listen on 0.0.0.0 without a token"),
+        ("tokens = 'missing.json'", "has no users"),
+        ("remote-cert = 'none.pem'\nremote-key = 'none.pem'", "certificate"),
+        ("model = 'nowhere/m'", 'Model "nowhere/m" not found'),
+        ("a = = 1", "spindle.toml: "),
+    ],
+)
+def test_a_configuration_with_a_fault_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    done = check(tmp_path, text, *([] if "model" in text else ["--model", "mock/m1"]))
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr

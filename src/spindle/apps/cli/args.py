@@ -195,6 +195,8 @@ class Options(Struct):
     """`text` or `json`: lines on stderr of a server."""
     log_level: str | None = None
     log_content: bool = False
+    config: str | None = None
+    check: bool = False
     drain: str | None = None
     """Seconds."""
     limit: list[str] = []
@@ -335,6 +337,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("--log-level", "LEVEL", f"The least to log: {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS, modes="remote"),
     Option("--log-content", help="Log what is said, too: prompts, answers, tool calls", modes="remote"),
+    Option("--config", "FILE", "Options of the server from a TOML file; the command line goes first", modes="remote"),
+    Option("--check", help="Say whether the server could start so, and end", modes="remote"),
     Option("--drain", "SECONDS", "How long runs may go on after SIGTERM (0)", modes="remote"),
     Option(
         "--limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list", modes="rpc remote"

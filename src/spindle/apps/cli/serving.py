@@ -123,6 +123,12 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
     from spindle.wires.network.options import RemoteOptions, changed
     from spindle.wires.server import RemoteServer
 
+    if options.config is not None:
+        from spindle.apps.cli.server_config import configured
+
+        options = configured(options, Path(options.config))
+        if options.offline:
+            os.environ["PI_OFFLINE"] = "1"
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
@@ -151,6 +157,8 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
     except ValueError as error:
         raise UsageError(str(error)) from None
     drain = number_of("drain", options.drain or "0", float, 0)
+    if options.check:
+        run_and_exit(_check(server, source, address))
     begin_log(options)
     try:
         run_and_exit(_serve_clients(server, source, on_start, drain))
@@ -183,6 +191,17 @@ async def _serve_clients(
     await server.drain(drain)
     await server.stop()
     _say(f"Stopped after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+async def _check(server: "RemoteServer", source: "CommandLineAgents", address: str) -> int:
+    """Say whether a server could start. Raises `UsageError`."""
+    try:
+        server.tls()
+    except OSError as error:
+        raise UsageError(f"The certificate or its key cannot be used: {error.strerror or error}") from None
+    await _try_agent(source)
+    print(f"Sound: it would listen on {address}, {server.who()}", flush=True)
     return 0
 
 
