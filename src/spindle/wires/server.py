@@ -299,7 +299,7 @@ class RemoteServer:
             tenant = self._tenant(name)
         except NotAllowed as error:
             return self._forbidden(request, error)
-        ids = {"method": request.method, "path": path, "client": request.remote, "user": name}
+        ids = {"method": request.method, "path": path, "client": request.remote, "user": name, **_by(request, name)}
         with trace.span("request", wire="http", **ids) as span:
             answer = await tenant.api.answer(request, path, query)
             span.set(status=answer.status)
@@ -338,7 +338,7 @@ class RemoteServer:
         peer.users = {name, request.protocol.user}
         self._peers[peer] = asyncio.current_task()
         wire = "websocket" if is_rpc else "chat"
-        ids = {"number": number, "path": path, "client": request.remote, "user": name}
+        ids = {"number": number, "path": path, "client": request.remote, "user": name, **_by(request, name)}
         with trace.span("connection", wire=wire, **ids) as span:
             try:
                 if len(self._peers) > options.max_connections:  # several may have come in at the same moment
@@ -384,6 +384,12 @@ class RemoteServer:
 def _deciding(request: web.BaseRequest) -> dict[str, str]:
     """Return the headers that decide about access."""
     return {name: ", ".join(values) for name in HEADERS if (values := request.headers.getall(name, []))}
+
+
+def _by(request: web.BaseRequest, owner: str | None) -> dict[str, str | None]:
+    """Return the admin who uses the sessions of another user, for the trace."""
+    assert isinstance(request.protocol, HttpConnection)
+    return {} if request.protocol.user == owner else {"by": request.protocol.user}
 
 
 async def _is_own(request: web.BaseRequest) -> bool:

@@ -237,6 +237,8 @@ def test_a_user_sees_nothing_of_another_on_any_wire(tmp_path: Path) -> None:
         server.drained.wait(5)
         lines = [json.loads(line) for line in server.stderr.splitlines()]
         assert {line["user"] for line in lines if line.get("kind") == "run"} == {"anna"}
+        connected = [line for line in lines if line.get("kind") == "connection" and line["user"] == "anna"]
+        assert sorted(line.get("by", "") for line in connected) == ["", "root"]
         assert not any(token in server.stderr for token in server.tokens.values())
 
     with Team(tmp_path, {"anna": {}, "bob": {}}) as server:  # after a restart, from disk
