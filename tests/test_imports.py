@@ -18,7 +18,8 @@ def test_every_module_can_be_imported_first():
         "    for old in [known for known in sys.modules if known.split('.')[0] == 'spindle']: del sys.modules[old]\n"
         "    try: importlib.import_module(name)\n"
         "    except ModuleNotFoundError as error:\n"
-        "        if (name, error.name) != ('spindle.harbor', 'harbor'): print(name, repr(error))\n"
+        "        foreign = [('spindle.harbor', 'harbor'), ('spindle.otel', 'opentelemetry')]\n"
+        "        if (name, error.name) not in foreign: print(name, repr(error))\n"
         "    except Exception as error: print(name, repr(error))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, *modules], capture_output=True, text=True)

@@ -236,7 +236,7 @@ def test_a_run_that_follows_another_stands_beside_it(tmp_path: Path, book: Book)
 
 
 def test_each_task_has_its_own_parent_and_a_listener_that_breaks_breaks_nothing(
-    book: Book, capfd: pytest.CaptureFixture[str]
+    book: Book, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(moment: trace.Moment, span: trace.Span) -> None:
         raise ValueError("of the listener")
@@ -256,7 +256,7 @@ def test_each_task_has_its_own_parent_and_a_listener_that_breaks_breaks_nothing(
     stop()
     book.check()
     assert book.moments("connection") == ["started", "started", "ended", "ended"]
-    assert capfd.readouterr().err.count("ValueError: of the listener") == 8
+    assert caplog.text.count("ValueError: of the listener") == 8
 
 
 def test_a_listener_is_told_of_no_end_whose_start_it_did_not_see() -> None:

@@ -321,6 +321,7 @@ class Engine:
         clock = self._start_clock(chain)
         try:
             messages = await prepare(chain)
+            chain.tell_prompt(messages or [])
             if messages is None:
                 chain.stop_reason = "handled"
                 messages = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place

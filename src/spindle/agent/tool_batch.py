@@ -26,7 +26,7 @@ from spindle.shapes.events import (
     ToolExecutionUpdate,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolCall, ToolResultMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolCall, ToolResultMessage, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 SKIPPED = "Skipped due to queued user message."
@@ -209,10 +209,14 @@ class ToolBatch:
 
         clock = asyncio.timeout(self._port.tool_seconds)
         try:
-            with trace.span("tool", tool=item.tool.name, call=item.call.id):
+            with trace.span("tool", tool=item.tool.name, call=item.call.id) as span:
+                if trace.content:
+                    span.set(arguments=item.args)
                 async with clock:
                     context = self._port.tool_context(update)
                     outcome = _checked(await item.tool.execute(item.call.id, item.args, context))
+                if trace.content:
+                    span.set(result=text_of(outcome.content))
             failed = False
         except (Exception, SystemExit) as error:  # a tool fails by raising; the model reads the text
             text = str(error) or type(error).__name__

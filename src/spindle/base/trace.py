@@ -1,29 +1,37 @@
 """Spans around everything that takes time: connections, runs, model calls, tool calls, changes of session.
 
-The code that does something opens a span around it, and listeners (a log, later metrics) are told of its start and end:
+The code that does something opens a span around it, and listeners (a log, metrics) are told of its start and end:
 
     with trace.span("tool", tool=name) as span:
         ...
         span.set(size=size)
 
-Without a listener, `span` makes nothing. Spans hold ids, names and numbers: never text of a user, a model or a tool.
-`docs/architecture.md` has the table of kinds and attributes.
+`tell` reports something that takes no time. Without a listener, both make nothing. Spans hold ids, names and numbers,
+and text of a user, a model or a tool only if `content` is set. `docs/architecture.md` has the table of kinds and
+attributes.
 """
 
 import itertools
-import sys
+import logging
+import re
 import time
-import traceback
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, Literal, TypeAlias
 
-Kind = Literal["connection", "request", "run", "chat", "tool", "compaction", "change"]
-Moment = Literal["started", "ended", "failed"]
+Kind = Literal["connection", "request", "run", "chat", "tool", "compaction", "change", "denial", "limit", "refusal"]
+Moment = Literal["started", "ended", "failed", "told"]
 Listener: TypeAlias = "Callable[[Moment, Span], None]"
 """Called in the middle of the work, so it must not wait."""
 
 listeners: tuple[Listener, ...] = ()
+content = False
+"""Whether spans also hold what was said: prompts, answers, arguments, results, texts of errors. Set once, at start."""
+
+outgoing: Callable[[], dict[str, str]] = dict
+"""Returns the headers (W3C) that tell other programs which span they work for; set by a listener that traces."""
+incoming: ContextVar[str | None] = ContextVar("spindle_traceparent", default=None)
+"""The span of the client's program that a run is for, as a W3C `traceparent`."""
 
 _current: "ContextVar[Span | None]" = ContextVar("spindle_span", default=None)
 """The innermost open span. A task inherits it from the code that creates the task."""
@@ -112,11 +120,30 @@ def span(kind: Kind, **attributes: Any) -> Span:
     if not listeners:
         return NO_SPAN
     parent = _current.get()
+    if kind in ("run", "connection", "request") and (given := incoming.get()) is not None:
+        attributes["traceparent"] = given
     if kind == "run":  # a run that follows another of the same session stands beside it, not in it
         session = attributes["session"]
         while parent is not None and parent.attributes.get("session") == session:
             parent = parent.parent
     return Span(kind, parent, attributes)
+
+
+def current() -> Span | None:
+    """Return the innermost open span."""
+    return _current.get()
+
+
+def follow(traceparent: str | None) -> None:
+    """Let the work of this task and its children be part of a client's trace; text of another form is ignored."""
+    if traceparent is not None and listeners and re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", traceparent):
+        incoming.set(traceparent)
+
+
+def tell(kind: Kind, **attributes: Any) -> None:
+    """Report something that takes no time; its parent is the span that is open around it."""
+    if listeners:
+        Span(kind, _current.get(), attributes)._tell("told")
 
 
 def listen(listener: Listener) -> Callable[[], None]:
@@ -132,5 +159,5 @@ def listen(listener: Listener) -> Callable[[], None]:
 
 
 def bug(error: BaseException) -> None:
-    """Print an error that should not have happened, with its traceback, on stderr. The work goes on."""
-    traceback.print_exception(error, file=sys.stderr)
+    """Log an error that should not have happened, with its traceback. Without a log it goes to stderr."""
+    logging.getLogger("spindle.bug").error("This should not have happened", exc_info=error)

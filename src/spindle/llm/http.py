@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.version import __version__
 from spindle.shapes.model import masked_url
 
@@ -135,7 +135,9 @@ async def post(
 
     Raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    response = await request("POST", url, headers, body, idle_timeout, proxy, before_send, again=True)
+    response = await request(
+        "POST", url, {**headers, **trace.outgoing()}, body, idle_timeout, proxy, before_send, again=True
+    )
     if not 200 <= response.status < 300:
         async with response:
             raise StatusError(response.status, await _error_body(response), response.headers)

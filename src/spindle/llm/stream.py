@@ -9,6 +9,7 @@ at once; the loop then asks `LiveMessage.finish("aborted")` for the message so f
 import asyncio
 import importlib
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol, TypeAlias
@@ -160,13 +161,17 @@ async def in_turn(provider: str, stream: AsyncGenerator[Chunk, None]) -> AsyncGe
 async def in_span(opening: Awaitable[AsyncGenerator[Chunk, None]], **ids: Any) -> AsyncGenerator[Chunk, None]:
     """Yield the chunks of a stream, and tell the trace about this model call."""
     finished: Finished | None = None
+    first, began = True, time.monotonic()
     with trace.span("chat", **ids) as span:
         async with aclosing(await opening) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Finished):
                     finished = chunk  # the reader may stop at it, so the span must end first
-                else:
-                    yield chunk
+                    continue
+                if first and not isinstance(chunk, Started):
+                    first = False
+                    span.set(first_piece=time.monotonic() - began)
+                yield chunk
         if finished is not None:
             _tell_end(span, finished)
     if finished is not None:
@@ -186,6 +191,8 @@ def _tell_end(span: trace.Span, finished: Finished) -> None:
     if reason in ("error", "aborted"):
         span.set(status=failure.status)
         span.fail(failure.error)
+        if trace.content:
+            span.set(error_text=finished.message.error_message)
 
 
 def builtin_stream(api: str) -> StreamFunction:

@@ -5,7 +5,7 @@ response. This is the only list of commands: dispatch, the JSON Schema and the r
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
 import msgspec
@@ -19,6 +19,7 @@ from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult
 from spindle.agent.snapshot import Queued, SessionStats, State
+from spindle.base import trace
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import COMMANDS as COMMANDS
 from spindle.protocol.registry import Call, LiveInfo, Wanted, command
@@ -44,18 +45,24 @@ async def prompt(
     images: Sequence[Any] = (),
     streaming_behavior: Literal["steer", "followUp"] | None = None,
     json_schema: dict[str, Any] | None = None,
+    traceparent: str | None = None,
     **limits: Unpack[LimitArguments],
 ) -> Disposition:
     """Send a message. The response comes once it is accepted, queued or handled; the run's events follow.
 
     Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
+    `traceparent` (W3C) makes the run part of a trace of the client's.
     """
-    options = RunOptions(limits=RunLimits(**limits), schema=json_schema)
-    run = await call.agent.submit(message, images, streaming_behavior, options=options)
-    return _accepted(call, run)
+    trace.follow(traceparent)
+    wanted = RunLimits(**limits)
+    account = call.client.account
+    options = RunOptions(limits=wanted if account is None else account.limited(wanted), schema=json_schema)
+    return await _accepted(call, call.agent.submit(message, images, streaming_behavior, options=options))
 
 
-def _accepted(call: Call, run: Run) -> Disposition:
+async def _accepted(call: Call, submitting: Coroutine[Any, Any, Run]) -> Disposition:
+    """Hand a prompt in. It counts as a run of the user if it is not refused."""
+    run = await (submitting if call.client.account is None else call.client.account.counted(call.agent, submitting))
     call.client.accepted(run)
     call.client.follow(run, call.id)
     return run.disposition
@@ -89,7 +96,7 @@ async def abort(call: Call) -> None:
 @command("abort_and_prompt", key="disposition")
 async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Stop as `abort` does, then send a message."""
-    return _accepted(call, await call.agent.abort_and_submit(message, images))
+    return await _accepted(call, call.agent.abort_and_submit(message, images))
 
 
 @command("abort_commands", key="commands")

@@ -142,7 +142,10 @@ def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
     """
     if spec is None:
         raise _unknown(frame.get("type"))
-    result = spec.handler(call, **msgspec.structs.asdict(read_fields(frame, spec.fields)))
+    fields = msgspec.structs.asdict(read_fields(frame, spec.fields))
+    if call.client.account is not None:
+        call.client.account.check(spec.shape_name, fields, call.agent)
+    result = spec.handler(call, **fields)
     return result if spec.waits else spec.data_of(result)
 
 

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -24,6 +24,10 @@ from spindle.base.flow import Tasks, turnstile
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.seat import Seat
+
+if TYPE_CHECKING:  # loaded only if there are users
+    from spindle.protocol.account import Account
+    from spindle.protocol.users import User
 
 REMEMBERED = 10_000
 """Handles of sessions that left memory."""
@@ -66,6 +70,9 @@ class AgentSource(Protocol):
         Raises `AgentError` or `SessionError`.
         """
 
+    def for_user(self, name: str, user: "User") -> "tuple[AgentSource, str]":
+        """Return the source of this user's agents, and the directory of the user's sessions."""
+
 
 class SessionPool:
     def __init__(
@@ -74,11 +81,21 @@ class SessionPool:
         limits: PoolBounds = PoolBounds(),  # noqa: B008 - frozen
         *,
         numbered: bool = False,
+        account: "Account | None" = None,
+        beside: "list[SessionPool] | None" = None,
     ) -> None:
-        """`numbered`: events are kept for clients that come back."""
+        """`numbered`: events are kept for clients that come back.
+
+        `account`: that of the user whose sessions these are. `beside`: pools that share the bound on sessions; the
+        pool joins them.
+        """
+        self.account = account
+        self._beside = [] if beside is None else beside
+        self._beside.append(self)
         self._source = source
         self._limits = limits
         self._numbered = numbered
+        self._closed = False
         self._tasks = Tasks()
         self._live: dict[str, LiveSession] = {}
         """Handle → session."""
@@ -198,12 +215,16 @@ class SessionPool:
             return await self._make(wanted, name)
 
     async def _make(self, wanted: Wanted, name: str | None = None) -> LiveSession:
+        if self._closed:
+            raise AgentError(SHUTDOWN)
         self._make_room()
         self._opening += 1
         try:
             agent = await self._source.make(wanted)
         finally:
             self._opening -= 1
+        if self.account is not None:
+            self.account.bind(agent)
         id = agent.session.id
         handles = [handle for handle, current in self._moved.items() if current == id]
         handle = name if name in (*handles, id) else (*handles, id)[0]
@@ -216,11 +237,13 @@ class SessionPool:
     def _make_room(self) -> None:
         """Let the session that was not used for longest go if there are too many. Raises `TooManySessions`."""
         most = self._limits.max_sessions
-        if not most or len(self._live) + self._opening < most:
+        if not most or sum(len(pool._live) + pool._opening for pool in self._beside) < most:
             return
-        if (unused := self._least_used(self._timers)) is None:
+        found = [(live.used, pool, live) for pool in self._beside if (live := pool._least_used(pool._timers))]
+        if not found:
             raise TooManySessions(f"{most} sessions are open and in use; no more are allowed at a time")
-        self._end(unused, IDLE)
+        _, pool, unused = min(found, key=lambda one: one[0])
+        pool._end(unused, IDLE)
 
     def _enter(self, live: LiveSession) -> LiveSession:
         self._live[live.handle] = live
@@ -335,6 +358,7 @@ class SessionPool:
 
     async def close(self) -> None:
         """End every session: runs are stopped, children killed, files flushed."""
+        self._closed = True
         for live in list(self._watching):
             self._end(live, SHUTDOWN)
         if self._closing:

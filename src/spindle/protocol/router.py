@@ -143,6 +143,7 @@ class RoutedSeat(Seat):
         """Frames that came before the session was open."""
         self._router = router
         self._live: LiveSession | None = None
+        self.account = router.seat.account
 
     def begin(self, live: LiveSession) -> None:
         """Listen to the session, and pass it the frames that wait."""

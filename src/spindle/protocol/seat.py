@@ -8,6 +8,7 @@ from spindle.agent.run.handle import Run
 from spindle.protocol.dialect import UpdateMode
 
 if TYPE_CHECKING:
+    from spindle.protocol.account import Account
     from spindle.protocol.live_session import LiveSession
     from spindle.protocol.registry import LiveInfo, Wanted
 
@@ -19,6 +20,8 @@ class Seat:
     """Whether the session stays in memory as long as this client is there."""
     answers = True
     """Whether the client can answer questions."""
+    account: "Account | None" = None
+    """What the user of this client may do; None: everything."""
 
     # -- what the session asks -------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ import itertools
 import logging
 import os
 import secrets
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
@@ -13,52 +15,140 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from spindle.base import limits, trace
+from spindle.base.agent_dir import agent_dir
+from spindle.base.flow import Tasks
+from spindle.protocol.account import Account, NotAllowed
 from spindle.protocol.dialect import SPINDLE
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import Wanted
+from spindle.protocol.users import UsersFile
 from spindle.wires.chat.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
-from spindle.wires.network.answers import failed, healthy, page_file, plain
+from spindle.wires.network.answers import bytes_answer, failed, json_answer, page_file, plain
 from spindle.wires.network.listener import HttpConnection, Listener
+from spindle.wires.network.metrics import CONTENT_TYPE, Metrics
 from spindle.wires.network.options import RemoteOptions
-from spindle.wires.network.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Peer
+from spindle.wires.network.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, NOT_ALLOWED, TRY_AGAIN_LATER, Peer
 from spindle.wires.websocket import RpcSeat
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 
 SUBPROTOCOL = "spindle"
 CHAT_PATHS = ("/", "/ws")
 RPC_PATH = "/rpc"
+METRICS_PATH = "/metrics"
+LOOK_AT_USERS = 1.0
+"""Seconds between two looks at the file of the users."""
 HEADERS = ("Host", "Origin", "Authorization", "Sec-WebSocket-Protocol")
 """The headers that decide about access."""
 
 log = logging.getLogger("spindle.remote")
 
 
+class Tenant:
+    """A user of the server with all that is kept for the user; without users there is one, whose name is None."""
+
+    def __init__(self, account: Account, pool: SessionPool, options: RemoteOptions) -> None:
+        self.account = account
+        self.pool = pool
+        self.api = HttpApi(pool, options)
+
+
 class RemoteServer:
     def __init__(self, options: RemoteOptions, source: AgentSource) -> None:
-        """Prepare a server. Raises `ValueError` if it would be open to every machine."""
-        if not is_loopback(options.host) and options.token is None and not options.insecure:
+        """Prepare a server. Raises `ValueError` if it would be open to every machine, or if it has no users."""
+        if options.token is not None and options.users is not None:
+            raise ValueError("Users have tokens of their own: use --tokens, or one token for all, not both")
+        has_token = options.token is not None or options.users is not None
+        if not is_loopback(options.host) and not has_token and not options.insecure:
             raise ValueError(
                 f"Refusing to listen on {options.host} without a token: whoever reaches it could run commands here. "
                 "Set SPINDLE_REMOTE_TOKEN or --remote-token-file (or --remote-insecure if you know better)."
             )
         self._options = options
-        kept = PoolBounds(
-            max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
-        )
-        self._pool = SessionPool(source, kept, numbered=True)
+        self._source = source
+        self._users = None if options.users is None else UsersFile(options.users)
+        self._tenants: dict[str | None, Tenant] = {}
+        self._pools: list[SessionPool] = []
         self._chats: WeakKeyDictionary[LiveSession, OneAtATime] = WeakKeyDictionary()
-        self._api = HttpApi(self._pool, options)
         self._listener: Listener | None = None
-        self._access = Access(options.host, options.port, options.token, options.origins)
+        self._access = Access(options.host, options.port, options.token, options.origins, self._users)
         self._slowdown = Slowdown()
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
         self._numbers = itertools.count(1)
+        self._metrics = Metrics()
+        self._draining = False
+        self._tasks = Tasks()
+
+    # -- users -----------------------------------------------------------------------------------
+
+    def _tenant(self, name: str | None) -> Tenant:
+        """Return what is kept for a user, who is in the file."""
+        if (tenant := self._tenants.get(name)) is None:
+            options, source, account = self._options, self._source, Account()
+            if name is not None and self._users is not None:
+                user = self._users.users[name]
+                account = Account(name, user, agent_dir() / "usage" / name)
+                source, account.session_dir = self._source.for_user(name, user)
+            account.closing = self._draining
+            kept = PoolBounds(
+                max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
+            )
+            pool = SessionPool(source, kept, numbered=True, account=account, beside=self._pools)
+            tenant = self._tenants[name] = Tenant(account, pool, options)
+        return tenant
+
+    def _whose(self, request: web.BaseRequest, query: dict[str, str]) -> str | None:
+        """Return whose sessions a request is about: the user's own, or those an admin asks for. Raises `NotAllowed`."""
+        name = self._access.user(_deciding(request))
+        assert isinstance(request.protocol, HttpConnection)
+        request.protocol.user = name
+        wanted = query.get("user", name)
+        if wanted != name:
+            users = self._users.users if self._users is not None else {}
+            if name is None or not users[name].admin:
+                raise NotAllowed("Only an admin may use the sessions of other users")
+            if wanted not in users:
+                raise NotAllowed(f"There is no user {wanted}")
+        return wanted
+
+    async def _watch_users(self, users: UsersFile) -> None:
+        """Read the file again when it changes. What a user may no longer do ends at once."""
+        while True:
+            await asyncio.sleep(LOOK_AT_USERS)
+            if not users.refresh():
+                continue
+            for name, tenant in list(self._tenants.items()):
+                user, before = users.users.get(name or ""), tenant.account.user
+                if user is not None and before is not None and user.same_sessions(before):
+                    tenant.account.user = user
+                else:
+                    self._tasks.spawn(self._dismiss(name, tenant), "spindle-dismiss")
+
+    async def _dismiss(self, name: str | None, tenant: Tenant) -> None:
+        """End all that a user has here: the token was revoked, or allows something else now."""
+        del self._tenants[name]
+        tenant.account.closing = True
+        for peer in [peer for peer in self._peers if name in peer.users]:
+            peer.leave(NOT_ALLOWED, "the token was revoked or changed")
+        await tenant.pool.close()
+        self._pools.remove(tenant.pool)
+        assert self._listener is not None
+        for connection in list(self._listener.connections):  # streams of events, and requests that wait
+            if isinstance(connection, HttpConnection) and connection.user == name:
+                connection.force_close()
+
+    def _book(self, moment: trace.Moment, span: trace.Span) -> None:
+        """Write down what the model calls of a user cost."""
+        if span.kind == "chat" and moment != "started" and (tenant := self._tenants.get(span.find("user"))) is not None:
+            tenant.account.spend(span.attributes.get("cost") or 0)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -69,12 +159,10 @@ class RemoteServer:
         if self._access.only_owner and not await asyncio.to_thread(can_tell):
             made_token = secrets.token_urlsafe(32)
             self._access = replace(self._access, token=made_token)
-        context = None
-        if options.tls is not None:
-            import ssl
-
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*options.tls)
+        context = self.tls()
+        if self._users is not None:
+            self._stop_booking = trace.listen(self._book)
+            self._tasks.spawn(self._watch_users(self._users), "spindle-users")
         self._listener = Listener(self._answer, options)
         port = await self._listener.listen(context)
         self._access = replace(self._access, port=port)
@@ -83,27 +171,62 @@ class RemoteServer:
         # After a #: browsers do not send that part, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
 
+    def tls(self) -> "ssl.SSLContext | None":
+        """Return what makes connections secure; None: they are plain. Raises `OSError`."""
+        if self._options.tls is None:
+            return None
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._options.tls)
+        return context
+
+    def who(self) -> str:
+        """Return who may connect, in words."""
+        if self._users is not None:
+            return f"for {len(self._users.users)} users"
+        if self._access.token is not None:
+            return "for clients with the token"
+        return "for this user only" if self._access.only_owner else "for everyone who reaches it"
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new runs, and wait for those that are under way, for so many seconds at most."""
+        self._draining = True
+        for tenant in self._tenants.values():
+            tenant.account.closing = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for pool in self._pools:
+                    for live in pool:
+                        await live.agent.wait_idle()
+
     async def stop(self) -> None:
         """Stop accepting, end every run, close every connection. Every wait has a time limit, whatever clients do."""
         if self._listener is None:
             return
         self._listener.close()
-        await self._pool.interrupt()
+        await asyncio.gather(*(pool.interrupt() for pool in self._pools))
         for peer in self._peers:
             peer.leave(GOING_AWAY, "the server is shutting down")
         serving = [task for task in self._peers.values() if task is not None]
         if serving:
             await asyncio.wait(serving, timeout=limits.GOODBYE)
-        await self._pool.close()
+        await asyncio.gather(*(pool.close() for pool in self._pools))
         await self._listener.end()
+        await self._tasks.end(limits.TASKS_END)
+        self._metrics.stop()
+        if self._users is not None:
+            self._stop_booking()
 
     # -- requests --------------------------------------------------------------------------------
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a plain request, refuse a bad one, or serve a WebSocket to its end."""
+        trace.incoming.set(None)
+        trace.follow(request.headers.get("traceparent"))
         path, query = _split(request.path_qs)
         upgrade = "websocket" in ",".join(request.headers.getall("Upgrade", [])).lower()
-        refusal = await self._refusal(request, needs_token=upgrade or path.startswith(API_PATHS))
+        refusal = await self._refusal(request, needs_token=upgrade or path.startswith((*API_PATHS, METRICS_PATH)))
         if refusal is not None:
             refuse = failed if path.startswith(API_PATHS) and not upgrade else plain
             return refuse(refusal.status, refusal.reason)
@@ -112,45 +235,89 @@ class RemoteServer:
         if path not in (*CHAT_PATHS, RPC_PATH):
             return plain(404, "No such path")
         if len(self._peers) >= self._options.max_connections:
+            trace.tell("refusal", status=503, reason="connections", client=request.remote)
             return plain(503, self._too_many())
         if path == RPC_PATH and query.get("dialect", SPINDLE.name) not in DIALECTS:
             return plain(400, f"Unknown dialect {query['dialect']!r}; there are {', '.join(DIALECTS)}")
-        return await self._serve(request, path, query)
+        try:
+            tenant = self._tenant(self._whose(request, query))
+        except NotAllowed as error:
+            return self._forbidden(request, error)
+        return await self._serve(request, path, query, tenant)
+
+    def _forbidden(self, request: web.BaseRequest, error: NotAllowed) -> web.Response:
+        trace.tell(
+            "refusal",
+            status=403,
+            reason="user",
+            why=str(error),
+            client=request.remote,
+            user=self._access.user(_deciding(request)),
+        )
+        return failed(403, str(error))
 
     def _too_many(self) -> str:
         most = self._options.max_connections
         return f"Too many connections: {most} are allowed; --remote-option max_connections=N changes that"
 
     async def _refusal(self, request: web.BaseRequest, *, needs_token: bool) -> Refusal | None:
-        given = {name: ", ".join(values) for name in HEADERS if (values := request.headers.getall(name, []))}
-        refusal = self._access.check(given, needs_token=needs_token)
+        refusal = self._access.check(_deciding(request), needs_token=needs_token)
         if refusal is None and self._access.only_owner and not await _is_own(request):
             refusal = Refusal(
-                403, "Only the user who started this server may connect; --remote-token-file FILE lets others in"
+                403,
+                "Only the user who started this server may connect; --remote-token-file FILE lets others in",
+                "owner",
             )
         if refusal is not None:
-            log.info("refused %s: %s", request.remote, refusal.reason)
+            trace.tell("refusal", status=refusal.status, reason=refusal.kind, why=refusal.reason, client=request.remote)
             if refusal.guessed and request.remote:
                 await asyncio.sleep(self._slowdown.delay(request.remote))
         return refusal
 
     async def _plain_answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
         if path.startswith(API_PATHS):
-            with trace.span("request", wire="http", method=request.method, path=path, client=request.remote) as span:
-                answer = await self._api.answer(request, path, query)
-                span.set(status=answer.status)
-                return answer
+            return await self._api_answer(request, path, query)
         if request.method not in ("GET", "HEAD"):
             return plain(405, "Only GET is allowed here")
         if path == "/healthz":
-            return healthy(auth=self._access.token is not None)
+            return json_answer({"status": "ok", "auth": self._access.needs_token})
+        if path == "/readyz":
+            state = "draining" if self._draining else "ready"
+            return json_answer({"status": state}, 503 if self._draining else 200)
+        if path == METRICS_PATH:
+            name = self._access.user(_deciding(request))
+            if self._users is not None and (name is None or not self._users.users[name].admin):
+                return self._forbidden(request, NotAllowed("Only an admin may read the metrics"))
+            return bytes_answer(200, self._metrics.page(self._gauges()), CONTENT_TYPE)
         if (file := page_file(path, request.headers)) is not None:
             return file
         return plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else plain(404, "No such page")
 
+    async def _api_answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
+        try:
+            name = self._whose(request, query)
+            tenant = self._tenant(name)
+        except NotAllowed as error:
+            return self._forbidden(request, error)
+        ids = {"method": request.method, "path": path, "client": request.remote, "user": name, **_by(request, name)}
+        with trace.span("request", wire="http", **ids) as span:
+            answer = await tenant.api.answer(request, path, query)
+            span.set(status=answer.status)
+            return answer
+
+    def _gauges(self) -> Iterator[tuple[str, tuple[str | None, ...], float]]:
+        """Yield the figures that nothing counts."""
+        for name, tenant in self._tenants.items():
+            yield "sessions", (name,), len(tenant.pool)
+            yield "queued_messages", (name,), sum(len(live.agent.queues) for live in tenant.pool)
+        yield "connections", ("sse",), sum(tenant.api.viewers for tenant in self._tenants.values())
+        yield "draining", (), self._draining
+
     # -- WebSockets ------------------------------------------------------------------------------
 
-    async def _serve(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
+    async def _serve(
+        self, request: web.BaseRequest, path: str, query: dict[str, str], tenant: Tenant
+    ) -> web.StreamResponse:
         options = self._options
         socket: web.WebSocketResponse[Any] = web.WebSocketResponse(
             timeout=limits.CLOSE_FRAME,
@@ -166,14 +333,18 @@ class RemoteServer:
         is_rpc = path == RPC_PATH
         stall = options.viewer_stall_timeout if is_rpc else options.stall_timeout
         peer = Peer(socket, request, options, stall_timeout=stall)
+        assert isinstance(request.protocol, HttpConnection)
+        name = tenant.account.name
+        peer.users = {name, request.protocol.user}
         self._peers[peer] = asyncio.current_task()
         wire = "websocket" if is_rpc else "chat"
-        with trace.span("connection", wire=wire, number=number, path=path, client=request.remote) as span:
+        ids = {"number": number, "path": path, "client": request.remote, "user": name, **_by(request, name)}
+        with trace.span("connection", wire=wire, **ids) as span:
             try:
                 if len(self._peers) > options.max_connections:  # several may have come in at the same moment
                     peer.leave(TRY_AGAIN_LATER, self._too_many())
                 else:
-                    await self._attach(peer, path, query)
+                    await self._attach(peer, path, query, tenant)
                 await peer.close()
             except Exception as error:  # a bug
                 log.exception("connection %d failed", number)
@@ -185,13 +356,13 @@ class RemoteServer:
                 span.set(code=socket.close_code, frames_in=peer.frames_in, frames_out=peer.frames_out)
         return socket
 
-    async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:
-        dialect = DIALECTS[query.get("dialect", SPINDLE.name)] if path == RPC_PATH else SPINDLE
-        seat = RpcSeat(peer, self._pool, dialect) if path == RPC_PATH else ChatSeat(peer, self._options)
+    async def _attach(self, peer: Peer, path: str, query: dict[str, str], tenant: Tenant) -> None:
+        is_rpc, pool = path == RPC_PATH, tenant.pool
+        dialect = DIALECTS[query.get("dialect", SPINDLE.name)] if is_rpc else SPINDLE
+        seat = RpcSeat(peer, pool, dialect) if is_rpc else ChatSeat(peer, self._options, tenant.account)
+        wanted = Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode)
         try:
-            live = await self._pool.open(
-                Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode), seat
-            )
+            live = await pool.open(wanted, seat)
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return
@@ -208,7 +379,18 @@ class RemoteServer:
                     seat.begin(live)
                     await peer.run(seat)
         finally:
-            self._pool.leave(seat, live)
+            pool.leave(seat, live)
+
+
+def _deciding(request: web.BaseRequest) -> dict[str, str]:
+    """Return the headers that decide about access."""
+    return {name: ", ".join(values) for name in HEADERS if (values := request.headers.getall(name, []))}
+
+
+def _by(request: web.BaseRequest, owner: str | None) -> dict[str, str | None]:
+    """Return the admin who uses the sessions of another user, for the trace."""
+    assert isinstance(request.protocol, HttpConnection)
+    return {} if request.protocol.user == owner else {"by": request.protocol.user}
 
 
 async def _is_own(request: web.BaseRequest) -> bool:

@@ -31,6 +31,7 @@ class RpcSeat(Seat):
     def __init__(self, peer: Peer, pool: SessionPool, dialect: Dialect) -> None:
         self._peer = peer
         self._pool = pool
+        self.account = pool.account
         self._dialect = dialect
         self._outbox = Outbox(Renderer(dialect))
         self._doorbell = asyncio.Event()

@@ -241,3 +241,22 @@ def test_check_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "--all"]) == 0
     with pytest.raises(UsageError, match="--all"):
         run(["check"])
+
+
+def test_the_timeline_has_times_and_costs_and_nothing_that_was_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["trace", "01a1dde7", "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["time"] for line in told] == sorted(line["time"] for line in told)
+    kinds = [line["kind"] for line in told]
+    assert kinds[0] == "model_change" and {"prompt", "chat", "tool", "compaction", "branch_summary"} <= set(kinds)
+    chat = next(line for line in told if line["kind"] == "chat" and line.get("toolCalls"))
+    assert chat["model"] == "mock/mock-1" and chat["stopReason"] == "toolUse" and chat["seconds"] >= 0
+    assert chat["inputTokens"] > 0 and "cost" in chat
+    assert all(line["seconds"] >= 0 for line in told if line["kind"] == "tool")
+    assert any(line.get("failed") for line in told if line["kind"] == "tool")
+    assert run(["trace", "01a1dde7"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == len(told) and "model=mock/mock-1" in out
+    assert "Final reply." not in out and "Alternative done." not in out

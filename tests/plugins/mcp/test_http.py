@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from spindle.base import trace
 from spindle.plugins.mcp import McpError
 from spindle.plugins.mcp.oauth import Client, Record, Tokens, keep, kept
 from spindle.plugins.mcp.server_config import Servers
@@ -58,6 +59,8 @@ class Site:
         """The authorization server that it names; itself if empty."""
         self.tokens_at = ""
         """The origin of the token endpoint that it names; its own if empty."""
+        self.meta: dict[str, Any] = {}
+        """`_meta` of the last call."""
         self.said: asyncio.Queue[Any] = asyncio.Queue()
         """What the server says unasked."""
 
@@ -145,6 +148,7 @@ class Site:
         if method == "tools/list":
             names = ["stream", "hang", *(["late"] if self.said.qsize() or self.told else [])]
             return self.answer(id, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
+        self.meta = message["params"].get("_meta", {})
         if message["params"]["name"] == "hang":
             return await self.hang(request)
         return await self.stream(request, id, message["params"].get("_meta", {}).get("progressToken"))
@@ -268,6 +272,18 @@ def test_a_call_with_a_stream(modern: bool) -> None:
             named = [header for method, header in site.seen if method == "tools/call"]
             assert named == (["tools/call"] if modern else [""])
             assert (("DELETE", "") in site.seen) is not modern
+
+    run(work())
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_server_is_told_which_span_a_call_is_for(modern: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "outgoing", lambda: {"traceparent": "00-aa-bb-01"})
+
+    async def work() -> None:
+        async with Site(modern=modern).up() as site, site.server() as server:
+            await server.call("stream", {}, lambda _: None)
+            assert site.meta["traceparent"] == "00-aa-bb-01" and "progressToken" in site.meta
 
     run(work())
 

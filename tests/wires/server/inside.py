@@ -19,7 +19,9 @@ from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.session import AgentSession
+from spindle.protocol.pool import AgentSource, SessionPool
 from spindle.protocol.registry import Wanted
+from spindle.protocol.users import User
 from spindle.recipe import AgentOptions, make_agent
 from spindle.sessions import open as sessions
 from spindle.sessions.index import find_by_id
@@ -71,6 +73,10 @@ class World:
         self._agent_options = replace(agents, model=self.script.model())
         self.server = RemoteServer(options, self)
 
+    @property
+    def pool(self) -> SessionPool:
+        return self.server._tenant(None).pool
+
     async def start(self) -> None:
         self.address = (await self.server.start()).removeprefix("http://").rstrip("/")
 
@@ -84,6 +90,9 @@ class World:
         agent, _ = await make_agent(session, self._agent_options)
         self.agents.append(agent)
         return agent
+
+    def for_user(self, name: str, user: User) -> tuple[AgentSource, str]:
+        raise NotImplementedError
 
     @asynccontextmanager
     async def chat(self, query: str = "", **options: Any) -> AsyncIterator["Chat"]:

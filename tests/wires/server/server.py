@@ -33,6 +33,7 @@ class ServerProcess:
         base: Path | None = None,
         env: dict[str, str] | None = None,
         address: str = "127.0.0.1:0",
+        model: dict[str, Any] | None = None,
     ) -> None:
         self._owned = tempfile.TemporaryDirectory() if base is None else None
         self.base = base or Path(self._owned.name)  # type: ignore[union-attr]
@@ -40,7 +41,7 @@ class ServerProcess:
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.mock = MockModel(list(steps))
         self.mock.__enter__()
-        write_models(self.agent_dir, self.mock.openai_url)
+        write_models(self.agent_dir, self.mock.openai_url, **(model or {}))
         (self.agent_dir / "settings.json").write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
         self.process = Popen(
             [sys.executable, "-m", "spindle", "--remote", address, "--model", "mock/m1", *args],

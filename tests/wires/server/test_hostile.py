@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 import resource
 import shutil
 import socket
@@ -91,7 +92,9 @@ def frames(examples, count):
 
 @pytest.mark.parametrize("path, examples", [("/", CHAT_FRAMES), ("/rpc", RPC_FRAMES)])
 def test_a_thousand_bad_frames_harm_nobody(path, examples):
-    with ServerProcess([reply("fine")], args=["--remote-option", "frames_per_second=100000"]) as server:
+    with ServerProcess(
+        [reply("fine")], args=["--remote-option", "frames_per_second=100000", "--log-level", "error"]
+    ) as server:
         with server.chat() as other, connect(f"ws://{server.address}{path}", proxy=None, max_queue=None) as fuzzed:
             answers = 0
 
@@ -149,7 +152,8 @@ def test_whatever_comes_to_the_port_is_survived_in_silence(shared_server, data):
             pass
     with server.chat() as client:
         assert client.ask("g", "GetCommands")["error"] is None
-    assert server.stderr.count("\n") == 1, server.stderr
+    others = [line for line in server.stderr.splitlines()[1:] if not re.search(" INFO | WARNING refused: ", line)]
+    assert not others
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +211,7 @@ def test_neither_token_nor_words_are_logged(tmp_path):
             client.read()
         assert server.stop() == 0
         server.drained.wait(5)
-    assert "refused" in server.stderr and "connection 1: / from" in server.stderr and "frames in" in server.stderr
+    assert server.stderr.count("WARNING refused: ") == 2 and "connection ended" in server.stderr
     assert TOKEN not in server.stderr and "secret" not in server.stderr
 
 
@@ -266,7 +270,7 @@ def test_tls(tmp_path):
         # Somebody who speaks plainly gets nothing, and disturbs nobody.
         with pytest.raises((InvalidMessage, OSError)):
             connect(f"ws://{server.address}/", proxy=None, open_timeout=2)
-        assert len([line for line in server.stderr.splitlines() if " run ended after " not in line]) == 1
+        assert not [line for line in server.stderr.splitlines()[1:] if " INFO " not in line]
 
 
 # -- many -----------------------------------------------------------------------------------------------

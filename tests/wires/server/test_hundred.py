@@ -208,5 +208,5 @@ async def story(server: ServerProcess, tmp_path: Path) -> None:
         async with http.get(web.at) as answer:
             assert [one["id"] for one in (await answer.json())["sessions"]] == ["watcher"]
     # Nothing is left of them: no child, no file, no connection.
-    await until(lambda: not [pid for pid in children_of(server.process.pid) if "sleep" in command_of(pid)])
+    await until(lambda: not [pid for pid in children_of(server.process.pid) if "sleep 987654" in command_of(pid)])
     await until(lambda: not session_files(server) and not connections(server))

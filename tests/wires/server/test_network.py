@@ -107,7 +107,7 @@ def test_numbers_of_a_former_life_of_a_session_mean_nothing(tmp_path):
             await client.call("prompt", message="hi")
             await client.wait("agent_settled")
             id = client.ready["sessionId"]
-        await until(lambda: not world.server._pool._live and not world.server._pool._closing)
+        await until(lambda: not world.pool._live and not world.pool._closing)
         async with world.rpc(f"?session={id}") as later:
             await later.call("prompt", message="again")
             await later.wait("agent_settled")

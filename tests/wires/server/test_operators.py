@@ -108,11 +108,22 @@ def test_every_line_is_json_if_wanted():
     assert all({"time", "level", "message"} <= line.keys() for line in lines)
     texts = [line["message"] for line in lines]
     assert texts[0].startswith("Listening on http://") and texts[-1].startswith("Stopped after ")
-    assert any("refused" in text and "https://x.example" in text for text in texts)
-    assert any(text.startswith("connection 1: ") for text in texts)
+    [refused] = [line for line in lines if line.get("kind") == "refusal"]
+    assert (refused["level"], refused["status"], refused["reason"]) == ("warning", 403, "origin")
+    assert "https://x.example" in refused["why"]
+    [connection] = [line for line in lines if line.get("kind") == "connection"]
+    assert (connection["wire"], connection["path"], connection["frames_in"]) == ("chat", "/", 1)
 
 
-def test_runs_and_errors_of_models_are_logged_without_what_was_said():
+def ended(server: ServerProcess) -> list[str]:
+    """Stop the server; return the lines of its log without times."""
+    assert server.stop() == 0
+    server.drained.wait(5)
+    lines = [line for line in server.stderr.splitlines() if re.match(r"\d{4}-", line)]
+    return [re.sub(r"^\S+ \S+ |after \S+ s", "", line) for line in lines]
+
+
+def test_runs_errors_and_connections_are_logged_without_what_was_said():
     steps = [failure(503, "a secret reason"), reply("a secret answer"), failure(400, "a secret reason")]
     with ServerProcess(steps) as server:
         with server.rpc() as client:
@@ -120,17 +131,64 @@ def test_runs_and_errors_of_models_are_logged_without_what_was_said():
                 client.call("prompt", message="a secret question")
                 client.wait("agent_settled")
             session = client.ready["sessionId"]
+        lines = ended(server)
+    of = rf"session={session} wire=websocket model=mock/m1"
+    failed = rf"WARNING chat failed : {of} stop_reason=error input_tokens=0 .*"
+    assert len(lines) == 5
+    assert re.fullmatch(rf"{failed} status=503 error=StatusError", lines[0])
+    assert re.fullmatch(
+        rf"INFO run ended : {of} stop_reason=end turns=2 .* input_tokens=8 output_tokens=5 .*", lines[1]
+    )
+    assert re.fullmatch(rf"{failed} status=400 error=StatusError", lines[2])
+    assert re.fullmatch(rf"WARNING run failed : {of} stop_reason=error .* error=StatusError", lines[3])
+    assert re.fullmatch(
+        r"INFO connection ended : wire=websocket number=1 path=/rpc .* frames_in=2 frames_out=\d+", lines[4]
+    )
+    assert "secret" not in server.stderr
+
+
+def test_limits_and_denials_have_a_line_each():
+    steps = [reply(call("bash", {"command": "echo a secret"})), reply(call("ls", {})), reply("never")]
+    args = ["--permission-mode", "dontAsk", "--max-turns", "2", "--log-level", "info"]
+    with ServerProcess(steps, args=args) as server:
+        with server.rpc() as client:
+            client.call("prompt", message="a secret question")
+            assert client.wait("agent_settled")["stopReason"] == "maxTurns"
+        lines = ended(server)
+    assert re.fullmatch(r"INFO denied: session=\S+ wire=websocket tool=bash call=\S+", lines[0])
+    assert re.fullmatch(r"WARNING limit reached: session=\S+ wire=websocket limit=maxTurns", lines[1])
+    assert re.fullmatch(r"INFO run ended : .* stop_reason=maxTurns turns=2 tool_calls=\d denials=1 .*", lines[2])
+    assert "secret" not in server.stderr
+
+
+def test_only_the_level_that_was_asked_for_is_logged():
+    with ServerProcess([failure(400, "no"), reply("ok")], args=["--log-level", "warning"]) as server:
+        with server.rpc() as client:
+            for _ in range(2):
+                client.call("prompt", message="hi")
+                client.wait("agent_settled")
+        assert [line.split(" ")[:3] for line in ended(server)] == [
+            ["WARNING", "chat", "failed"],
+            ["WARNING", "run", "failed"],
+        ]
+
+
+def test_what_was_said_is_logged_if_wanted():
+    steps = [reply(call("bash", {"command": "echo from a tool"})), reply("an\nanswer"), failure(400, "a reason")]
+    args = ["--log-content", "--log-format", "json", "--log-level", "debug"]
+    with ServerProcess(steps, args=args) as server:
+        with server.rpc() as client:
+            for _ in range(2):
+                client.call("prompt", message="a question")
+                client.wait("agent_settled")
         assert server.stop() == 0
         server.drained.wait(5)
-    lines = [re.sub(r"^\S+ \S+ |after \S+ s", "", line) for line in server.stderr.splitlines()[1:-2]]
-    of = rf"session={session} wire=websocket model=mock/m1"
-    failed = rf"chat failed : {of} stop_reason=error input_tokens=0 .*"
-    assert len(lines) == 4
-    assert re.fullmatch(rf"{failed} status=503 error=StatusError", lines[0])
-    assert re.fullmatch(rf"run ended : {of} stop_reason=end turns=2 .* input_tokens=8 output_tokens=5 .*", lines[1])
-    assert re.fullmatch(rf"{failed} status=400 error=StatusError", lines[2])
-    assert re.fullmatch(rf"run failed : {of} stop_reason=error .* error=StatusError", lines[3])
-    assert "secret" not in server.stderr
+    told = [line for line in map(json.loads, server.stderr.splitlines()) if "kind" in line]
+    runs = [line for line in told if line["kind"] == "run"]
+    assert [(run["prompt"], run["answer"]) for run in runs] == [("a question", r"'an\nanswer'"), ("a question", "")]
+    [tool] = [line for line in told if line["kind"] == "tool"]
+    assert json.loads(tool["arguments"]) == {"command": "echo from a tool"} and "from a tool" in tool["result"]
+    assert "a reason" in next(line["error_text"] for line in told if line.get("error") and line["kind"] == "chat")
 
 
 def test_a_log_in_json_has_the_fields_of_what_happened():
@@ -149,7 +207,9 @@ def test_a_log_in_json_has_the_fields_of_what_happened():
         ("tool", "debug"),
         ("chat", "debug"),
         ("run", "info"),
+        ("connection", "info"),
     ]
+    told.pop()
     assert {line["session"] for line in told} == {session} and {line["wire"] for line in told} == {"websocket"}
     run = told[-1]
     assert {line["parent"] for line in told[:-1]} == {run["span"]}

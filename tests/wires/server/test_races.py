@@ -373,7 +373,7 @@ def test_two_clients_open_one_stored_session_together(tmp_path):
         async with world.chat() as client:
             await client.ask("a", {"Text": "hi"})
             id = await client.session_id()
-        await until(lambda: len(world.server._pool._live) == 0 and not world.server._pool._closing)
+        await until(lambda: len(world.pool._live) == 0 and not world.pool._closing)
         async with world.rpc(f"?session={id}") as one, world.rpc(f"?session={id}") as two:
             assert one.ready["sessionId"] == two.ready["sessionId"] == id
         assert len(world.agents) == 2
@@ -386,8 +386,8 @@ def test_only_so_many_sessions_are_kept(tmp_path):
         for _ in range(5):
             async with world.chat() as client:
                 await client.ask("a", {"Text": "hi"})
-        await until(lambda: len(world.server._pool._live) == 2)
-        assert not any(live.clients for live in world.server._pool)
+        await until(lambda: len(world.pool._live) == 2)
+        assert not any(live.clients for live in world.pool)
 
     run(story, ["yes"], tmp_path, max_kept=2)
 
@@ -398,7 +398,7 @@ def test_a_client_that_leaves_while_its_agent_is_made_leaves_nothing_behind(tmp_
         async with world.chat(close_timeout=0.1):  # no one answers its farewell
             await until(lambda: world.server._peers)
         world.opening.set()
-        await until(lambda: not world.server._peers and not world.server._pool._live)
+        await until(lambda: not world.server._peers and not world.pool._live)
 
     run(story, ["yes"], tmp_path, keep_seconds=0)
 
@@ -409,15 +409,15 @@ def test_a_client_that_leaves_while_it_opens_sessions_is_counted_nowhere(tmp_pat
             stored = client.ready["sessionId"]
             await client.call("prompt", message="hi")
             await client.wait("agent_settled")
-        await until(lambda: not world.server._pool._live)
+        await until(lambda: not world.pool._live)
         async with world.rpc() as client:
             world.opening.clear()
             for frame in ({"type": "open_session"}, {"type": "get_state", "sessionId": stored}):
                 await client.socket.send(json.dumps(frame))
-            await until(lambda: world.server._pool._opening == 2)
+            await until(lambda: world.pool._opening == 2)
         world.opening.set()
-        await until(lambda: not world.server._pool._opening and not world.server._peers)
-        await until(lambda: not any(live.clients for live in world.server._pool))
+        await until(lambda: not world.pool._opening and not world.server._peers)
+        await until(lambda: not any(live.clients for live in world.pool))
 
     run(story, ["yes"], tmp_path, keep_seconds=0)
 

@@ -20,6 +20,7 @@ from spindle.agent.permissions.fencing import Fencing
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import ApprovalRequest, Chain, RunOptions
 from spindle.agent.toolbox import Toolbox
+from spindle.base import trace
 from spindle.base.limits import OUTSIDE_ANSWER
 from spindle.base.settings import Permissions, Settings
 from spindle.base.user_files import BadFile
@@ -334,6 +335,10 @@ class Approval(Hooks):
 
     def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
         meter.denials.append(denial)
+        said = (
+            {"arguments": denial.arguments, "rule": denial.rule, "error_text": denial.reason} if trace.content else {}
+        )
+        trace.tell("denial", tool=denial.tool_name, call=call_id, **said)
         self._port.publish(PermissionDenied(call_id, denial.tool_name, denial.arguments, denial.rule, denial.reason))
         if meter.denials[-SAME_DENIALS:] == [denial] * SAME_DENIALS:
             meter.stopped = meter.stopped or "denied"

@@ -16,7 +16,7 @@ from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.shapes.events import AgentEnd
-from spindle.shapes.messages import AgentMessage, Image, Text, UserMessage, joint_source
+from spindle.shapes.messages import AgentMessage, Image, Text, UserMessage, joint_source, text_of
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
@@ -90,9 +90,19 @@ class Chain(Struct):
         created, self.created = self.created, None
         return None if created is None else AgentEnd(created, will_retry=False)
 
+    def tell_prompt(self, messages: Sequence[AgentMessage]) -> None:
+        """Tell the trace what the user has said, if it may know."""
+        if trace.content:
+            said = [text_of(message.content) for message in messages if isinstance(message, UserMessage)]
+            self.span.set(prompt="\n".join(said))
+
     def tell_end(self, result: RunResult, failure: Failure | None) -> None:
         """Tell the trace how the chain ended; `failure` is that of the last answer."""
         self.span.set(**result.figures())
+        if trace.content:
+            self.span.set(answer=result.text, error_text=result.error)
+        if result.status == "limit":
+            trace.tell("limit", limit=result.stop_reason)
         if result.status == "error":
             self.span.fail(failure.error if failure is not None else "ModelError")
         elif result.status == "aborted":

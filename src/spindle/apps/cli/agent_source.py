@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from spindle.apps.cli import warn
 from spindle.apps.cli.args import Options, UsageError, unknown_options
 from spindle.apps.cli.assemble import agent_options, from_here, resource_options
 from spindle.apps.cli.process_bounds import allowed_in
+from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import report
 from spindle.protocol.registry import Wanted
 from spindle.recipe import make_agent
@@ -20,6 +22,9 @@ from spindle.sessions import open as sessions
 from spindle.sessions.file import is_path
 from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
+
+if TYPE_CHECKING:  # loaded only if there are users
+    from spindle.protocol.users import User
 
 
 class CommandLineAgents:
@@ -41,6 +46,32 @@ class CommandLineAgents:
         self.unknown: str | None = None
         """The error about unknown options; set when the first agent is made, because extensions may add options."""
         self._is_first = True
+        self._user: User | None = None
+        """The user whose agents these are."""
+
+    def for_user(self, name: str, user: "User") -> tuple["CommandLineAgents", str]:
+        options = self.options
+        base = self._directory(self._resources(self._cwd)) or str(agent_dir() / "users")
+        directory = os.path.join(base, name)
+        model = options.model if options.model is None or user.may_use(options.model) else None
+        chosen = replace(
+            options,
+            session_dir=directory,
+            permission_mode=user.permission_mode or options.permission_mode,
+            models=list(user.models) or options.models,
+            model=model,
+            provider=options.provider if model is not None else None,
+        )
+        source = CommandLineAgents(chosen, self._mode, self._resource_options)
+        here, theirs = self._allowed, allowed_in(user.roots)
+
+        def allowed(cwd: str) -> None:
+            here(cwd)
+            theirs(cwd)
+
+        source._allowed, source._user, source._is_first = allowed, user, False
+        source._cwd = user.roots[0] if user.roots else self._cwd
+        return source, directory
 
     def find(self, session: str, cwd: str | None) -> str | None:
         if self.options.no_session:
@@ -48,6 +79,9 @@ class CommandLineAgents:
         place = cwd or self._cwd
         if is_path(session):
             path = os.path.join(place, session)
+            own = os.path.realpath(self.options.session_dir or place)
+            if self._user is not None and os.path.dirname(os.path.realpath(path)) != own:
+                return None
             return path if os.path.isfile(path) else None
         return find_session(session, place, self._directory(self._resources(place)))
 
@@ -65,6 +99,8 @@ class CommandLineAgents:
             options = agent_options(self.options, self._mode)
         except UsageError as error:
             raise AgentError(str(error)) from None
+        if self._user is not None:
+            options = replace(options, limits=self._user.limited(options.limits))
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
         if wanted.interrupt_mode is not None:

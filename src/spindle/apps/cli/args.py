@@ -18,6 +18,9 @@ from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 REMOTE = "127.0.0.1:3838"
+TOKENS = "tokens.json"
+"""The file of the users, in the agent directory."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class UsageError(Exception):
@@ -80,6 +83,9 @@ COMMANDS = {
     ),
     "serve": Subcommand(
         "serving:run_remote", "[ADDR] [OPTIONS]", f"Serve a page, HTTP and WebSocket clients ({REMOTE})", mode="remote"
+    ),
+    "tokens": Subcommand(
+        "tokens_command:run", "[ACTION]", "Users of a server: add, list, revoke", "tokens_command:parser"
     ),
     "web": Subcommand(
         "serving:run_web", "[ADDR] [OPTIONS]", "Serve the page and open it in the browser", mode="remote"
@@ -194,6 +200,8 @@ class Options(Struct):
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     remote_token_file: str | None = None
+    tokens: str | None = None
+    """The file of the users; `tokens.json` without a directory is that of the agent directory."""
     remote_origins: list[str] = []
     remote_cert: str | None = None
     remote_key: str | None = None
@@ -201,6 +209,12 @@ class Options(Struct):
     remote_options: list[str] = []
     log_format: str | None = None
     """`text` or `json`: lines on stderr of a server."""
+    log_level: str | None = None
+    log_content: bool = False
+    config: str | None = None
+    check: bool = False
+    drain: str | None = None
+    """Seconds."""
     limit: list[str] = []
     """Assignments as `sessions=100`."""
     roots: list[str] = []
@@ -308,6 +322,14 @@ OPTIONS: tuple[Option, ...] = (
         "--remote-token-file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)", modes="remote chat"
     ),
     Option(
+        "--tokens",
+        "[FILE]",
+        "Serve the users of this file, each with a token (spindle tokens; tokens.json)",
+        "maybe",
+        missing=TOKENS,
+        modes="remote",
+    ),
+    Option(
         "--remote-origin",
         "URL",
         "Let pages of this site connect too; repeatable",
@@ -329,6 +351,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"
     ),
+    Option("--log-level", "LEVEL", f"The least to log: {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS, modes="remote"),
+    Option("--log-content", help="Log what is said, too: prompts, answers, tool calls", modes="remote"),
+    Option("--config", "FILE", "Options of the server from a TOML file; the command line goes first", modes="remote"),
+    Option("--check", help="Say whether the server could start so, and end", modes="remote"),
+    Option("--drain", "SECONDS", "How long runs may go on after SIGTERM (0)", modes="remote"),
     Option(
         "--limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list", modes="rpc remote"
     ),

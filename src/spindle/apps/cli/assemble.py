@@ -19,7 +19,7 @@ from spindle.apps.cli.session_choice import choose_session
 from spindle.base.children import kill_all
 from spindle.base.spelling import did_you_mean
 from spindle.base.terminal import guarded
-from spindle.base.user_files import BadFile, report
+from spindle.base.user_files import BadFile, Standing, report
 from spindle.plugins.extensions.discover import find_candidates
 from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
@@ -216,12 +216,29 @@ def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
 
     The runner is not closed: it would wait for worker threads that may be blocked in the system forever.
     """
+    end_telemetry = _begin_telemetry()
     try:
         code = asyncio.Runner().run(work)
     finally:
         kill_all()
+    end_telemetry()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _begin_telemetry() -> Callable[[], None]:
+    """Begin OpenTelemetry if the environment names a collector. Returns a function that ends it."""
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    if not any(map(os.environ.get, names)) or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return lambda: None
+    try:
+        from spindle import otel
+    except ImportError:
+        from spindle.base.installation import extra_command
+
+        warn(Standing(f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and nothing is sent: {extra_command('otel')} adds that"))
+        return lambda: None
+    return otel.from_environment()
 
 
 def run_help(options: Options) -> int:

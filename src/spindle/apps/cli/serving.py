@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec.structs import replace
 
 from spindle.apps.cli import warn
-from spindle.apps.cli.args import REMOTE, Options, UsageError
+from spindle.apps.cli.args import REMOTE, TOKENS, Options, UsageError
 from spindle.apps.cli.assemble import (
     assemble,
+    number_of,
     resource_options,
     resources_here,
     run_and_exit,
@@ -23,7 +24,9 @@ from spindle.apps.cli.assemble import (
 )
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
+from spindle.base.agent_dir import agent_dir
 from spindle.base.children import kill_all
+from spindle.base.limits import PROCESS_END
 from spindle.base.stop_signals import on_stop
 from spindle.protocol.dialect import Dialect
 from spindle.protocol.neighbours import DIALECTS, find_dialect
@@ -120,6 +123,12 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
     from spindle.wires.network.options import RemoteOptions, changed
     from spindle.wires.server import RemoteServer
 
+    if options.config is not None:
+        from spindle.apps.cli.server_config import configured
+
+        options = configured(options, Path(options.config))
+        if options.offline:
+            os.environ["PI_OFFLINE"] = "1"
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with a server: clients choose with ?session=ID")
@@ -138,6 +147,7 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
             host=host,
             port=port,
             token=remote_token(options),
+            users=None if options.tokens is None else tokens_file(options.tokens),
             origins=frozenset(options.remote_origins),
             insecure=options.remote_insecure,
             tls=_tls(options),
@@ -146,15 +156,23 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
         server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    drain = number_of("drain", options.drain or "0", float, 0)
+    if options.check:
+        run_and_exit(_check(server, source, address))
     begin_log(options)
     try:
-        run_and_exit(_serve_clients(server, source, on_start))
+        run_and_exit(_serve_clients(server, source, on_start, drain))
     except OSError as error:
         raise UsageError(f"Cannot listen on {address}: {error.strerror or error}") from None
 
 
-async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None]) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
+async def _serve_clients(
+    server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None], drain: float
+) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP, let runs end for `drain` seconds, then say goodbye.
+
+    Raises `OSError`, `UsageError`.
+    """
     await _try_agent(source)
     ended = asyncio.Event()
 
@@ -165,13 +183,25 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents", on
         ended.set()
         _say(f"Stopping: {signal.Signals(number).name}")
 
-    on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end)
+    on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end, seconds=drain + PROCESS_END)
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
     on_start(address)
     await ended.wait()
+    await server.drain(drain)
     await server.stop()
     _say(f"Stopped after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+async def _check(server: "RemoteServer", source: "CommandLineAgents", address: str) -> int:
+    """Say whether a server could start. Raises `UsageError`."""
+    try:
+        server.tls()
+    except OSError as error:
+        raise UsageError(f"The certificate or its key cannot be used: {error.strerror or error}") from None
+    await _try_agent(source)
+    print(f"Sound: it would listen on {address}, {server.who()}", flush=True)
     return 0
 
 
@@ -201,6 +231,11 @@ async def _try_agent(source: "CommandLineAgents") -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def tokens_file(given: str) -> Path:
+    """Return the path of the file of the users."""
+    return agent_dir() / TOKENS if given == TOKENS else Path(given).absolute()
 
 
 def remote_token(options: Options) -> str | None:

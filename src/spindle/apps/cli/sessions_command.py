@@ -92,10 +92,13 @@ def parser() -> CommandParser:
     for name, action, text in (
         ("show", _show, "Print the current conversation."),
         ("tree", _tree, "Print all branches."),
+        ("trace", _trace, "Print when prompts, model calls and tools came, how long they took, what they cost."),
         ("export", _export, "Write the current conversation, without other branches, to a new file."),
     ):
         one = add(name, action, text)
         one.add_argument("session", nargs="?", help=f"{_ONE_SESSION}; default: the newest here")
+        if name == "trace":
+            one.add_argument("--json", action="store_true", help="one JSON object per line")
     one.add_argument("output", nargs="?", help="default: session-<time>.jsonl here")
     rename = add("rename", _rename, "Give a session a name; an empty one takes it away.")
     rename.add_argument("session", help=_ONE_SESSION)
@@ -171,6 +174,15 @@ def _tree(options: argparse.Namespace) -> int:
             _say(f"{'  ' * depth}{mark} {_in_a_line(f'{node.entry.id}{label} {headline}')}")
             below = depth + (len(node.children) > 1)
             stack.extend((child, below) for child in reversed(node.children))
+    return 0
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from spindle.apps.cli.timeline import as_line, timeline
+
+    with _open(options) as session:
+        for happened in timeline(session.get_entries()):
+            _say(encode(happened).decode() if options.json else as_line(happened))
     return 0
 
 

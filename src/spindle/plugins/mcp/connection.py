@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from spindle.base import limits
+from spindle.base import limits, trace
 from spindle.base.flow import Tasks
 from spindle.base.version import __version__
 from spindle.plugins.mcp import McpError, Message
@@ -277,7 +277,7 @@ class Connection:
         if self.ended is not None:
             raise McpError(self.ended)
         id = next(self._ids)
-        meta: Message = {} if progress is None else {"progressToken": id}
+        meta: Message = trace.outgoing() if progress is None else {**trace.outgoing(), "progressToken": id}
         routing: dict[str, str] = {}
         if self.modern:
             meta |= {

@@ -19,6 +19,7 @@ from spindle.agent.run.options import ApprovalRequest, RunOptions
 from spindle.agent.run.result import why
 from spindle.agent.session import AgentSession
 from spindle.base.weakly import weakly
+from spindle.protocol.account import Account
 from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
@@ -73,8 +74,15 @@ class ChatRun(Hooks):
     """Listens to the agent while it works on the request, and is a hook of that run."""
 
     def __init__(
-        self, request: ChatRequest, agent: AgentSession, state: ChatState, frames: FrameQueue, options: RemoteOptions
+        self,
+        request: ChatRequest,
+        agent: AgentSession,
+        state: ChatState,
+        frames: FrameQueue,
+        options: RemoteOptions,
+        account: Account | None,
     ) -> None:
+        self._account = account
         self.request = request
         self.question: Confirmation | None = None
         """The question that the client has not answered yet."""
@@ -155,11 +163,12 @@ class ChatRun(Hooks):
             ask_before_tools=self._state.ask_before_tools,
         )
         if isinstance(parts := self.request.input, Parts):
-            run = await self._agent.submit(
+            submitting = self._agent.submit(
                 parts.text, parts.images, source="remote", ordered=parts.content, options=options, wait=True
             )
         else:
-            run = await self._agent.regenerate(options, wait=True)
+            submitting = self._agent.regenerate(options, wait=True)
+        run = await (submitting if self._account is None else self._account.counted(self._agent, submitting))
         self._state.turns += 1
         self._agent.subscribe(self)
         return run

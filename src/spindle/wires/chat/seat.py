@@ -15,6 +15,7 @@ from typing import Any
 from spindle.agent import AgentError
 from spindle.base.flow import Tasks
 from spindle.base.limits import CHAT_STOP
+from spindle.protocol.account import Account
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.seat import Seat
 from spindle.shapes.codec import encode
@@ -83,7 +84,8 @@ class ChatSeat(Seat):
     busy = True
     answers = False
 
-    def __init__(self, peer: Peer, options: RemoteOptions) -> None:
+    def __init__(self, peer: Peer, options: RemoteOptions, account: Account | None) -> None:
+        self.account = account
         self._state = ChatState(max_turns=options.max_turns or None)
         self._peer = peer
         self._options = options
@@ -169,7 +171,9 @@ class ChatSeat(Seat):
 
     def _start_next(self) -> None:
         if self._queue and self._run is None:
-            self._run = ChatRun(self._queue.popleft(), self._agent, self._state, self._frames, self._options)
+            self._run = ChatRun(
+                self._queue.popleft(), self._agent, self._state, self._frames, self._options, self.account
+            )
             self._tasks.spawn(self._serve(self._run), "spindle-chat-request")
 
     async def _serve(self, run: ChatRun) -> None:

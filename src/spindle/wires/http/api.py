@@ -18,6 +18,7 @@ from spindle.agent.run.result import RunResult, without_run
 from spindle.base import limits
 from spindle.base.flow import Tasks
 from spindle.base.version import __version__
+from spindle.protocol.account import Closing, NotAllowed, QuotaReached
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import InvalidFields, UnknownCommand, carry_out, find_command, read_fields
 from spindle.protocol.live_session import LiveSession
@@ -70,6 +71,12 @@ class HttpApi:
             answer = _failed(429, error)
             answer.headers["Retry-After"] = str(RETRY_AFTER)
             return answer
+        except NotAllowed as error:
+            return _failed(403, error)
+        except QuotaReached as error:
+            return _failed(429, error)
+        except Closing as error:
+            return _failed(503, error)
         except (AgentError, SessionError) as error:
             return _failed(409, error)
         except web.HTTPRequestEntityTooLarge:
@@ -296,6 +303,7 @@ class HttpSeat(Seat):
         """The run of the prompt that was taken."""
         self._api = api
         self._pool = pool
+        self.account = pool.account
         self._live = live
 
     def accepted(self, run: Run) -> None:

@@ -13,12 +13,14 @@ import os
 import socket
 import struct
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+
+from spindle.protocol.users import UsersFile
 
 TOKEN_PROTOCOL = "spindle.token."
 """A browser cannot set headers on a WebSocket, so its token comes as a subprotocol, in base64url."""
@@ -37,6 +39,8 @@ Endpoint = tuple[str, int]
 class Refusal(Struct, frozen=True):
     status: int
     reason: str
+    kind: str
+    """The rule that refused the request: `host`, `origin`, `token`, `owner`."""
     guessed: bool = False
     """Whether a token was given, but a wrong one."""
 
@@ -47,37 +51,53 @@ class Access(Struct, frozen=True):
     token: str | None = None
     origins: frozenset[str] = frozenset()
     """Other sites whose pages may connect."""
+    users: UsersFile | None = None
+    """Users with tokens of their own."""
+
+    @property
+    def needs_token(self) -> bool:
+        return self.token is not None or self.users is not None
 
     @property
     def only_owner(self) -> bool:
         """Whether only the user who started the server may connect."""
-        return self.token is None and is_loopback(self.host)
+        return not self.needs_token and is_loopback(self.host)
+
+    def user(self, headers: Mapping[str, str]) -> str | None:
+        """Return the name of the user whose token came."""
+        if self.users is None:
+            return None
+        return next((name for one in _given_tokens(headers) if (name := self.users.find(one)) is not None), None)
 
     def check(self, headers: Mapping[str, str], *, needs_token: bool = True) -> Refusal | None:
         """Return why a request is refused, or None. `headers` has the values of a repeated header joined."""
         host = headers.get("Host", "").lower()
         if not self._is_own_host(host):
             site = f"{_shown(host)}; --remote-origin https://{_shown(host)} allows it" if host else "(none)"
-            return Refusal(403, f"Host not allowed: {site}")
+            return Refusal(403, f"Host not allowed: {site}", "host")
         origin = headers.get("Origin")
         if origin is not None and origin not in self.origins and origin not in (f"http://{host}", f"https://{host}"):
-            return Refusal(403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it")
-        if needs_token and self.token is not None:
+            return Refusal(
+                403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it", "origin"
+            )
+        if needs_token and self.needs_token:
             given = _given_tokens(headers)
-            # Every candidate is compared, in constant time: the duration must reveal nothing.
-            matches = [hmac.compare_digest(_bytes(one), _bytes(self.token)) for one in given]
-            if True not in matches:
+            if not (self._has_token(given) if self.token is not None else self.user(headers)):
                 which = "; the one that came is wrong" if given else ""
                 return Refusal(
-                    401, f"A valid token is required: Authorization: Bearer TOKEN{which}", guessed=bool(given)
+                    401, f"A valid token is required: Authorization: Bearer TOKEN{which}", "token", bool(given)
                 )
         return None
+
+    def _has_token(self, given: Iterable[str]) -> bool:
+        # Every candidate is compared, in constant time: the duration must reveal nothing.
+        return True in [hmac.compare_digest(_bytes(one), _bytes(self.token or "")) for one in given]
 
     def _is_own_host(self, host: str) -> bool:
         """Say whether a request for this host may be meant for us."""
         if any(host == urlsplit(origin).netloc.lower() for origin in self.origins):
             return True  # we are behind a proxy of that name
-        if not is_loopback(self.host) and self.token is not None:
+        if not is_loopback(self.host) and self.needs_token:
             return True  # a page that comes under a false name still has no token
         try:
             address = urlsplit(f"//{host}")

@@ -1,4 +1,4 @@
-"""Answers over plain HTTP: the page and its files, the health check, errors, and the headers for browsers."""
+"""Answers over plain HTTP: the page and its files, errors, and the headers for browsers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,11 +26,6 @@ def page_file(path: str, request: Mapping[str, str]) -> web.Response | None:
     if found is None:
         return None
     return web.Response(status=found.status, body=found.body, headers={**SAFETY, **found.headers})
-
-
-def healthy(*, auth: bool) -> web.Response:
-    """Say that the server is there, and whether clients need a token."""
-    return json_answer({"status": "ok", "auth": auth})
 
 
 def plain(status: int, text: str) -> web.Response:

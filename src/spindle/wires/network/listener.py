@@ -24,7 +24,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class HttpConnection(web.RequestHandler):
     """One connection. Its first request has to come soon: a client that only holds it open is disconnected."""
 
-    __slots__ = ("_full", "_patience", "_reading", "_silent", "_stall_timeout", "bell", "gone", "own")
+    __slots__ = ("_full", "_patience", "_reading", "_silent", "_stall_timeout", "bell", "gone", "own", "user")
 
     def __init__(self, manager: "Listener", **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
@@ -32,6 +32,8 @@ class HttpConnection(web.RequestHandler):
         self._full = len(manager.connections) >= manager.max_connections
         self.own: bool | None = None
         """Whether a process of our own user is at the other end, once that is known."""
+        self.user: str | None = None
+        """The name of the user whose token came, on a server with users."""
         self.gone = asyncio.Event()
         """Set when the connection is lost."""
         self.bell = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 
@@ -10,6 +11,8 @@ class RemoteOptions:
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = field(default=None, repr=False)
+    users: Path | None = None
+    """The file with the users and their tokens."""
     origins: frozenset[str] = frozenset()
     """Sites other than our own page that may connect."""
     insecure: bool = False

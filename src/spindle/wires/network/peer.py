@@ -16,7 +16,7 @@ from spindle.wires.network.options import RemoteOptions
 
 # Close codes.
 BYE, GOING_AWAY, TOO_BIG, FAILED, TRY_AGAIN_LATER = 1000, 1001, 1009, 1011, 1013
-REPLACED, NO_SUCH_SESSION = 4001, 4004
+REPLACED, NOT_ALLOWED, NO_SUCH_SESSION = 4001, 4003, 4004
 
 MAX_REASON_BYTES = 123
 """The most that a close frame holds."""
@@ -69,6 +69,8 @@ class Peer:
         """Code and reason to close with, once that is decided."""
         self.frames_in = 0
         self.frames_out = 0
+        self.users: set[str | None] = set()
+        """The user whose token came, and the one whose sessions are used."""
 
     def leave(self, code: int, reason: str) -> None:
         """Disconnect the client. Its work is stopped first, and it gets its last frames."""
