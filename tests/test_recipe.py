@@ -120,7 +120,7 @@ def in_editor(house: House, *options: str) -> Body:
 def in_batch(house: House, *options: str) -> Body:
     tasks = house.base / "tasks.jsonl"
     tasks.write_text(json.dumps({"prompt": "hi", "cwd": "work"}))
-    return house.run("batch", str(tasks), "-o", str(house.base / "runs"), "--redo", "all", *options)
+    return house.run("batch", str(tasks), "-o", str(house.base / "runs"), "--redo", "all", "--sandbox", "off", *options)
 
 
 ON_THE_COMMAND_LINE: list[Callable[..., Body]] = [printed, over_rpc, over_http, in_editor, in_batch]
