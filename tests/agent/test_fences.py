@@ -96,6 +96,14 @@ time -- cat .env
 jobs -x cat .env
 date -f .env
 git config -f "$f" -l
+sed r.env x
+sudo -D src cat ../.env
+sqlite3 x '.read .env'
+some-tool 'a b .env'
+some-tool a,.env
+ln -s . x; cat x/.env
+python3 <<< "print(open('.env').read())"
+psql <<< '\i .env'
 """.strip().splitlines()
 
 
@@ -126,6 +134,8 @@ def test_a_file_that_may_not_be_read_is_not_named_in_another_way(cwd, command):
         'curl -H "Key: $KEY" https://x/y',
         "make -j$(nproc)",
         "rm -f $f",
+        "python3 - <<'E'\nprint('the .environment')\nE",
+        "cat > x.md <<'E'\nabout .env\nE",
     ],
 )
 def test_what_opens_no_such_file_is_allowed(cwd, command):
@@ -241,16 +251,31 @@ x='a[$(git push)]'; echo $((x))
 [[ $(git push) ]]
 (( $(git push) ))
 : ${x:-$(git push)}
-cat <<E
 eval "$x"
 $x push
 $'\x67it' push
+some-tool --quiet git push
+some-tool 'cd x; git push'
+some-tool -x=y git $p
+/opt/x/some-tool /usr/bin/git push
+fakeroot sudo -u me git push
+npm exec -c 'git push'
+tmux send-keys 'git push' Enter
+socat - EXEC:'git push'
+CC='git push' make
+MAKEFLAGS='--eval=$(shell git push)' make
+python3 -c 'import os; os.system("git push")'
+python3 -c 'subprocess.run(["git", "push"])'
+tclsh <<< 'exec git push'
+ssh host <<< 'git push'
+make -f - <<< 'a:;git push'
+git difftool -x 'git push'
 alias g='git push'
 PROMPT_COMMAND='git push'
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("command", [*RUNNING[: RUNNING.index("cat <<E")], "cat <<E\n$(git push)\nE"])
+@pytest.mark.parametrize("command", [*RUNNING, "cat <<E\n$(git push)\nE"])
 def test_a_command_that_is_asked_about_does_not_hide(cwd, command):
     assert decided(cwd, command, ask=["Bash(git push *)"]).behavior == "ask"
     assert decided(cwd, command, deny=["Bash(git push *)"]).behavior != "allow"
@@ -366,6 +391,18 @@ def test_an_allow_rule_for_a_program_does_not_cover_its_dangerous_forms(cwd, com
 )
 def test_an_allow_rule_covers_the_ordinary_forms(cwd, command):
     assert decided(cwd, command, "dontAsk", allow=["Bash(git *)"]).behavior == "allow"
+
+
+def test_words_are_not_taken_for_commands_where_they_cannot_be_one(cwd):
+    for command in [
+        "echo 'then git push'",
+        "grep -rn 'git push' docs",
+        "git commit -m 'git push: say why'",
+        "cat > x.md <<'E'\ngit push\nE",
+        "curl -d 'git push' https://x",
+        "docker run $image git status",
+    ]:
+        assert decided(cwd, command, ask=["Bash(git push *)"]).behavior == "allow", command
 
 
 def test_suggestions_are_not_wider_than_what_was_asked(cwd):

@@ -53,8 +53,6 @@ class Inside(Struct):
     """What a command runs."""
 
     commands: list[Words] = []
-    guesses: list[Words] = []
-    """What may be a command that it runs."""
     script: str | None = None
     """A text that a shell reads."""
     file: str | None = None
@@ -155,12 +153,14 @@ _WRAPPERS: Final = {
 }
 _ARCHITECTURE = re.compile(r"x86_64|i\d86|linux\d+|uname26|aarch64|arm\w*|ppc\w*|s390x?|mips\w*|riscv\w*")
 _WRITING_OPTION: Final = {"time": "-o", "strace": "-o", "ltrace": "-o"}
-_RUNNERS: Final = re.compile(
-    "(?:uv|poetry|pipenv|hatch|rye|pdm|conda|mamba|doppler|op) run|(?:npm|pnpm|yarn|bundle|mise|asdf|aws-vault) exec|"
-    "(?:npm|bun|pnpm|yarn) (?:x|dlx)|npx|uvx|bunx|pipx|systemd-run|valgrind|perf|xvfb-run|dbus-run-session|"
-    "firejail|bwrap|rlwrap|faketime|proxychains4?|torsocks|chpst|cgexec|dotenv|entr|start-stop-daemon|nix-shell|gosu|tini"
+_RUNS_NO_WORDS: Final = re.compile(
+    r"echo|printf|test|\[|ls|stat|mkdir|basename|dirname|realpath|readlink|cd|pushd|popd|pwd|which|type|exit|"
+    "return|export|declare|local|readonly|typeset|unset|read|shift|set|trap|kill|sleep|seq|true|false|:|wait|"
+    r"cat|head|tail|[ef]?grep|rg|wc|diff|cmp|comm|file|md5sum|sha\d*sum|cut|jq|od|strings|rm|rmdir|touch|chmod|chown|"
+    "cp|mv|ln|tee|sort|uniq|tr|patch|split|tree|tar|zip|unzip|gzip|gunzip|du|df|date|curl|wget|rsync|yq|man|pip3?|apt|"
+    "apt-get|apk|brew|dnf|yum"
 )
-"""Programs that run what follows, with more options than are worth a table: every word behind may begin a command."""
+"""Programs that run none of the words they are given, but for the forms below."""
 
 
 def look_inside(words: Words) -> Inside:
@@ -174,8 +174,6 @@ def look_inside(words: Words) -> Inside:
         return _BUILTINS[name](words)
     if name in _WRAPPERS and not (name == "command" and len(words) > 1 and words[1].value in ("-v", "-V")):
         return _wrapped(words, name, _WRAPPERS[name])
-    if _RUNNERS.fullmatch(name) or _RUNNERS.fullmatch(" ".join([name, *(word.value for word in words[1:2])])):
-        return Inside(guesses=[words[at:] for at in range(1, len(words)) if words[at].literal])
     return Inside()
 
 
@@ -422,8 +420,9 @@ _GIT: Final = {
     "hook": _Forms("", "", "", "run"),
     "fast-import": _Forms("", "", "export-marks export-pack-edges"),
     "filter-branch": _Forms("", ".*"),
+    "difftool": _Forms("", "-[a-zA-Z]*x.*", "", ".*"),
     **dict.fromkeys(
-        ["difftool", "mergetool", "send-email", "instaweb", "daemon", "shell", "credential", "for-each-repo"],
+        ["mergetool", "send-email", "instaweb", "daemon", "shell", "credential", "for-each-repo"],
         _Forms("", "", "", ".*"),
     ),
 }
@@ -458,6 +457,13 @@ def runs_others(name: str) -> bool:
 def is_known(name: str) -> bool:
     """Say whether the program has forms that a rule for all of them would cover by mistake."""
     return name in _FORMS or name in _WRAPPERS or name in _SHELLS or name in ("git", "sed")
+
+
+def may_run_words(name: str) -> bool:
+    """Say whether the program may run what its words say in a way that nothing here knows."""
+    if name in _WRAPPERS or name in _SHELLS or name in _BUILTINS or name == "git":
+        return False
+    return _RUNS_NO_WORDS.fullmatch(name) is None
 
 
 def hidden_effect(words: Words, *, certain: bool) -> str | None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spindle.agent.permissions import rule_paths
 from spindle.agent.permissions.gaps import ANY, PLACE, WORDS, Pattern, has_gap
-from spindle.agent.permissions.programs import INTERPRETERS, Word, hidden_effect, is_known, runs_others
+from spindle.agent.permissions.programs import INTERPRETERS, Word, hidden_effect, is_known, may_run_words, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
 from spindle.base.globs import GlobError
 from spindle.base.spelling import letters_apart
@@ -43,6 +43,10 @@ _OTHER_NAMES: Final = {
 _MOST_UNCLEAR: Final = 20_000
 """Characters of a line that cannot be read in which rules are looked for. It is asked about anyway."""
 _MOST_PLACES: Final = 16
+_MOST_GUESSES: Final = 200
+"""Words of a command that may each begin another one."""
+_LONGEST_GUESS: Final = 50
+"""Words of such a command."""
 _RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
 _FOREIGN: Final = ("task", "skill", "agent")
 """Tools of other programs whose names are near to ours."""
@@ -56,6 +60,8 @@ _ONLY_READING = re.compile(
     r"cat|head|tail|less|more|[ef]?grep|rg|wc|diff|cmp|comm|file|md5sum|sha\d*sum|cut|jq|od|strings"
 )
 _ONLY_CHANGING = re.compile("rm|rmdir|touch|chmod|chown")
+_TOKEN = re.compile(r"""[^\s'"`()\[\]{};,<>|]+""")
+"""A part of a program that may be a file."""
 _GIT_WITHOUT_FILES = re.compile(
     "checkout|switch|branch|rev-parse|rev-list|merge|rebase|commit|tag|fetch|pull|push|reset|status|describe|merge-base|"
     "remote|cherry-pick|revert|worktree|clone|init|log|stash|ls-remote|symbolic-ref|for-each-ref"
@@ -100,6 +106,10 @@ class _Call(Struct, frozen=True, dict=True):
     @cached_property
     def texts(self) -> list[str]:
         return list(dict.fromkeys(_spellings(self.command or "", self.line)))
+
+    @cached_property
+    def guesses(self) -> list[str]:
+        return list(dict.fromkeys(_guessed(self.line)))
 
     @cached_property
     def read_files(self) -> list[str]:
@@ -305,6 +315,8 @@ def _doubt(policy: Policy, call: _Call) -> str | None:
         return f"the command cannot be checked: {call.line.unclear}"
     if rule := next((rule for rule in about_commands if _may_fit(rule, call)), None):
         return f"parts of the command are not known before it runs, and {_in_words(rule)} may be about it"
+    if rule := next((rule for rule in about_commands if _may_be_run(rule, call)), None):
+        return f"it may run another command, and {_in_words(rule)} is about that"
     if rule := next((rule for rule in about_files if _may_fit_file(rule, call)), None):
         return f"a file is not known before the command runs, and {_in_words(rule)} may be about it"
     return _hidden_effect(call, certain=True)
@@ -337,6 +349,15 @@ def _may_fit(rule: Rule, call: _Call) -> bool:
     return any(one.may_fit(text) for one in _patterns(rule.pattern or "*") for text in texts)
 
 
+def _may_be_run(rule: Rule, call: _Call) -> bool:
+    pattern = rule.pattern or "*"
+    return any(
+        any(one.may_fit(text) for one in _patterns(pattern)) if has_gap(text) else _fits(pattern, text)
+        for text in call.guesses
+        if not has_gap(text.partition(" ")[0])
+    )
+
+
 @lru_cache(1000)
 def _patterns(pattern: str) -> list[Pattern]:
     if pattern.endswith(":*"):
@@ -358,10 +379,8 @@ def _spellings(command: str, line: ShellLine) -> Iterator[str]:
             if not values[at].startswith("-") and not values[at - 1].startswith("-"):
                 break
             yield _text([part.name, *values[at + 1 :]])
-    for text in _fragments(command[:_MOST_UNCLEAR]) if line.unclear else ():
-        first, blank, rest = text.partition(" ")
-        yield text
-        yield first.rpartition("/")[2] + blank + rest
+    if line.unclear:
+        yield from _fragments(command[:_MOST_UNCLEAR])
 
 
 def _text(values: list[str]) -> str:
@@ -369,12 +388,40 @@ def _text(values: list[str]) -> str:
     return re.sub(f" ?{WORDS} ?", WORDS, " ".join(values))
 
 
-def _fragments(command: str) -> Iterator[str]:
-    """Yield every text that may be a command in a line that cannot be read."""
-    for piece in re.split(r"[\n;&|(){}`<>=$]+", re.sub(r"[\"'\\]", "", command)):
-        words = piece.split()
-        for start in range(len(words)):
-            yield " ".join(words[start : start + 50])
+def _guessed(line: ShellLine) -> Iterator[str]:
+    """Yield every text that may be a command which a program runs that is not known: from its words, or its input."""
+    for part in line.commands:
+        for text in part.assigned if part.words else ():
+            yield from _fragments(text)
+        if may_run_words(part.name):
+            values = [word.value for word in part.words[:_MOST_GUESSES]]
+            for at in range(1, len(values)):
+                yield from _with_and_without_folder(" ".join(values[at : at + _LONGEST_GUESS]))
+                if re.search(r"\s", values[at]):
+                    yield from _fragments(values[at][:_MOST_UNCLEAR])
+    for name, text in line.fed:
+        if _reads_programs(name):
+            yield from _fragments(text[:_MOST_UNCLEAR])
+
+
+def _reads_programs(name: str) -> bool:
+    """Say whether a program may do what a text says that it reads from its input."""
+    name = name.rpartition("/")[2]
+    return may_run_words(name) or runs_others(name)
+
+
+def _fragments(text: str) -> Iterator[str]:
+    """Yield every text that may be a command in a text that cannot be read: a shell line, or a program."""
+    for instead in dict.fromkeys(["", " "] if re.search(r"[\"'\\,\[\]]", text) else [""]):
+        for piece in re.split(r"[\n:;&|(){}`<>=$!]+", re.sub(r"[\"'\\,\[\]]", instead, text)):
+            words = piece.split()
+            for start in range(len(words)):
+                yield from _with_and_without_folder(" ".join(words[start : start + _LONGEST_GUESS]))
+
+
+def _with_and_without_folder(text: str) -> tuple[str, str]:
+    first, blank, rest = text.partition(" ")
+    return text, first.rpartition("/")[2] + blank + rest
 
 
 def _mentioned(tool: str, call: _Call) -> Iterator[str]:
@@ -387,6 +434,11 @@ def _mentioned(tool: str, call: _Call) -> Iterator[str]:
         texts = [word.value for word in (line.reads if tool == "read" else line.writes)]
         for command in line.commands:
             texts += _opened(command, tool)
+        for name, text in line.fed:
+            if _reads_programs(name):
+                texts += [token for token in _TOKEN.findall(text[:_MOST_UNCLEAR]) if not has_gap(token)]
+        if any(command.name == "ln" for command in line.commands):  # a link of this line may lead anywhere
+            texts += [f"{ANY}/{text.rpartition('/')[2]}" for text in texts if "/" in text]
     for text in dict.fromkeys(texts):
         for place in call.places:
             try:
@@ -411,7 +463,10 @@ def _opened(command: ShellCommand, tool: str) -> Iterator[str]:
             yield from re.split("[=@:]", word.value)
             yield from re.findall("^-[a-zA-Z](.+)", word.value)
         if INTERPRETERS.fullmatch(command.name):
-            yield from re.findall(r"""[^\s'"`()\[\]{};,<>|]+""", word.value)
+            yield from _TOKEN.findall(word.value)
+            yield from re.findall(r"[rRwW]([^\s/;]+)", word.value) if command.name == "sed" else ()
+        elif not only_named:
+            yield from (token for token in _TOKEN.findall(word.value) if not has_gap(token))
 
 
 def _places(line: ShellLine, cwd: str) -> tuple[str, ...]:
@@ -444,7 +499,8 @@ def _targets(command: ShellCommand) -> list[str]:
     ]
     if command.name == "find" and any(value in ("-execdir", "-okdir") for value in values):
         found.append(ANY)
-    return found + [after for value, after in itertools.pairwise(values) if value in ("-C", "--chdir", "--directory")]
+    options = ("-C", "--chdir", "--directory", *(["-D"] if command.name == "sudo" else []))
+    return found + [after for value, after in itertools.pairwise(values) if value in options]
 
 
 # -- allow: do rules cover all parts of the call? ------------------------------------------------
