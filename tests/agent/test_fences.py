@@ -449,6 +449,21 @@ def test_the_fence_of_the_page_holds(cwd):
             assert decided(cwd, command, "dontAsk", allow=fence["allow"]).behavior == "deny", command
 
 
+def test_git_does_not_obey_another_repository(cwd):
+    (cwd / "src" / "deep" / "x").mkdir()
+    (cwd / "src" / "deep" / "HEAD").write_text("ref: refs/heads/main")
+    (cwd / "other" / ".git").mkdir()
+    (cwd / "src" / "out").symlink_to("/")
+    lines = ["cd src/deep; git status", "cd src; cd deep/x; git status", "cd other && git log", "cd src; cd out; git log"]
+    for line in [*lines, "git -C other log", "git -C src/deep status", "(cd other/inner; git diff)"]:
+        for allow in (EXAMPLES[1]["allow"], ["Bash(git *)"], ["Bash(git status)", "Bash(git log)", "Bash(git diff)"]):
+            assert decided(cwd, line, "dontAsk", allow=allow).behavior == "deny", line
+        asked = decided(cwd, line, "default", allow=["Bash(git *)"])
+        assert decided(cwd, line, "default", allow=asked.always).behavior == "allow", line
+    assert decided(cwd, "cd src && git status", "dontAsk", allow=EXAMPLES[1]["allow"]).behavior == "allow"
+    assert decided(cwd, "git -C src log", "dontAsk", allow=["Bash(git *)"]).behavior == "allow"
+
+
 def test_what_bash_really_runs_was_seen(tmp_path):
     judge = Judge(tmp_path / "judge")
     chance = random.Random(11)

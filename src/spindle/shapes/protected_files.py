@@ -144,6 +144,11 @@ _FOLDERS: Final = frozenset(map(_plain, PROTECTED_FOLDERS))
 _FILES: Final = frozenset(map(_plain, PROTECTED_FILES))
 
 
+def names_protected(pattern: str) -> bool:
+    """Say whether a part of a pattern for paths is a protected name."""
+    return any(_plain(part) in _FOLDERS | _FILES for part in pattern.split("/"))
+
+
 def is_protected(path: str, root: str) -> bool:
     """Say whether a file is protected, by its absolute path or because a protected name in `root` leads to it."""
     above = root.rstrip("/") + "/" if path.startswith(root.rstrip("/") + "/") else ""

@@ -24,7 +24,7 @@ from spindle.base.spelling import letters_apart
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL, TODO_TOOL, TOOLS, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
-from spindle.shapes.protected_files import is_protected
+from spindle.shapes.protected_files import is_protected, names_protected
 from spindle.tools.base import ToolError
 from spindle.tools.files import resolve_existing, resolve_path
 
@@ -236,6 +236,8 @@ def _unless_denied(policy: Policy, call: _Call, reads: bool) -> Decision:
 def _why_not_allowed(call: _Call) -> str:
     if call.line.unclear:
         return f"the command cannot be checked: {call.line.unclear}"
+    if any(_is_git_elsewhere(command, call) for command in call.line.commands):
+        return "git would obey the settings of another repository"
     return _hidden_effect(call, certain=False) or "no rule allows it"
 
 
@@ -516,12 +518,15 @@ def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
         return _allowing_shell(policy, call, rules)
     if fit := next((rule for rule in own if _covers(rule.pattern or "", call)), None):
         return [], [fit]
-    kind = "Read" if call.tool in _READING else "Edit"
-    return [rule_paths.suggested(kind, call.paths[1], call.cwd) if call.paths else call.tool], []
+    if call.paths and call.tool in _EDITING:
+        return [_edit_rule(call.paths, call.cwd)], []
+    return [rule_paths.suggested("Read", call.paths[1], call.cwd) if call.paths else call.tool], []
 
 
 def _covers(pattern: str, call: _Call) -> bool:
     """Say whether a pattern fits the file of a call, or else its only argument if that is a text."""
+    if call.paths and call.tool in _EDITING:
+        return _covers_edit(pattern, call.paths, call.cwd)
     if call.paths:
         return rule_paths.fits(pattern, call.paths[1], call.cwd)
     values = list(call.arguments.values())
@@ -535,15 +540,20 @@ def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[lis
         return [], [same]
     if call.line.unclear or any("$" in word.source for command in call.line.commands for word in command.words[:1]):
         return [exact], []
-    found = dict.fromkeys([*_for_commands(policy, call, own), *_for_redirections(policy, call, rules, exact)])
+    found = dict.fromkeys([*_for_commands(policy, call, own, exact), *_for_redirections(policy, call, rules, exact)])
     missing = [rule for rule in found if isinstance(rule, str)]
     return missing, [] if missing else [rule for rule in found if isinstance(rule, Rule)]
 
 
-def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Rule | str]:
-    """Yield, for each command of a line, the rule that allows it, or else the text of a rule that would."""
+def _for_commands(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
+    """Yield, for each command of a line, the rule that allows it, or else the text of a rule that would.
+
+    `exact` is the rule for just this line.
+    """
     for command in call.line.commands:
-        if not command.free and not _stays_inside(command, policy):
+        if _is_git_elsewhere(command, call):
+            yield exact
+        elif not command.free and not _stays_inside(command, policy):
             more = hidden_effect(command.words, certain=False)
             fits = (rule for rule in rules if _fits(rule.pattern or "", command.text))
             fit = next((rule for rule in fits if not more or _is_exact(rule, command.text)), None)
@@ -551,21 +561,19 @@ def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Ru
 
 
 def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
-    """Yield the same for each file that a line writes to. `exact` is the rule for just this line."""
+    """Yield the same for each file that a line writes to."""
     editing = [rule for rule in rules if _is_for(rule, "write")]
     for word in call.line.writes:
         if word.value in _SINKS:
             continue
-        paths = _written(word, call)
-        if not paths:
+        written = _written(word, call)
+        if not written:
             yield exact
-        for path in paths:
-            if fit := next(
-                (r for r in editing if r.pattern is None or rule_paths.fits(r.pattern, path, call.cwd)), None
-            ):
+        for paths in written:
+            if fit := next((r for r in editing if r.pattern is None or _covers_edit(r.pattern, paths, call.cwd)), None):
                 yield fit
-            elif not (policy.mode == "acceptEdits" and _may_edit((path,), policy)):
-                yield rule_paths.suggested("Edit", path, call.cwd)
+            elif not (policy.mode == "acceptEdits" and _may_edit(paths, policy)):
+                yield _edit_rule(paths, call.cwd)
 
 
 def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
@@ -576,11 +584,25 @@ def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
     return words[1].value != "-" and _inside(os.path.realpath(os.path.join(policy.cwd, words[1].value)), policy, ())
 
 
-def _written(word: Word, call: _Call) -> list[str]:
-    """Return the files that a redirection may write to; none if that is not known."""
+def _is_git_elsewhere(command: ShellCommand, call: _Call) -> bool:
+    """Say whether git may work in another repository than that of the working directory, and obey its settings."""
+    if command.name != "git" or len(call.places) == 1:
+        return False
+    root = os.path.realpath(call.cwd)
+    for place in (os.path.realpath(place) for place in call.places if not has_gap(place)):
+        parts = rule_paths.below(root, place)
+        above = [os.path.join(root, *(parts or [])[:end]) for end in range(1, len(parts or []) + 1)]
+        if parts is None or any(os.path.lexists(os.path.join(one, name)) for one in above for name in (".git", "HEAD")):
+            return True
+    return False
+
+
+def _written(word: Word, call: _Call) -> list[tuple[str, str]]:
+    """Return the files that a redirection may write to, as named and with links resolved; none if not known."""
     if not word.literal or not (os.path.isabs(word.value) or not any(has_gap(place) for place in call.places)):
         return []
-    return [os.path.realpath(os.path.join(place, word.value)) for place in call.places if not has_gap(place)]
+    paths = [os.path.join(place, word.value) for place in call.places if not has_gap(place)]
+    return [(os.path.normpath(path), os.path.realpath(path)) for path in paths]
 
 
 def _command_rule(command: ShellCommand) -> str:
@@ -615,5 +637,19 @@ def _inside(path: str, policy: Policy, folders: Sequence[str]) -> bool:
 
 def _may_edit(paths: Sequence[str], policy: Policy) -> bool:
     """Say whether a file may be edited freely: `paths` is its path, last with links resolved."""
-    root = os.path.realpath(policy.cwd)
-    return _inside(paths[-1], policy, policy.folders) and not any(is_protected(path, root) for path in paths)
+    return _inside(paths[-1], policy, policy.folders) and not _is_protected(paths, policy.cwd)
+
+
+def _is_protected(paths: Sequence[str], cwd: str) -> bool:
+    return any(is_protected(path, os.path.realpath(cwd)) for path in paths)
+
+
+def _covers_edit(pattern: str, paths: Sequence[str], cwd: str) -> bool:
+    """Say whether an allow rule is about a file. A wildcard does not stand for protected files: a rule names them."""
+    if not rule_paths.fits(pattern, paths[-1], cwd):
+        return False
+    return rule_paths.is_exact(pattern) or names_protected(pattern) or not _is_protected(paths, cwd)
+
+
+def _edit_rule(paths: Sequence[str], cwd: str) -> str:
+    return rule_paths.suggested("Edit", paths[-1], cwd, exact=_is_protected(paths, cwd))
