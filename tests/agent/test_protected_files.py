@@ -37,6 +37,11 @@ def behavior(cwd: Path, path: str, mode: str = "acceptEdits") -> str:
         ".cursor/rules/x.mdc",
         ".devcontainer/devcontainer.json",
         "fresh/HEAD",
+        "a/.Rprofile",
+        "flake.nix",
+        ".woodpecker/ci.yaml",
+        ".aider.conf.yml",
+        ".ssh/config",
         # spellings that some file system takes for the same
         ".GIT/config",
         ".Mcp.JSON",
