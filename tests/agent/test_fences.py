@@ -454,7 +454,12 @@ def test_git_does_not_obey_another_repository(cwd):
     (cwd / "src" / "deep" / "HEAD").write_text("ref: refs/heads/main")
     (cwd / "other" / ".git").mkdir()
     (cwd / "src" / "out").symlink_to("/")
-    lines = ["cd src/deep; git status", "cd src; cd deep/x; git status", "cd other && git log", "cd src; cd out; git log"]
+    lines = [
+        "cd src/deep; git status",
+        "cd src; cd deep/x; git status",
+        "cd other && git log",
+        "cd src; cd out; git log",
+    ]
     for line in [*lines, "git -C other log", "git -C src/deep status", "(cd other/inner; git diff)"]:
         for allow in (EXAMPLES[1]["allow"], ["Bash(git *)"], ["Bash(git status)", "Bash(git log)", "Bash(git diff)"]):
             assert decided(cwd, line, "dontAsk", allow=allow).behavior == "deny", line

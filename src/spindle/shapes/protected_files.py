@@ -8,7 +8,7 @@ import re
 import unicodedata
 from typing import Final
 
-# Not here: files of a project that only its own build, tests and scripts obey (`package.json`, `Makefile`, `conftest.py`).
+# Not here: files that only the project's own build, tests and scripts obey (`package.json`, `Makefile`, `conftest.py`).
 # Whoever starts those runs the project's code, and knows it.
 PROTECTED_FOLDERS: Final = (
     # ours
