@@ -337,6 +337,9 @@ rg --pre x y
 sort -o x y
 sort -uo x y
 sort --outp=x y
+shuf -n1 -o x y
+iconv -o x y
+file -C -m x
 sort --compress-program=x y
 man -P x y
 less +!x y

@@ -5,7 +5,6 @@ where no rule fits, the mode decides. This module asks no questions and stores n
 resolve links.
 """
 
-import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from spindle.agent.permissions import rule_paths
-from spindle.agent.permissions.gaps import ANY, PLACE, WORDS, Pattern, has_gap
-from spindle.agent.permissions.programs import INTERPRETERS, Word, hidden_effect, is_known, may_run_words, runs_others
+from spindle.agent.permissions.gaps import ANY, Pattern, has_gap
+from spindle.agent.permissions.programs import Word, hidden_effect, is_known, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
+from spindle.agent.permissions.shell_reach import guessed, mentioned, places, spellings
 from spindle.base.globs import GlobError
 from spindle.base.spelling import letters_apart
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL, TODO_TOOL, TOOLS, Effect, of_kind, only_reads
@@ -40,33 +40,10 @@ _OTHER_NAMES: Final = {
     "bashoutput": OUTPUT_TOOL,
     "killshell": KILL_TOOL,
 }
-_MOST_UNCLEAR: Final = 20_000
-"""Characters of a line that cannot be read in which rules are looked for. It is asked about anyway."""
-_MOST_PLACES: Final = 16
-_MOST_GUESSES: Final = 200
-"""Words of a command that may each begin another one."""
-_LONGEST_GUESS: Final = 50
-"""Words of such a command."""
 _RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
 _FOREIGN: Final = ("task", "skill", "agent")
 """Tools of other programs whose names are near to ours."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
-_ONLY_NAMING = re.compile(
-    r"echo|printf|test|\[|ls|stat|mkdir|basename|dirname|realpath|readlink|cd|pushd|popd|pwd|which|type|command|exit|"
-    "return|export|declare|local|readonly|typeset|unset|read|shift|set|trap|kill|sleep|seq|true|false|:|wait"
-)
-"""Commands that do not open the files they are given."""
-_ONLY_READING = re.compile(
-    r"cat|head|tail|less|more|[ef]?grep|rg|wc|diff|cmp|comm|file|md5sum|sha\d*sum|cut|jq|od|strings"
-)
-_ONLY_CHANGING = re.compile("rm|rmdir|touch|chmod|chown")
-_TOKEN = re.compile(r"""[^\s'"`()\[\]{};,<>|]+""")
-"""A part of a program that may be a file."""
-_GIT_WITHOUT_FILES = re.compile(
-    "checkout|switch|branch|rev-parse|rev-list|merge|rebase|commit|tag|fetch|pull|push|reset|status|describe|merge-base|"
-    "remote|cherry-pick|revert|worktree|clone|init|log|stash|ls-remote|symbolic-ref|for-each-ref"
-)
-"""Commands of git that open none of the files they are given; only a word that says it is taken for a file."""
 
 
 class Rule(Struct, frozen=True):
@@ -105,19 +82,19 @@ class _Call(Struct, frozen=True, dict=True):
 
     @cached_property
     def texts(self) -> list[str]:
-        return list(dict.fromkeys(_spellings(self.command or "", self.line)))
+        return list(dict.fromkeys(spellings(self.command or "", self.line)))
 
     @cached_property
     def guesses(self) -> list[str]:
-        return list(dict.fromkeys(_guessed(self.line)))
+        return list(dict.fromkeys(guessed(self.line)))
 
     @cached_property
     def read_files(self) -> list[str]:
-        return list(dict.fromkeys(_mentioned("read", self)))
+        return list(dict.fromkeys(mentioned("read", self.command or "", self.line, self.places)))
 
     @cached_property
     def changed_files(self) -> list[str]:
-        return list(dict.fromkeys(_mentioned("edit", self)))
+        return list(dict.fromkeys(mentioned("edit", self.command or "", self.line, self.places)))
 
 
 def mode_named(text: str) -> PermissionMode:
@@ -250,7 +227,7 @@ def _look_at(tool: str, arguments: Any, cwd: str) -> _Call:
     given = arguments if isinstance(arguments, Mapping) else {}
     if name == "bash" and isinstance(command := given.get("command"), str):
         line = read_line(command)
-        return _Call(name, given, cwd, (), command, line, _places(line, cwd))
+        return _Call(name, given, cwd, (), command, line, places(line, cwd))
     if name in _BY_PATH and isinstance(path := given.get("path", "."), str):
         try:
             meant = resolve_existing(path or ".", cwd) if name == "read" else resolve_path(path or ".", cwd)
@@ -367,142 +344,6 @@ def _patterns(pattern: str) -> list[Pattern]:
     texts = [pattern, pattern[:-2]] if pattern.endswith(" *") else [pattern]
     tokens = [re.findall(r"(?s)\\\*|.", text) for text in texts]
     return [Pattern([ANY if token == "*" else token[-1] for token in one]) for one in tokens]
-
-
-def _spellings(command: str, line: ShellLine) -> Iterator[str]:
-    """Yield every text that a rule may mean: each command as written, without quotes, folder or first options."""
-    yield command.strip()
-    for part in line.commands:
-        values = [word.value for word in part.words]
-        yield part.text
-        yield _text(values)
-        yield _text([part.name, *values[1:]])
-        for at in range(1, len(values) - 1):
-            if not values[at].startswith("-") and not values[at - 1].startswith("-"):
-                break
-            yield _text([part.name, *values[at + 1 :]])
-    if line.unclear:
-        yield from _fragments(command[:_MOST_UNCLEAR])
-
-
-def _text(values: list[str]) -> str:
-    """Join words. A gap that may be no word at all takes the blanks around it."""
-    return re.sub(f" ?{WORDS} ?", WORDS, " ".join(values))
-
-
-def _guessed(line: ShellLine) -> Iterator[str]:
-    """Yield every text that may be a command which a program runs that is not known: from its words, or its input."""
-    for part in line.commands:
-        for text in part.assigned if part.words else ():
-            yield from _fragments(text)
-        if may_run_words(part.name):
-            values = [word.value for word in part.words[:_MOST_GUESSES]]
-            for at in range(1, len(values)):
-                yield from _with_and_without_folder(" ".join(values[at : at + _LONGEST_GUESS]))
-                if re.search(r"\s", values[at]):
-                    yield from _fragments(values[at][:_MOST_UNCLEAR])
-    for name, text in line.fed:
-        if _reads_programs(name):
-            yield from _fragments(text[:_MOST_UNCLEAR])
-
-
-def _reads_programs(name: str) -> bool:
-    """Say whether a program may do what a text says that it reads from its input."""
-    name = name.rpartition("/")[2]
-    return may_run_words(name) or runs_others(name)
-
-
-def _fragments(text: str) -> Iterator[str]:
-    """Yield every text that may be a command in a text that cannot be read: a shell line, or a program."""
-    for instead in dict.fromkeys(["", " "] if re.search(r"[\"'\\,\[\]]", text) else [""]):
-        for piece in re.split(r"[\n:;&|(){}`<>=$!]+", re.sub(r"[\"'\\,\[\]]", instead, text)):
-            words = piece.split()
-            for start in range(len(words)):
-                yield from _with_and_without_folder(" ".join(words[start : start + _LONGEST_GUESS]))
-
-
-def _with_and_without_folder(text: str) -> tuple[str, str]:
-    first, blank, rest = text.partition(" ")
-    return text, first.rpartition("/")[2] + blank + rest
-
-
-def _mentioned(tool: str, call: _Call) -> Iterator[str]:
-    """Yield the files that a shell line names and may open, as far as the line shows them; they may have gaps."""
-    line, texts = call.line, []
-    if line.unclear:
-        texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", (call.command or "")[:_MOST_UNCLEAR])
-        texts = [re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)", os.path.expanduser("~"), text) for text in texts]
-    else:
-        texts = [word.value for word in (line.reads if tool == "read" else line.writes)]
-        for command in line.commands:
-            texts += _opened(command, tool)
-        for name, text in line.fed:
-            if _reads_programs(name):
-                texts += [token for token in _TOKEN.findall(text[:_MOST_UNCLEAR]) if not has_gap(token)]
-        if any(command.name == "ln" for command in line.commands):  # a link of this line may lead anywhere
-            texts += [f"{ANY}/{text.rpartition('/')[2]}" for text in texts if "/" in text]
-    for text in dict.fromkeys(texts):
-        for place in call.places:
-            try:
-                yield from rule_paths.named(text, place)
-            except ValueError:  # no path has a null character
-                continue
-
-
-def _opened(command: ShellCommand, tool: str) -> Iterator[str]:
-    """Yield the words of a command that may be files it opens."""
-    opens_none = _ONLY_CHANGING if tool == "read" else _ONLY_READING
-    if _ONLY_NAMING.fullmatch(command.name) or opens_none.fullmatch(command.name):
-        return
-    values = [word.value for word in command.words]
-    only_named = command.name == "git" and any(_GIT_WITHOUT_FILES.fullmatch(value) for value in values[1:4])
-    only_named = only_named and not any(re.fullmatch("-[a-zA-Z]*[Ft]|--(?:file|template).*", value) for value in values)
-    for word in command.words[1:]:
-        if only_named and not word.literal:
-            continue
-        yield word.value
-        if not re.search(r"\s", word.value):
-            yield from re.split("[=@:]", word.value)
-            yield from re.findall("^-[a-zA-Z](.+)", word.value)
-        if INTERPRETERS.fullmatch(command.name):
-            yield from _TOKEN.findall(word.value)
-            yield from re.findall(r"[rRwW]([^\s/;]+)", word.value) if command.name == "sed" else ()
-        elif not only_named:
-            yield from (token for token in _TOKEN.findall(word.value) if not has_gap(token))
-
-
-def _places(line: ShellLine, cwd: str) -> tuple[str, ...]:
-    """Return the folders that the line may change to. A loop may change again and again: that is not guessed."""
-    places, known = {cwd: None}, True
-    for command in line.commands:
-        for wanted in _targets(command):
-            target = wanted.replace(PLACE, "").lstrip("/") if wanted.startswith(PLACE) else wanted
-            known = known and not command.repeats and not has_gap(target)
-            for place in list(places) if not has_gap(target) else ():
-                path = os.path.join(place, target)
-                places |= {os.path.normpath(path): None, os.path.realpath(path): None}
-        if len(places) > _MOST_PLACES:
-            return (cwd, ANY)
-    return tuple(places) if known else (*places, ANY)
-
-
-def _targets(command: ShellCommand) -> list[str]:
-    """Return the folders that the command changes to, or works in."""
-    values = [word.value for word in command.words[1:]]
-    if command.name in ("cd", "pushd", "popd"):
-        named = [value for value in values if not re.match(r"[-+]", value)]
-        if command.name == "cd" and not values:
-            return [os.path.expanduser("~")]
-        return named[:1] if named else [] if "-" in values else [".."] if command.name == "cd" else []
-    found = [
-        re.sub("^(?:-C|--chdir=|--directory=|--prefix=|--cwd=)", "", value)
-        for value in values
-        if re.match("-C.|--(?:chdir|directory)=", value)
-    ]
-    if command.name == "find" and any(value in ("-execdir", "-okdir") for value in values):
-        found.append(ANY)
-    options = ("-C", "--chdir", "--directory", *(["-D"] if command.name == "sudo" else []))
-    return found + [after for value, after in itertools.pairwise(values) if value in options]
 
 
 # -- allow: do rules cover all parts of the call? ------------------------------------------------
