@@ -96,6 +96,14 @@ time -- cat .env
 jobs -x cat .env
 date -f .env
 git config -f "$f" -l
+sed r.env x
+sudo -D src cat ../.env
+sqlite3 x '.read .env'
+some-tool 'a b .env'
+some-tool a,.env
+ln -s . x; cat x/.env
+python3 <<< "print(open('.env').read())"
+psql <<< '\i .env'
 """.strip().splitlines()
 
 
@@ -126,6 +134,8 @@ def test_a_file_that_may_not_be_read_is_not_named_in_another_way(cwd, command):
         'curl -H "Key: $KEY" https://x/y',
         "make -j$(nproc)",
         "rm -f $f",
+        "python3 - <<'E'\nprint('the .environment')\nE",
+        "cat > x.md <<'E'\nabout .env\nE",
     ],
 )
 def test_what_opens_no_such_file_is_allowed(cwd, command):
@@ -241,16 +251,31 @@ x='a[$(git push)]'; echo $((x))
 [[ $(git push) ]]
 (( $(git push) ))
 : ${x:-$(git push)}
-cat <<E
 eval "$x"
 $x push
 $'\x67it' push
+some-tool --quiet git push
+some-tool 'cd x; git push'
+some-tool -x=y git $p
+/opt/x/some-tool /usr/bin/git push
+fakeroot sudo -u me git push
+npm exec -c 'git push'
+tmux send-keys 'git push' Enter
+socat - EXEC:'git push'
+CC='git push' make
+MAKEFLAGS='--eval=$(shell git push)' make
+python3 -c 'import os; os.system("git push")'
+python3 -c 'subprocess.run(["git", "push"])'
+tclsh <<< 'exec git push'
+ssh host <<< 'git push'
+make -f - <<< 'a:;git push'
+git difftool -x 'git push'
 alias g='git push'
 PROMPT_COMMAND='git push'
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("command", [*RUNNING[: RUNNING.index("cat <<E")], "cat <<E\n$(git push)\nE"])
+@pytest.mark.parametrize("command", [*RUNNING, "cat <<E\n$(git push)\nE"])
 def test_a_command_that_is_asked_about_does_not_hide(cwd, command):
     assert decided(cwd, command, ask=["Bash(git push *)"]).behavior == "ask"
     assert decided(cwd, command, deny=["Bash(git push *)"]).behavior != "allow"
@@ -312,6 +337,9 @@ rg --pre x y
 sort -o x y
 sort -uo x y
 sort --outp=x y
+shuf -n1 -o x y
+iconv -o x y
+file -C -m x
 sort --compress-program=x y
 man -P x y
 less +!x y
@@ -368,6 +396,18 @@ def test_an_allow_rule_covers_the_ordinary_forms(cwd, command):
     assert decided(cwd, command, "dontAsk", allow=["Bash(git *)"]).behavior == "allow"
 
 
+def test_words_are_not_taken_for_commands_where_they_cannot_be_one(cwd):
+    for command in [
+        "echo 'then git push'",
+        "grep -rn 'git push' docs",
+        "git commit -m 'git push: say why'",
+        "cat > x.md <<'E'\ngit push\nE",
+        "curl -d 'git push' https://x",
+        "docker run $image git status",
+    ]:
+        assert decided(cwd, command, ask=["Bash(git push *)"]).behavior == "allow", command
+
+
 def test_suggestions_are_not_wider_than_what_was_asked(cwd):
     for command, always in {
         "git -c x=y log": ("Bash(git -c x=y log)",),
@@ -410,6 +450,26 @@ def test_the_fence_of_the_page_holds(cwd):
     for command in [*RUNNING, *DISGUISED]:
         if not re.match(r"git push|\[|:|f\(\)", command):
             assert decided(cwd, command, "dontAsk", allow=fence["allow"]).behavior == "deny", command
+
+
+def test_git_does_not_obey_another_repository(cwd):
+    (cwd / "src" / "deep" / "x").mkdir()
+    (cwd / "src" / "deep" / "HEAD").write_text("ref: refs/heads/main")
+    (cwd / "other" / ".git").mkdir()
+    (cwd / "src" / "out").symlink_to("/")
+    lines = [
+        "cd src/deep; git status",
+        "cd src; cd deep/x; git status",
+        "cd other && git log",
+        "cd src; cd out; git log",
+    ]
+    for line in [*lines, "git -C other log", "git -C src/deep status", "(cd other/inner; git diff)"]:
+        for allow in (EXAMPLES[1]["allow"], ["Bash(git *)"], ["Bash(git status)", "Bash(git log)", "Bash(git diff)"]):
+            assert decided(cwd, line, "dontAsk", allow=allow).behavior == "deny", line
+        asked = decided(cwd, line, "default", allow=["Bash(git *)"])
+        assert decided(cwd, line, "default", allow=asked.always).behavior == "allow", line
+    assert decided(cwd, "cd src && git status", "dontAsk", allow=EXAMPLES[1]["allow"]).behavior == "allow"
+    assert decided(cwd, "git -C src log", "dontAsk", allow=["Bash(git *)"]).behavior == "allow"
 
 
 def test_what_bash_really_runs_was_seen(tmp_path):

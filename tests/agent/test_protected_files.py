@@ -37,6 +37,11 @@ def behavior(cwd: Path, path: str, mode: str = "acceptEdits") -> str:
         ".cursor/rules/x.mdc",
         ".devcontainer/devcontainer.json",
         "fresh/HEAD",
+        "a/.Rprofile",
+        "flake.nix",
+        ".woodpecker/ci.yaml",
+        ".aider.conf.yml",
+        ".ssh/config",
         # spellings that some file system takes for the same
         ".GIT/config",
         ".Mcp.JSON",
@@ -94,3 +99,33 @@ def test_a_checkout_inside_a_protected_folder(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
         assert behavior(tmp_path / folder, "a.py") == wanted
         assert behavior(tmp_path / folder, ".envrc") == "ask"
+
+
+def test_a_wildcard_of_an_allow_rule_does_not_stand_for_such_files(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+
+    def allowed(path: str, *rules: str) -> bool:
+        policy = Policy(str(tmp_path), "default", rules_of("allow", ["Bash(echo *)", *rules], "test"))
+        calls = [("write", {"path": path}), ("bash", {"command": f"echo x > {path}"})]
+        (found,) = {decide(policy, tool, arguments).behavior for tool, arguments in calls}
+        return found == "allow"
+
+    for path in ("src/.git/config", "src/AGENTS.md", "src/x/HEAD", "src/.vscode/tasks.json"):
+        for rule in ("Edit(src/**)", "Edit(**)", "Edit(src/)", "Edit(/)"):
+            assert not allowed(path, rule), (path, rule)
+        policy = Policy(str(tmp_path), "default")
+        (offered,) = decide(policy, "write", {"path": path}).always
+        assert offered == f"Edit(./{path})"
+        assert allowed(path, offered)
+        assert allowed(path, "Edit")
+    assert allowed("src/x.py", "Edit(src/**)")
+    assert allowed(".github/workflows/ci.yml", "Edit(.github/**)")
+    assert allowed("src/deep/AGENTS.md", "Edit(AGENTS.md)")
+
+
+def test_a_shell_does_not_write_through_a_link_of_a_protected_name(tmp_path: Path) -> None:
+    (tmp_path / "sub" / ".vscode").mkdir(parents=True)
+    (tmp_path / "sub" / ".vscode" / "tasks.json").symlink_to("../x")
+    policy = Policy(str(tmp_path), "acceptEdits", rules_of("allow", ["Bash(echo *)"], "test"))
+    for line in ("echo x > sub/.vscode/tasks.json", "cd sub; echo x > .vscode/tasks.json"):
+        assert decide(policy, "bash", {"command": line}).behavior == "ask"

@@ -197,6 +197,8 @@ SLOW = [
     (r"(a{0,99}){0,99}b", "a" * 5000),
     ("(a|aa)" * 40 + "b", "a" * 70),
     (r"\s+$", " " * 300_000 + "x"),
+    (r"(?x)^(a+) +$", "a" * 60 + "!"),
+    (r"[\][](a+)+[]]$", "]" + "a" * 60 + "!"),
 ]
 
 
@@ -218,6 +220,27 @@ def test_slow_patterns_do_not_hold_the_event_loop(pattern: str, text: str, monke
     assert asyncio.run(longest_pause()) < 0.2
 
 
+def test_all_that_a_schema_can_make_long_is_in_the_budget() -> None:
+    far: dict[str, Any] = {"$ref": "#"}
+    for _ in range(300):
+        far = {"x": far}
+    way = "#/far" + "/x" * 300
+    schemas = [
+        {"far": far, "allOf": [{"$ref": way} for _ in range(100)]},
+        {"items": {"type": ["object"] * 30_000}},
+        {"items": {"pattern": "(?i)" + "[\\x00-\U0010ffff]" * 60}},
+        {"items": {"allOf": [{"pattern": f"{'a' * 900}{n}"} for n in range(20)]}},
+    ]
+    for schema in schemas:
+        with pytest.raises(json_schema.TooMuch):
+            json_schema.check(schema, ["x"], 20_000)
+
+
+@pytest.mark.parametrize("part", ["allOf", "anyOf", "enum", "type", "required", "properties"])
+def test_a_schema_that_is_none_refuses_the_call(part: str) -> None:
+    assert "do not go with its JSON Schema" in outcome("t", {"type": "object", part: 5.5}, {})["error"]
+
+
 def test_ordinary_patterns_are_checked_in_full() -> None:
     slug = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"}}}
     assert outcome("t", slug, {"x": "a-b-c"}) == {"ok": {"x": "a-b-c"}}
@@ -227,6 +250,9 @@ def test_ordinary_patterns_are_checked_in_full() -> None:
         r"^[0-9a-f]{8}(?:-[0-9a-f]{4})",
         r"^[^@\s]+@[^@\s]+\.[a-z]{2,}$",
         "^(on|off)?$",
+        r"^[A-Z]{2,}-\d+$|^#\d+$",
+        r"^https?://[\w.\-]+/[^?#]*$",
+        r"^\+?[0-9 ()/.-]+$",
     ):
         json_schema.check({"pattern": pattern}, "2026-11-17", 20_000)  # on the event loop: no `TooMuch`
 

@@ -15,7 +15,7 @@ def agent_dir_problem() -> str | None:
     home = agent_dir()
     try:
         os.scandir(home).close()
-        os.stat(home / "settings.json")
+        os.stat(f"{home}/.")  # a folder may be listed and its files still be closed
     except FileNotFoundError:
         return None
     except OSError as error:

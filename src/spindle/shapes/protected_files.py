@@ -8,6 +8,8 @@ import re
 import unicodedata
 from typing import Final
 
+# Not here: files that only the project's own build, tests and scripts obey (`package.json`, `Makefile`, `conftest.py`).
+# Whoever starts those runs the project's code, and knows it.
 PROTECTED_FOLDERS: Final = (
     # ours
     ".pi",
@@ -20,6 +22,9 @@ PROTECTED_FOLDERS: Final = (
     ".githooks",
     ".husky",
     ".lefthook",
+    # shells and what they reach
+    ".ssh",
+    ".mise",
     # editors and development containers
     ".vscode",
     ".idea",
@@ -33,6 +38,12 @@ PROTECTED_FOLDERS: Final = (
     ".forgejo",
     ".circleci",
     ".buildkite",
+    ".woodpecker",
+    ".semaphore",
+    ".teamcity",
+    ".tekton",
+    ".builds",
+    ".azure-pipelines",
     # build tools that load programs from there
     ".cargo",
     ".mvn",
@@ -50,6 +61,14 @@ PROTECTED_FOLDERS: Final = (
     ".continue",
     ".amazonq",
     ".omp",
+    ".openhands",
+    ".goose",
+    ".kilocode",
+    ".junie",
+    ".augment",
+    ".trae",
+    ".crush",
+    ".factory",
     ".opencode",
     ".qwen",
     ".xcsh",
@@ -76,6 +95,11 @@ PROTECTED_FILES: Final = (
     "lefthook.json",
     ".lefthook.yml",
     ".lefthook.yaml",
+    ".overcommit.yml",
+    ".lintstagedrc",
+    ".lintstagedrc.json",
+    ".lintstagedrc.yaml",
+    ".lintstagedrc.yml",
     # shells, and programs that act when a shell enters a folder
     ".envrc",
     ".bashrc",
@@ -91,6 +115,20 @@ PROTECTED_FILES: Final = (
     ".zlogout",
     ".mise.toml",
     "mise.toml",
+    ".mise.local.toml",
+    "mise.local.toml",
+    ".cshrc",
+    ".tcshrc",
+    ".kshrc",
+    ".login",
+    ".xprofile",
+    ".xinitrc",
+    ".xsession",
+    "config.fish",
+    "flake.nix",
+    "shell.nix",
+    "devenv.nix",
+    "devbox.json",
     # editors and tools that obey a file in the folder they are started in
     ".exrc",
     ".vimrc",
@@ -98,6 +136,14 @@ PROTECTED_FILES: Final = (
     ".nvim.lua",
     ".gdbinit",
     ".lldbinit",
+    ".pdbrc",
+    ".irbrc",
+    ".pryrc",
+    ".ghci",
+    ".octaverc",
+    ".Rprofile",
+    ".curlrc",
+    ".wgetrc",
     ".ripgreprc",
     ".npmrc",
     ".yarnrc",
@@ -105,10 +151,17 @@ PROTECTED_FILES: Final = (
     ".pnpmfile.cjs",
     ".dir-locals.el",
     ".devcontainer.json",
+    ".gitpod.yml",
     # builds on servers
     ".gitlab-ci.yml",
     ".travis.yml",
     ".drone.yml",
+    ".cirrus.yml",
+    ".build.yml",
+    "appveyor.yml",
+    ".appveyor.yml",
+    "cloudbuild.yaml",
+    "buildspec.yml",
     ".woodpecker.yml",
     ".woodpecker.yaml",
     "azure-pipelines.yml",
@@ -121,6 +174,11 @@ PROTECTED_FILES: Final = (
     ".roorules",
     ".roomodes",
     "GEMINI.md",
+    "WARP.md",
+    ".goosehints",
+    ".aider.conf.yml",
+    "crush.json",
+    ".crush.json",
     "opencode.json",
     "opencode.jsonc",
 )
@@ -142,6 +200,11 @@ _EVERYWHERE: Final = (".git", ".pi", ".spindle", ".agents")
 """These count even if the agent works inside of such a folder. Others may hold checkouts to work in."""
 _FOLDERS: Final = frozenset(map(_plain, PROTECTED_FOLDERS))
 _FILES: Final = frozenset(map(_plain, PROTECTED_FILES))
+
+
+def names_protected(pattern: str) -> bool:
+    """Say whether a part of a pattern for paths is a protected name."""
+    return any(_plain(part) in _FOLDERS | _FILES for part in pattern.split("/"))
 
 
 def is_protected(path: str, root: str) -> bool:

@@ -18,6 +18,10 @@ from typing import Any
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _HEX_NUMBER = re.compile(r"\s*0[xX][0-9a-fA-F]+\s*")
+_SINGLE = re.compile(r"\\[dDwWsSbB]|\\[^\w\s]|\[\^?(?:[^\\\[\]]|\\[dDwWsS]|\\[^\w\s])+\]")
+"""A piece of a pattern that stands for one character: an escape, or a class."""
+_PLAIN_PATTERN = re.compile(rf"(?:{_SINGLE.pattern}|\(\?:|[^\\\[\](?]|\((?!\?)|(?<!\()\?)*+")
+"""Patterns of which we know how they are read: no flags, references, comments and other signs behind `(?`."""
 _NONE = object()
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -76,6 +80,8 @@ class _Check:
         self._bounded = budget is not None
         self._left = budget or 0
         self._followed: dict[int, Any] = {}
+        self._patterns: set[str] = set()
+        """Patterns that were tried: Python keeps what it made of them."""
         self._mended: dict[tuple[int, int], tuple[Any, Any]] = {}
         """By the ids of schema and value. The value is held here: another one must not get its id."""
         self._found: dict[tuple[int, int], tuple[Any, list[Problem]]] = {}
@@ -98,11 +104,18 @@ class _Check:
         for _ in range(_MOST_REFERENCES):
             if not isinstance(schema, dict) or not isinstance(target := schema.get("$ref"), str):
                 return schema
+            self._spend(len(target))
             schema = self._root
             for name in target.removeprefix("#").split("/")[1:]:
                 name = name.replace("~1", "/").replace("~0", "~")
                 schema = schema.get(name) if isinstance(schema, dict) else None
         return True
+
+    def _types(self, schema: dict[str, Any]) -> list[str]:
+        kind = schema.get("type", [])
+        types = [kind] if isinstance(kind, str) else list(kind)
+        self._spend(len(types))
+        return types
 
     # -- mending ---------------------------------------------------------------------------------
 
@@ -123,7 +136,7 @@ class _Check:
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 value = self._mend_for_one(schema[keyword], value)
-        types = _types(schema)
+        types = self._types(schema)
         if types and not any(_is(value, kind) for kind in types):
             value = next((mended for kind in types if (mended := _convert(kind, value)) is not _NONE), value)
         if isinstance(value, dict):
@@ -147,14 +160,13 @@ class _Check:
         return value
 
     def _mend_object(self, schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-        self._spend(len(value))
         properties = schema.get("properties", {})
-        required = schema.get("required", ())
+        required = set(schema.get("required", ()))
+        self._spend(len(value) + len(required))
         mended = {}
         for key, item in value.items():
             item_schema = properties.get(key, schema.get("additionalProperties", True))
             if item is None and key in properties and key not in required and not self._accepts(item_schema, None):
-                self._spend(len(required))
                 continue  # Models write null for "not given".
             mended[key] = self.mend(item_schema, item)
         return mended
@@ -183,7 +195,7 @@ class _Check:
 
     def _problems(self, schema: dict[str, Any], value: Any) -> Iterator[Problem]:
         self._spend(10)
-        types = _types(schema)
+        types = self._types(schema)
         if types and not any(_is(value, kind) for kind in types):
             yield (), f"must be {' or '.join(types)}"
         if isinstance(value, dict):
@@ -222,6 +234,9 @@ class _Check:
             return True
         if self._bounded:
             self._spend(_pattern_steps(pattern, len(text)))
+            if pattern not in self._patterns:
+                self._spend(10 * len(pattern))  # to read it
+                self._patterns.add(pattern)
         try:
             return re.search(pattern, text) is not None
         except (re.error, OverflowError):  # a pattern in another dialect
@@ -262,9 +277,9 @@ class _Check:
 
 def _pattern_steps(pattern: str, length: int) -> int:
     """Return an upper bound of the time that the search for a pattern takes. Raises `TooMuch` if there is none."""
-    if len(pattern) > 1000:  # reading it takes long, too
+    if len(pattern) > 1000 or not _PLAIN_PATTERN.fullmatch(pattern):
         raise TooMuch
-    plain = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern, flags=re.DOTALL)
+    plain = _SINGLE.sub("x", pattern)
     if re.search(r"\)[*+{]", plain):  # a repetition of repetitions
         raise TooMuch
     repetitions = len(re.findall(r"[*+]|\{\d*,", plain))
@@ -312,11 +327,6 @@ def _to_number(value: Any) -> Any:
     if number in (float("inf"), float("-inf")):
         return _NONE
     return int(number) if number.is_integer() else number
-
-
-def _types(schema: dict[str, Any]) -> list[str]:
-    kind = schema.get("type", [])
-    return [kind] if isinstance(kind, str) else list(kind)
 
 
 def _item_schema(schema: dict[str, Any], index: int) -> Any:

@@ -37,6 +37,8 @@ async def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) 
         received = json.dumps(_plain(args), indent=2, ensure_ascii=False)
     except RecursionError:
         raise ToolError(f'The arguments of tool "{tool_name}" are nested too deeply') from None
+    except (AttributeError, TypeError, ValueError) as error:  # a schema that is none
+        raise ToolError(f'The arguments of tool "{tool_name}" do not go with its JSON Schema: {error}') from None
     lines = [f"  - {'.'.join(path) or 'root'}: {reason}" for path, reason in problems]
     if len(lines) >= json_schema.MOST_PROBLEMS:
         lines.append("  - There may be more problems")

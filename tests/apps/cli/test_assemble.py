@@ -180,6 +180,15 @@ def test_broken_settings_stop_the_start(place: Place, name: str, arguments: list
     assert done.stderr.count("\n") == 1
 
 
+def test_settings_that_are_a_link_to_themselves_stop_the_start(place: Place) -> None:
+    place.agent.mkdir(exist_ok=True)
+    (place.agent / "settings.json").unlink(missing_ok=True)
+    (place.agent / "settings.json").symlink_to("settings.json")
+    done = place.run("-p", "x", "--model", place.script("ok"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "settings.json: Too many levels of symbolic links" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor"], ["models"]], ids=str)
 def test_broken_settings_do_not_stop_reports(place: Place, arguments: list[str]) -> None:
     place.write("agent/settings.json", BROKEN)

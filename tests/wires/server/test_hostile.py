@@ -299,7 +299,10 @@ def test_two_hundred_connections():
         assert first.ask("g", "GetCommands")["error"] is None
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", _REQUEST, _REQUEST + b"\r\n"], ids=["nothing", "half", "kept alive"])
 def test_more_connections_without_a_request_than_there_may_be_keep_nobody_out(begun):
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -310,6 +313,8 @@ def test_more_connections_without_a_request_than_there_may_be_keep_nobody_out(be
             one.connect(("127.0.0.1", server.port))
             with contextlib.suppress(OSError):  # it had to make room already
                 one.sendall(begun)
+                if begun.endswith(b"\r\n\r\n"):
+                    assert b" 200 " in one.recv(1000)
         for _ in range(5):
             begin = time.monotonic()
             with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=10) as answer:

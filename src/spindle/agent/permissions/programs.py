@@ -53,8 +53,6 @@ class Inside(Struct):
     """What a command runs."""
 
     commands: list[Words] = []
-    guesses: list[Words] = []
-    """What may be a command that it runs."""
     script: str | None = None
     """A text that a shell reads."""
     file: str | None = None
@@ -155,12 +153,6 @@ _WRAPPERS: Final = {
 }
 _ARCHITECTURE = re.compile(r"x86_64|i\d86|linux\d+|uname26|aarch64|arm\w*|ppc\w*|s390x?|mips\w*|riscv\w*")
 _WRITING_OPTION: Final = {"time": "-o", "strace": "-o", "ltrace": "-o"}
-_RUNNERS: Final = re.compile(
-    "(?:uv|poetry|pipenv|hatch|rye|pdm|conda|mamba|doppler|op) run|(?:npm|pnpm|yarn|bundle|mise|asdf|aws-vault) exec|"
-    "(?:npm|bun|pnpm|yarn) (?:x|dlx)|npx|uvx|bunx|pipx|systemd-run|valgrind|perf|xvfb-run|dbus-run-session|"
-    "firejail|bwrap|rlwrap|faketime|proxychains4?|torsocks|chpst|cgexec|dotenv|entr|start-stop-daemon|nix-shell|gosu|tini"
-)
-"""Programs that run what follows, with more options than are worth a table: every word behind may begin a command."""
 
 
 def look_inside(words: Words) -> Inside:
@@ -174,8 +166,6 @@ def look_inside(words: Words) -> Inside:
         return _BUILTINS[name](words)
     if name in _WRAPPERS and not (name == "command" and len(words) > 1 and words[1].value in ("-v", "-V")):
         return _wrapped(words, name, _WRAPPERS[name])
-    if _RUNNERS.fullmatch(name) or _RUNNERS.fullmatch(" ".join([name, *(word.value for word in words[1:2])])):
-        return Inside(guesses=[words[at:] for at in range(1, len(words)) if words[at].literal])
     return Inside()
 
 
@@ -368,6 +358,10 @@ _FORMS: Final = {
     "fdfind": _FD,
     "sort": _Forms("compress-program", "", "output", "-[a-zA-Z]*o.*"),
     "split": _Forms("filter"),
+    "shuf": _Forms("", "", "output", "-[a-zA-Z]*o.*"),
+    "iconv": _Forms("", "", "output", "-o.*"),
+    "file": _Forms("", "", "compile magic-file", "-[a-zA-Z]*[Cm].*"),
+    "install": _Forms("strip-program"),
     "man": _Forms("pager html browser", "-[a-zA-Z]*[PH].*"),
     "less": _Forms("", r"\+!.*", "log-file LOG-FILE lesskey-file", r"-[okO].*|\+.*"),
     "bat": _Forms("pager"),
@@ -422,8 +416,9 @@ _GIT: Final = {
     "hook": _Forms("", "", "", "run"),
     "fast-import": _Forms("", "", "export-marks export-pack-edges"),
     "filter-branch": _Forms("", ".*"),
+    "difftool": _Forms("", "-[a-zA-Z]*x.*", "", ".*"),
     **dict.fromkeys(
-        ["difftool", "mergetool", "send-email", "instaweb", "daemon", "shell", "credential", "for-each-repo"],
+        ["mergetool", "send-email", "instaweb", "daemon", "shell", "credential", "for-each-repo"],
         _Forms("", "", "", ".*"),
     ),
 }
@@ -458,6 +453,11 @@ def runs_others(name: str) -> bool:
 def is_known(name: str) -> bool:
     """Say whether the program has forms that a rule for all of them would cover by mistake."""
     return name in _FORMS or name in _WRAPPERS or name in _SHELLS or name in ("git", "sed")
+
+
+def is_read(name: str) -> bool:
+    """Say whether `look_inside` or `hidden_effect` finds all that the program runs."""
+    return name in _WRAPPERS or name in _SHELLS or name in _BUILTINS or name == "git"
 
 
 def hidden_effect(words: Words, *, certain: bool) -> str | None:

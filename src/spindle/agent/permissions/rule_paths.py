@@ -126,12 +126,17 @@ def _tokens(part: str) -> list[str]:
     return [ONE if len(p) > 2 else wildcards.get(p, p[-1:]) for p in pieces]
 
 
-def suggested(kind: str, path: str, cwd: str) -> str:
-    """Suggest a rule: the folder of the file, or the file itself if it lies directly in the working directory."""
+def is_exact(pattern: str) -> bool:
+    """Say whether a pattern stands for one path."""
+    return "/" in pattern and not _anchored(pattern, "/", wide=False)[1]
+
+
+def suggested(kind: str, path: str, cwd: str, *, exact: bool = False) -> str:
+    """Suggest a rule: the folder of the file; the file itself if it lies in the working directory, or if `exact`."""
     inside = below(os.path.realpath(cwd), path)
     shown = [re.sub(r"([*?\[{\\])", r"\\\1", part) for part in (path.split("/")[1:] if inside is None else inside)]
     start = "//" if inside is None else "./"
-    if len(shown) > 1:
+    if len(shown) > 1 and not exact:
         return f"{kind}({start}{'/'.join(shown[:-1])}/**)"
     return f"{kind}({start}{'/'.join(shown)})"
 

@@ -5,7 +5,6 @@ where no rule fits, the mode decides. This module asks no questions and stores n
 resolve links.
 """
 
-import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,15 +15,16 @@ import msgspec
 from msgspec import Struct
 
 from spindle.agent.permissions import rule_paths
-from spindle.agent.permissions.gaps import ANY, PLACE, WORDS, Pattern, has_gap
-from spindle.agent.permissions.programs import INTERPRETERS, Word, hidden_effect, is_known, runs_others
+from spindle.agent.permissions.gaps import ANY, Pattern, has_gap
+from spindle.agent.permissions.programs import Word, hidden_effect, is_known, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
+from spindle.agent.permissions.shell_reach import guessed, mentioned, places, spellings
 from spindle.base.globs import GlobError
 from spindle.base.spelling import letters_apart
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL, TODO_TOOL, TOOLS, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
-from spindle.shapes.protected_files import is_protected
+from spindle.shapes.protected_files import is_protected, names_protected
 from spindle.tools.base import ToolError
 from spindle.tools.files import resolve_existing, resolve_path
 
@@ -40,27 +40,10 @@ _OTHER_NAMES: Final = {
     "bashoutput": OUTPUT_TOOL,
     "killshell": KILL_TOOL,
 }
-_MOST_UNCLEAR: Final = 20_000
-"""Characters of a line that cannot be read in which rules are looked for. It is asked about anyway."""
-_MOST_PLACES: Final = 16
 _RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
 _FOREIGN: Final = ("task", "skill", "agent")
 """Tools of other programs whose names are near to ours."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
-_ONLY_NAMING = re.compile(
-    r"echo|printf|test|\[|ls|stat|mkdir|basename|dirname|realpath|readlink|cd|pushd|popd|pwd|which|type|command|exit|"
-    "return|export|declare|local|readonly|typeset|unset|read|shift|set|trap|kill|sleep|seq|true|false|:|wait"
-)
-"""Commands that do not open the files they are given."""
-_ONLY_READING = re.compile(
-    r"cat|head|tail|less|more|[ef]?grep|rg|wc|diff|cmp|comm|file|md5sum|sha\d*sum|cut|jq|od|strings"
-)
-_ONLY_CHANGING = re.compile("rm|rmdir|touch|chmod|chown")
-_GIT_WITHOUT_FILES = re.compile(
-    "checkout|switch|branch|rev-parse|rev-list|merge|rebase|commit|tag|fetch|pull|push|reset|status|describe|merge-base|"
-    "remote|cherry-pick|revert|worktree|clone|init|log|stash|ls-remote|symbolic-ref|for-each-ref"
-)
-"""Commands of git that open none of the files they are given; only a word that says it is taken for a file."""
 
 
 class Rule(Struct, frozen=True):
@@ -99,15 +82,19 @@ class _Call(Struct, frozen=True, dict=True):
 
     @cached_property
     def texts(self) -> list[str]:
-        return list(dict.fromkeys(_spellings(self.command or "", self.line)))
+        return list(dict.fromkeys(spellings(self.command or "", self.line)))
+
+    @cached_property
+    def guesses(self) -> list[str]:
+        return list(dict.fromkeys(guessed(self.line)))
 
     @cached_property
     def read_files(self) -> list[str]:
-        return list(dict.fromkeys(_mentioned("read", self)))
+        return list(dict.fromkeys(mentioned("read", self.command or "", self.line, self.places)))
 
     @cached_property
     def changed_files(self) -> list[str]:
-        return list(dict.fromkeys(_mentioned("edit", self)))
+        return list(dict.fromkeys(mentioned("edit", self.command or "", self.line, self.places)))
 
 
 def mode_named(text: str) -> PermissionMode:
@@ -226,6 +213,8 @@ def _unless_denied(policy: Policy, call: _Call, reads: bool) -> Decision:
 def _why_not_allowed(call: _Call) -> str:
     if call.line.unclear:
         return f"the command cannot be checked: {call.line.unclear}"
+    if any(_is_git_elsewhere(command, call) for command in call.line.commands):
+        return "git would obey the settings of another repository"
     return _hidden_effect(call, certain=False) or "no rule allows it"
 
 
@@ -238,7 +227,7 @@ def _look_at(tool: str, arguments: Any, cwd: str) -> _Call:
     given = arguments if isinstance(arguments, Mapping) else {}
     if name == "bash" and isinstance(command := given.get("command"), str):
         line = read_line(command)
-        return _Call(name, given, cwd, (), command, line, _places(line, cwd))
+        return _Call(name, given, cwd, (), command, line, places(line, cwd))
     if name in _BY_PATH and isinstance(path := given.get("path", "."), str):
         try:
             meant = resolve_existing(path or ".", cwd) if name == "read" else resolve_path(path or ".", cwd)
@@ -305,6 +294,8 @@ def _doubt(policy: Policy, call: _Call) -> str | None:
         return f"the command cannot be checked: {call.line.unclear}"
     if rule := next((rule for rule in about_commands if _may_fit(rule, call)), None):
         return f"parts of the command are not known before it runs, and {_in_words(rule)} may be about it"
+    if rule := next((rule for rule in about_commands if _may_be_run(rule, call)), None):
+        return f"it may run another command, and {_in_words(rule)} is about that"
     if rule := next((rule for rule in about_files if _may_fit_file(rule, call)), None):
         return f"a file is not known before the command runs, and {_in_words(rule)} may be about it"
     return _hidden_effect(call, certain=True)
@@ -337,6 +328,15 @@ def _may_fit(rule: Rule, call: _Call) -> bool:
     return any(one.may_fit(text) for one in _patterns(rule.pattern or "*") for text in texts)
 
 
+def _may_be_run(rule: Rule, call: _Call) -> bool:
+    pattern = rule.pattern or "*"
+    return any(
+        any(one.may_fit(text) for one in _patterns(pattern)) if has_gap(text) else _fits(pattern, text)
+        for text in call.guesses
+        if not has_gap(text.partition(" ")[0])
+    )
+
+
 @lru_cache(1000)
 def _patterns(pattern: str) -> list[Pattern]:
     if pattern.endswith(":*"):
@@ -344,107 +344,6 @@ def _patterns(pattern: str) -> list[Pattern]:
     texts = [pattern, pattern[:-2]] if pattern.endswith(" *") else [pattern]
     tokens = [re.findall(r"(?s)\\\*|.", text) for text in texts]
     return [Pattern([ANY if token == "*" else token[-1] for token in one]) for one in tokens]
-
-
-def _spellings(command: str, line: ShellLine) -> Iterator[str]:
-    """Yield every text that a rule may mean: each command as written, without quotes, folder or first options."""
-    yield command.strip()
-    for part in line.commands:
-        values = [word.value for word in part.words]
-        yield part.text
-        yield _text(values)
-        yield _text([part.name, *values[1:]])
-        for at in range(1, len(values) - 1):
-            if not values[at].startswith("-") and not values[at - 1].startswith("-"):
-                break
-            yield _text([part.name, *values[at + 1 :]])
-    for text in _fragments(command[:_MOST_UNCLEAR]) if line.unclear else ():
-        first, blank, rest = text.partition(" ")
-        yield text
-        yield first.rpartition("/")[2] + blank + rest
-
-
-def _text(values: list[str]) -> str:
-    """Join words. A gap that may be no word at all takes the blanks around it."""
-    return re.sub(f" ?{WORDS} ?", WORDS, " ".join(values))
-
-
-def _fragments(command: str) -> Iterator[str]:
-    """Yield every text that may be a command in a line that cannot be read."""
-    for piece in re.split(r"[\n;&|(){}`<>=$]+", re.sub(r"[\"'\\]", "", command)):
-        words = piece.split()
-        for start in range(len(words)):
-            yield " ".join(words[start : start + 50])
-
-
-def _mentioned(tool: str, call: _Call) -> Iterator[str]:
-    """Yield the files that a shell line names and may open, as far as the line shows them; they may have gaps."""
-    line, texts = call.line, []
-    if line.unclear:
-        texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", (call.command or "")[:_MOST_UNCLEAR])
-        texts = [re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)", os.path.expanduser("~"), text) for text in texts]
-    else:
-        texts = [word.value for word in (line.reads if tool == "read" else line.writes)]
-        for command in line.commands:
-            texts += _opened(command, tool)
-    for text in dict.fromkeys(texts):
-        for place in call.places:
-            try:
-                yield from rule_paths.named(text, place)
-            except ValueError:  # no path has a null character
-                continue
-
-
-def _opened(command: ShellCommand, tool: str) -> Iterator[str]:
-    """Yield the words of a command that may be files it opens."""
-    opens_none = _ONLY_CHANGING if tool == "read" else _ONLY_READING
-    if _ONLY_NAMING.fullmatch(command.name) or opens_none.fullmatch(command.name):
-        return
-    values = [word.value for word in command.words]
-    only_named = command.name == "git" and any(_GIT_WITHOUT_FILES.fullmatch(value) for value in values[1:4])
-    only_named = only_named and not any(re.fullmatch("-[a-zA-Z]*[Ft]|--(?:file|template).*", value) for value in values)
-    for word in command.words[1:]:
-        if only_named and not word.literal:
-            continue
-        yield word.value
-        if not re.search(r"\s", word.value):
-            yield from re.split("[=@:]", word.value)
-            yield from re.findall("^-[a-zA-Z](.+)", word.value)
-        if INTERPRETERS.fullmatch(command.name):
-            yield from re.findall(r"""[^\s'"`()\[\]{};,<>|]+""", word.value)
-
-
-def _places(line: ShellLine, cwd: str) -> tuple[str, ...]:
-    """Return the folders that the line may change to. A loop may change again and again: that is not guessed."""
-    places, known = {cwd: None}, True
-    for command in line.commands:
-        for wanted in _targets(command):
-            target = wanted.replace(PLACE, "").lstrip("/") if wanted.startswith(PLACE) else wanted
-            known = known and not command.repeats and not has_gap(target)
-            for place in list(places) if not has_gap(target) else ():
-                path = os.path.join(place, target)
-                places |= {os.path.normpath(path): None, os.path.realpath(path): None}
-        if len(places) > _MOST_PLACES:
-            return (cwd, ANY)
-    return tuple(places) if known else (*places, ANY)
-
-
-def _targets(command: ShellCommand) -> list[str]:
-    """Return the folders that the command changes to, or works in."""
-    values = [word.value for word in command.words[1:]]
-    if command.name in ("cd", "pushd", "popd"):
-        named = [value for value in values if not re.match(r"[-+]", value)]
-        if command.name == "cd" and not values:
-            return [os.path.expanduser("~")]
-        return named[:1] if named else [] if "-" in values else [".."] if command.name == "cd" else []
-    found = [
-        re.sub("^(?:-C|--chdir=|--directory=|--prefix=|--cwd=)", "", value)
-        for value in values
-        if re.match("-C.|--(?:chdir|directory)=", value)
-    ]
-    if command.name == "find" and any(value in ("-execdir", "-okdir") for value in values):
-        found.append(ANY)
-    return found + [after for value, after in itertools.pairwise(values) if value in ("-C", "--chdir", "--directory")]
 
 
 # -- allow: do rules cover all parts of the call? ------------------------------------------------
@@ -460,12 +359,15 @@ def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
         return _allowing_shell(policy, call, rules)
     if fit := next((rule for rule in own if _covers(rule.pattern or "", call)), None):
         return [], [fit]
-    kind = "Read" if call.tool in _READING else "Edit"
-    return [rule_paths.suggested(kind, call.paths[1], call.cwd) if call.paths else call.tool], []
+    if call.paths and call.tool in _EDITING:
+        return [_edit_rule(call.paths, call.cwd)], []
+    return [rule_paths.suggested("Read", call.paths[1], call.cwd) if call.paths else call.tool], []
 
 
 def _covers(pattern: str, call: _Call) -> bool:
     """Say whether a pattern fits the file of a call, or else its only argument if that is a text."""
+    if call.paths and call.tool in _EDITING:
+        return _covers_edit(pattern, call.paths, call.cwd)
     if call.paths:
         return rule_paths.fits(pattern, call.paths[1], call.cwd)
     values = list(call.arguments.values())
@@ -479,15 +381,20 @@ def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[lis
         return [], [same]
     if call.line.unclear or any("$" in word.source for command in call.line.commands for word in command.words[:1]):
         return [exact], []
-    found = dict.fromkeys([*_for_commands(policy, call, own), *_for_redirections(policy, call, rules, exact)])
+    found = dict.fromkeys([*_for_commands(policy, call, own, exact), *_for_redirections(policy, call, rules, exact)])
     missing = [rule for rule in found if isinstance(rule, str)]
     return missing, [] if missing else [rule for rule in found if isinstance(rule, Rule)]
 
 
-def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Rule | str]:
-    """Yield, for each command of a line, the rule that allows it, or else the text of a rule that would."""
+def _for_commands(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
+    """Yield, for each command of a line, the rule that allows it, or else the text of a rule that would.
+
+    `exact` is the rule for just this line.
+    """
     for command in call.line.commands:
-        if not command.free and not _stays_inside(command, policy):
+        if _is_git_elsewhere(command, call):
+            yield exact
+        elif not command.free and not _stays_inside(command, policy):
             more = hidden_effect(command.words, certain=False)
             fits = (rule for rule in rules if _fits(rule.pattern or "", command.text))
             fit = next((rule for rule in fits if not more or _is_exact(rule, command.text)), None)
@@ -495,21 +402,19 @@ def _for_commands(policy: Policy, call: _Call, rules: list[Rule]) -> Iterator[Ru
 
 
 def _for_redirections(policy: Policy, call: _Call, rules: list[Rule], exact: str) -> Iterator[Rule | str]:
-    """Yield the same for each file that a line writes to. `exact` is the rule for just this line."""
+    """Yield the same for each file that a line writes to."""
     editing = [rule for rule in rules if _is_for(rule, "write")]
     for word in call.line.writes:
         if word.value in _SINKS:
             continue
-        paths = _written(word, call)
-        if not paths:
+        written = _written(word, call)
+        if not written:
             yield exact
-        for path in paths:
-            if fit := next(
-                (r for r in editing if r.pattern is None or rule_paths.fits(r.pattern, path, call.cwd)), None
-            ):
+        for paths in written:
+            if fit := next((r for r in editing if r.pattern is None or _covers_edit(r.pattern, paths, call.cwd)), None):
                 yield fit
-            elif not (policy.mode == "acceptEdits" and _may_edit((path,), policy)):
-                yield rule_paths.suggested("Edit", path, call.cwd)
+            elif not (policy.mode == "acceptEdits" and _may_edit(paths, policy)):
+                yield _edit_rule(paths, call.cwd)
 
 
 def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
@@ -520,11 +425,25 @@ def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
     return words[1].value != "-" and _inside(os.path.realpath(os.path.join(policy.cwd, words[1].value)), policy, ())
 
 
-def _written(word: Word, call: _Call) -> list[str]:
-    """Return the files that a redirection may write to; none if that is not known."""
+def _is_git_elsewhere(command: ShellCommand, call: _Call) -> bool:
+    """Say whether git may work in another repository than that of the working directory, and obey its settings."""
+    if command.name != "git" or len(call.places) == 1:
+        return False
+    root = os.path.realpath(call.cwd)
+    for place in (os.path.realpath(place) for place in call.places if not has_gap(place)):
+        parts = rule_paths.below(root, place)
+        above = [os.path.join(root, *(parts or [])[:end]) for end in range(1, len(parts or []) + 1)]
+        if parts is None or any(os.path.lexists(os.path.join(one, name)) for one in above for name in (".git", "HEAD")):
+            return True
+    return False
+
+
+def _written(word: Word, call: _Call) -> list[tuple[str, str]]:
+    """Return the files that a redirection may write to, as named and with links resolved; none if not known."""
     if not word.literal or not (os.path.isabs(word.value) or not any(has_gap(place) for place in call.places)):
         return []
-    return [os.path.realpath(os.path.join(place, word.value)) for place in call.places if not has_gap(place)]
+    paths = [os.path.join(place, word.value) for place in call.places if not has_gap(place)]
+    return [(os.path.normpath(path), os.path.realpath(path)) for path in paths]
 
 
 def _command_rule(command: ShellCommand) -> str:
@@ -559,5 +478,19 @@ def _inside(path: str, policy: Policy, folders: Sequence[str]) -> bool:
 
 def _may_edit(paths: Sequence[str], policy: Policy) -> bool:
     """Say whether a file may be edited freely: `paths` is its path, last with links resolved."""
-    root = os.path.realpath(policy.cwd)
-    return _inside(paths[-1], policy, policy.folders) and not any(is_protected(path, root) for path in paths)
+    return _inside(paths[-1], policy, policy.folders) and not _is_protected(paths, policy.cwd)
+
+
+def _is_protected(paths: Sequence[str], cwd: str) -> bool:
+    return any(is_protected(path, os.path.realpath(cwd)) for path in paths)
+
+
+def _covers_edit(pattern: str, paths: Sequence[str], cwd: str) -> bool:
+    """Say whether an allow rule is about a file. A wildcard does not stand for protected files: a rule names them."""
+    if not rule_paths.fits(pattern, paths[-1], cwd):
+        return False
+    return rule_paths.is_exact(pattern) or names_protected(pattern) or not _is_protected(paths, cwd)
+
+
+def _edit_rule(paths: Sequence[str], cwd: str) -> str:
+    return rule_paths.suggested("Edit", paths[-1], cwd, exact=_is_protected(paths, cwd))

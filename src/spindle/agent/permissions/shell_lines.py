@@ -22,7 +22,6 @@ from spindle.agent.permissions.programs import (
     Inside,
     Unclear,
     Words,
-    is_known,
     look_inside,
     program,
 )
@@ -100,6 +99,8 @@ class ShellLine(Struct, frozen=True):
     reads: Words = ()
     """Files that redirections read."""
     writes: Words = ()
+    fed: tuple[tuple[str, str], ...] = ()
+    """Texts that the line itself holds for a program to read, each behind the name of the program."""
     unclear: str | None = None
     """Why not all commands are known."""
 
@@ -119,7 +120,7 @@ def read_line(text: str) -> ShellLine:
     written = {os.path.normpath(word.value) for word in found.writes}
     if why is None and any(os.path.normpath(file) in written for file in found.files):
         why = "it runs a file that it writes"
-    return ShellLine(tuple(found.commands), tuple(found.reads), tuple(found.writes), why)
+    return ShellLine(tuple(found.commands), tuple(found.reads), tuple(found.writes), tuple(found.fed), why)
 
 
 def _read(text: str, known: dict[str, set[str]]) -> tuple[Found, str | None]:
@@ -313,7 +314,7 @@ class _Reader(WordReader):
             if self._sees("<(") or self._sees(">("):
                 words.append(self._substituted_file())
             elif sign in "<>&":
-                self._redirect()
+                self._redirect(words[0].source if words else "")
             elif not words and (found := ASSIGNMENT.match(self._text, self._at)):
                 assigned.append(self._assignment(found))
             else:
@@ -369,7 +370,7 @@ class _Reader(WordReader):
         self._refuse_glued()
         return Value(self._text[start : self._at], (f"/dev/fd/{NUMBER}",))
 
-    def _redirect(self) -> None:
+    def _redirect(self, command: str) -> None:
         sign = _REDIRECTION.match(self._text, self._at)
         assert sign is not None
         self._at = sign.end()
@@ -389,7 +390,7 @@ class _Reader(WordReader):
                 source = self._text[start : self._at]
                 if re.search(r"[$`{*?\[~]", source):
                     raise Unclear("the end of a here-document is not known")
-                self._documents.append((word.values[0], sign[0] == "<<-", word.values[0] != source))
+                self._documents.append((word.values[0], sign[0] == "<<-", word.values[0] != source, command))
             case ">&" | "<&" if re.fullmatch(r"\d+-?|-", word.source, re.ASCII):
                 pass
             case "<&":
@@ -398,13 +399,13 @@ class _Reader(WordReader):
                 self._found.reads += words
                 self._found.writes += words if sign[0] == "<>" else []
             case "<<<":
-                pass
+                self._found.fed += [(command, one.value) for one in words]
             case _:
                 self._found.writes += words
 
     def _read_documents(self) -> None:
         """Read the here-documents that begin at this line. Substitutions in them run."""
-        for end_word, drops_tabs, literal in self._documents:
+        for end_word, drops_tabs, literal, command in self._documents:
             lines = []
             while True:
                 if self._at >= len(self._text):
@@ -420,6 +421,7 @@ class _Reader(WordReader):
             if not literal:
                 values = _Reader(values[0], self._found, self._depth + 1)._quoted("")
             self._found.document = values[0] if len(values) == 1 else ANY
+            self._found.fed += [(command, value) for value in values]
         self._documents.clear()
 
     # -- words -----------------------------------------------------------------------------------
@@ -468,11 +470,6 @@ class _Reader(WordReader):
         self._depth += 1
         for part in inside.commands:
             self._add(ShellCommand(part, repeats=repeats))
-        for part in inside.guesses:
-            if is_known(program(part)):
-                self._add(ShellCommand(part, repeats=repeats))
-            else:
-                self._found.commands.append(ShellCommand(part, free=True))
         self._depth -= 1
         if inside.script is not None:
             _Reader(inside.script, self._found, self._depth + 1).read_list()

@@ -64,6 +64,7 @@ class Found:
         self.commands: list[ShellCommand] = []
         self.reads: list[Word] = []
         self.writes: list[Word] = []
+        self.fed: list[tuple[str, str]] = []
         self.files: set[str] = set()
         """Files that shells run."""
         self.words = 0
@@ -104,8 +105,9 @@ class WordReader:
         self._found = found
         self._depth = depth
         self._at = 0
-        self._documents: list[tuple[str, bool, bool]] = []
-        """Here-documents that begin at the next line: end word, whether tabs are dropped, whether text is literal."""
+        self._documents: list[tuple[str, bool, bool, str]] = []
+        """Here-documents that begin at the next line: end word, whether tabs are dropped, whether the text is literal,
+        and the program that reads it."""
 
     def _sees(self, text: str) -> bool:
         return self._text.startswith(text, self._at)

@@ -1,7 +1,7 @@
 """The port: accepts connections, each with a time limit for its first request and a bound on the size of a request.
 
 A connection whose client does not read its answer is ended as well. If there are too many, the one that has waited
-longest for its first request makes room.
+longest for a request makes room.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class HttpConnection(web.RequestHandler):
     """One connection. Its first request has to come soon: a client that only holds it open is disconnected."""
 
-    __slots__ = ("_full", "_patience", "_reading", "_silent", "_stall_timeout", "bell", "gone", "own", "user")
+    __slots__ = ("_full", "_idle", "_patience", "_reading", "_stall_timeout", "bell", "gone", "own", "user")
 
     def __init__(self, manager: "Listener", **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
-        self._silent = manager.silent
+        self._idle = manager.idle
         self._full = len(manager.connections) >= manager.max_connections
         self.own: bool | None = None
         """Whether a process of our own user is at the other end, once that is known."""
@@ -46,17 +46,17 @@ class HttpConnection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self._full:
-            oldest = next(iter(self._silent), self)
+            oldest = next(iter(self._idle), self)
             oldest.is_served()
             oldest.force_close()
             if oldest is self:
                 return
-        self._silent[self] = None
+        self._idle[self] = None
         self._patience = asyncio.get_running_loop().call_later(limits.FIRST_REQUEST, self.force_close)
 
     def is_served(self) -> None:
         """Stop the time limit: a request has come, or the connection is at its end."""
-        self._silent.pop(self, None)
+        self._idle.pop(self, None)
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -103,8 +103,8 @@ class Listener(web.Server):
         """Connections of every kind. Idle ones must not use up the descriptors that sessions need for their files."""
         self.stall_timeout = 2 * max(options.stall_timeout, options.viewer_stall_timeout)
         """Seconds, for any connection; streams and WebSockets have shorter time limits of their own."""
-        self.silent: dict[HttpConnection, None] = {}
-        """Connections without a request so far, the oldest first."""
+        self.idle: dict[HttpConnection, None] = {}
+        """Connections that wait for a request, be it their first; the one that has waited longest is the first."""
         self._listening: asyncio.Server | None = None
 
     async def listen(self, context: ssl.SSLContext | None) -> int:
@@ -139,9 +139,14 @@ class Listener(web.Server):
         )
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        assert isinstance(request.protocol, HttpConnection)
-        request.protocol.is_served()
-        return await self._handler(request)
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        connection.is_served()
+        try:
+            return await self._handler(request)
+        finally:
+            if not connection.gone.is_set():
+                self.idle[connection] = None
 
 
 def _silent_logger() -> logging.Logger:
