@@ -1,6 +1,7 @@
 """Streams that real providers once sent, as the tests of other projects have recorded them.
 
-The recordings are read from the source packages in `SPINDLE_TEST_RECORDINGS` (see `.ci/run`); none is kept here. Every stream goes through a real server and the whole of `llm/`; beside it a few lines of plain Python fold it again.
+The recordings are read from the source packages in `SPINDLE_TEST_RECORDINGS` (see `.ci/run`); none is kept here.
+Every stream goes through a real server and the whole of `llm/`; beside it a few lines of plain Python fold it again.
 """
 
 import gzip
