@@ -54,7 +54,7 @@ class RemoteServer:
         self._chats: WeakKeyDictionary[LiveSession, OneAtATime] = WeakKeyDictionary()
         self._api = HttpApi(self._pool, options)
         self._listener: Listener | None = None
-        self._access = Access(options.host, options.port, options.token, options.origins)
+        self._access = Access(options.host, options.port, options.token, options.origins, options.tls is not None)
         self._slowdown = Slowdown()
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
