@@ -155,7 +155,7 @@ class Editor:
             },
         }
         if "set_mcp_servers" in COMMANDS:
-            capabilities["mcpCapabilities"] = {"http": True, "sse": False}
+            capabilities["mcpCapabilities"] = {"http": True, "sse": True}
         return {
             "protocolVersion": 1,
             "agentInfo": {"name": "spindle", "title": "Spindle", "version": __version__},
