@@ -161,18 +161,25 @@ def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> d
     result: dict[str, Any] = {"role": "assistant"}
     if thinking and compat.requires_thinking_as_text:
         text = "\n\n".join([*(block.thinking for block in thinking), *([text] if text else [])])
-    elif thinking and (field := thinking[0].thinking_signature) in REASONING_FIELDS:
-        result[field] = "\n".join(block.thinking for block in thinking)
+        thinking = []
     if not text and not calls:
         return None
     result["content"] = text or ("" if compat.requires_assistant_after_tool_result else None)
-    if thinking and thinking[0].thinking_signature == _IN_CONTENT and not compat.requires_thinking_as_text:
-        result["content"] = [*map(thinking_part, thinking), *([{"type": "text", "text": text}] if text else [])]
+    if thinking:
+        result |= _thinking_fields(thinking, text)
     if calls:
         _add_calls(result, calls)
     if compat.requires_reasoning_content_on_assistant_messages and model.reasoning:
         result.setdefault("reasoning_content", "")
     return result
+
+
+def _thinking_fields(thinking: Sequence[Thinking], text: str) -> dict[str, Any]:
+    """Return thinking in the field it came in; none if it came from elsewhere."""
+    field = thinking[0].thinking_signature
+    if field == _IN_CONTENT:
+        return {"content": [*map(thinking_part, thinking), *([{"type": "text", "text": text}] if text else [])]}
+    return {field: "\n".join(block.thinking for block in thinking)} if field in REASONING_FIELDS else {}
 
 
 def thinking_part(block: Thinking) -> dict[str, Any]:
@@ -414,10 +421,11 @@ class ChatReader:
         if chunk.error is not None:
             raise ModelError(_error_message(chunk.error))
         self._finish_reason = choice.finish_reason or self._finish_reason
-        delta = choice.delta
-        if delta is None:
-            return
-        content = delta.content
+        if choice.delta is not None:
+            self._take_delta(choice.delta, out)
+
+    def _take_delta(self, delta: _Delta, out: list[StreamEvent]) -> None:
+        live, content = self._live, delta.content
         if isinstance(content, list):
             self._take_thinking(_thinking_in(content), _IN_CONTENT, out)
             content = "".join(part.text or "" for part in content)

@@ -258,13 +258,18 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     known = {key: value for key, value in entry.items() if key in _KEYS}
     ours = {"name": name, "source": source, "trusted": trusted, "sse": kind == "sse"}
     config = msgspec.convert(known | ours, ServerConfig)
+    _check(config)
+    return config
+
+
+def _check(config: ServerConfig) -> None:
+    """Raise `ValueError` for values that make no sense."""
     if config.sse and config.protocol == "2026-07-28":
         raise ValueError(f"the transport sse has no protocol {config.protocol}")
     if not 0 < config.timeout < float("inf"):
         raise ValueError("timeout must be a number of seconds above 0")
     if config.url is not None and "${" not in config.url and not _is_address(config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
-    return config
 
 
 def check_keys(servers: Any, what: str) -> None:
