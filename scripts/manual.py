@@ -17,6 +17,7 @@ from reference import field_notes, reference_page
 from spindle.agent.run.result import EXIT_CODES
 from spindle.apps.cli.args import COMMANDS, OPTIONS
 from spindle.base.settings import Settings
+from spindle.llm.compat import ChatCompat, MessagesCompat, ResponsesCompat
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
@@ -38,6 +39,7 @@ EXITS = {
 def parts() -> Iterator[tuple[str, str, str]]:
     """Yield page, name of the part, and its text."""
     yield "settings.md", "settings", "\n".join(_settings(Settings, ""))
+    yield "providers.md", "compat", "\n".join(_compat())
     yield "cli.md", "options", "\n".join(_options())
     yield "cli.md", "commands", "\n".join(_commands())
     yield "cli.md", "exits", "\n".join(_exits())
@@ -62,13 +64,18 @@ def _settings(group: type[msgspec.Struct], prefix: str) -> list[str]:
     for item in fields:
         if item in inner:
             continue
-        default = item.default if item.default is not msgspec.NODEFAULT else item.default_factory()
-        shown = "–" if default is None else f"`{msgspec.json.encode(default).decode()}`"
-        key = f"{prefix}{item.encode_name}"
-        lines.append(f"| `{key}` | {_type(item.type)} | {shown} | {_one_line(notes[item.encode_name])} |")
+        lines.append(_field(item, notes, prefix))
     for item in inner:
         lines += ["", *_settings(item.type, f"{prefix}{item.encode_name}.")]
     return lines
+
+
+def _field(item: msgspec.structs.FieldInfo, notes: dict[str, str], prefix: str = "") -> str:
+    """Return the row of a field: key, type, default, meaning."""
+    default = item.default if item.default is not msgspec.NODEFAULT else item.default_factory()
+    shown = "–" if default is None else f"`{msgspec.json.encode(default).decode()}`"
+    key = f"{prefix}{item.encode_name}"
+    return f"| `{key}` | {_type(item.type)} | {shown} | {_one_line(notes[item.encode_name])} |"
 
 
 def _type(kind: Any) -> str:
@@ -84,6 +91,18 @@ def _type(kind: Any) -> str:
     if origin is not None:  # a union
         return " or ".join(_type(option) for option in inner if option is not type(None))
     return {str: "text", bool: "true or false", int: "whole number", float: "number"}.get(kind, "anything")
+
+
+# -- compat flags ------------------------------------------------------------------------------------
+
+
+def _compat() -> list[str]:
+    lines: list[str] = []
+    for group in (ChatCompat, MessagesCompat, ResponsesCompat):
+        notes = field_notes(group)
+        lines += [_one_line(group.__doc__ or ""), "", "| flag | type | default | meaning |", "|---|---|---|---|"]
+        lines += [*(_field(item, notes) for item in msgspec.structs.fields(group)), ""]
+    return lines[:-1]
 
 
 # -- the command line --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.agent.background import ENDING_MODES
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import PluginChain
 from spindle.agent.model_choice import ModelState
@@ -164,7 +165,8 @@ def _extension_host(options: AgentOptions) -> ExtensionHost:
 
 def _mcp_host(options: AgentOptions) -> list[McpHost]:
     names = None if options.tools is None else [tool for tool in options.tools if isinstance(tool, str)]
-    return mcp_host(McpOptions(options.mcp_config, options.mcp_servers, options.warn), names)
+    given = McpOptions(options.mcp_config, options.mcp_servers, options.warn, awaits=options.mode in ENDING_MODES)
+    return mcp_host(given, names)
 
 
 # -- model and tools -----------------------------------------------------------------------------

@@ -229,3 +229,46 @@ def test_endings(stream, stop, text):
 def test_failures(step, text):
     with MockModel([step]) as mock:
         assert answer_of(collect(make_model(api=API, base_url=mock.url))).error_message == text
+
+
+def test_arguments_that_come_value_by_value():
+    def call(*pieces, **fields):
+        partial = [{"jsonPath": path, **value} for path, value in pieces]
+        return {"functionCall": ({"partialArgs": partial} if partial else {}) | fields}
+
+    parts = [
+        call(name="edit", id="c1", willContinue=True),
+        call(("$.path", {"stringValue": "a", "willContinue": True}), willContinue=True),
+        call(("$.path", {"stringValue": '"\u00e4\n.py'}), willContinue=True),
+        call(("$.edits[0].oldText", {"stringValue": "x"}), ("$.edits[0].n", {"numberValue": 2}), willContinue=True),
+        call(
+            ("$.edits[1]['new text']", {"stringValue": ""}),
+            ("$.edits[1].deep.er[0]", {"boolValue": False}),
+            willContinue=True,
+        ),
+        call(("$.nothing", {"nullValue": "NULL_VALUE"}), willContinue=True),
+        call(),
+        call(name="ls", id="c2", args={}),
+    ]
+    events = [{"candidates": [{"content": {"parts": [part]}}]} for part in parts]
+    events += [{"candidates": [{"finishReason": "STOP"}]}]
+    with MockModel([raw(*(f"data: {json.dumps(event)}\n\n".encode() for event in events))]) as mock:
+        chunks = collect(make_model(api=API, base_url=mock.url + "/v1beta"), api_key="k")
+    arguments = {
+        "path": 'a"\u00e4\n.py',
+        "edits": [{"oldText": "x", "n": 2}, {"new text": "", "deep": {"er": [False]}}],
+        "nothing": None,
+    }
+    assert shape(answer_of(chunks)) == [("call", "c1", "edit", arguments), ("call", "c2", "ls", {})]
+    deltas = [event[2] for event in events_of(chunks) if event[:2] == ("toolcall_delta", 0)]
+    assert json.loads("".join(deltas)) == arguments
+    assert len(deltas) > 5  # a client sees them come
+
+
+def test_usage_is_kept_when_the_stream_ends_in_an_error():
+    usage = {"promptTokenCount": 100, "candidatesTokenCount": 7}
+    for end in ({"error": {"code": 503, "message": "busy"}}, {"promptFeedback": {"blockReason": "SAFETY"}}):
+        with MockModel([raw(f"data: {json.dumps(end | {'usageMetadata': usage})}\n\n".encode())]) as mock:
+            found = answer_of(collect(make_model(api=API, base_url=mock.url + "/v1beta"), api_key="k"))
+        assert found.stop_reason == "error"
+        assert (found.usage.input, found.usage.output) == (100, 7)

@@ -195,7 +195,12 @@ def test_the_address_may_end_in_v1() -> None:
 
 @pytest.mark.parametrize(
     ("finish", "expected"),
-    [("stop", "stop"), ("length", "length"), ("model_length", "length"), ("error", "Provider stopped with: error")],
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("model_length", "length"),
+        ("error", "Provider finish_reason: server_error"),
+    ],
 )
 def test_endings(finish: str, expected: str) -> None:
     found = answer_of(ask(raw(chunk({"content": "a"}, finish)))[0])

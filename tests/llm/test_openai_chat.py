@@ -6,7 +6,7 @@ import pytest
 
 from spindle.llm.errors import is_retryable
 from spindle.llm.stream import Finished, Started
-from tests.support.mock_model import NOTHING, MockModel, call, cut, error, failure, raw, reply, sse, think
+from tests.support.mock_model import MockModel, call, cut, error, failure, raw, reply, sse, think
 
 from .helpers import answer_of, collect, events_of, make_model, make_request, shape
 
@@ -209,7 +209,7 @@ def test_bad_stop_reasons(reason):
 @pytest.mark.parametrize(
     "step",
     [
-        reply("pa", "rt", finish=NOTHING),
+        raw(chunk({"content": "pa"}), chunk({"content": "rt"})),
         reply("pa", "rt", cut()),
         reply("pa", "rt", sse(b'data: {"choices": [{"del'), cut()),
     ],
@@ -221,6 +221,37 @@ def test_a_cut_stream(step):
     assert (answer.stop_reason, answer.error_message) == ("error", "Stream ended without finish_reason")
     assert shape(answer) == [("text", "part")]
     assert is_retryable(answer.error_message)
+
+
+def test_the_end_without_a_finish_reason_names_its_flag():
+    step = raw(chunk({"content": "pa"}), chunk({"content": "rt"}), b"data: [DONE]\n\n")
+    answer = answer_of(ask(step))
+    assert answer.stop_reason == "error"
+    assert "[DONE]" in answer.error_message
+    assert "supportsFinishReason" in answer.error_message
+    assert not is_retryable(answer.error_message)  # the server has ended its answer: it would end the next one so, too
+    for fields in ({"compat": {"supportsFinishReason": False}}, {"provider": "snowflake-cortex"}):
+        answer = answer_of(ask(step, **fields))
+        assert (answer.stop_reason, shape(answer)) == ("stop", [("text", "part")])
+
+
+def test_thinking_as_part_of_the_content():
+    """As Mistral's models send it, from Mistral and from others who host them."""
+
+    def thought(*texts):
+        return {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text} for text in texts]}]}
+
+    pieces = [thought("h"), thought("m", "!"), {"content": [{"type": "text", "text": "He"}]}, {"content": "llo"}]
+    with MockModel([raw(*map(chunk, pieces), chunk({}, "stop")), reply("b")]) as mock:
+        model = chat(mock, reasoning=True)
+        answer = answer_of(collect(model))
+        assert shape(answer) == [("thinking", "hm!", "content"), ("text", "Hello")]
+        collect(model, make_request("hi", answer, "and?"))
+        sent = mock.requests[1].body["messages"][2]["content"]
+    assert sent == [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm!"}]},
+        {"type": "text", "text": "Hello"},
+    ]
 
 
 def test_a_cut_after_the_finish_reason_is_no_harm():
@@ -330,3 +361,29 @@ def test_the_last_text_is_what_was_asked():
         (request,) = mock.requests
     assert request.path == "/v1/chat/completions"
     assert request.body["messages"][-1] == {"role": "user", "content": "question"}
+
+
+def test_usage_is_kept_when_the_stream_ends_in_an_error():
+    usage = {"prompt_tokens": 100, "completion_tokens": 7}
+    answer = answer_of(ask(raw(chunk({"content": "a"}), chunk(error={"message": "gone"}, usage=usage), b"data: x\n\n")))
+    assert (answer.stop_reason, answer.error_message) == ("error", "gone")
+    assert (answer.usage.input, answer.usage.output, answer.usage.cost.source) == (100, 7, "computed")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b'error: {"code": 400, "message": "too much"}', "too much"),
+        (b"error: out of memory", "out of memory"),
+        (b'event: error\ndata: {"message": "no slot"}', "no slot"),
+        (b"event:error\ndata: plain words", "plain words"),
+    ],
+)
+@pytest.mark.parametrize(
+    "api", ["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"]
+)
+def test_an_error_that_is_no_data_is_told(api, line, text):
+    with MockModel([raw(line + b"\n\n")]) as mock:
+        answer = answer_of(collect(make_model(api=api, base_url=mock.openai_url), api_key="k"))
+    assert answer.stop_reason == "error"
+    assert text in answer.error_message

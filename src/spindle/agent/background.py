@@ -37,7 +37,7 @@ ENTRY = "spindle.background"
 _LONGEST_WAIT = 600.0
 _USUAL_WAIT = 60.0
 """Seconds that a pattern is waited for, if the model does not say."""
-_ENDING_MODES = ("print", "json", "batch")
+ENDING_MODES = ("print", "json", "batch")
 """In these modes commands end when the work is done, and no run begins by itself."""
 
 
@@ -200,7 +200,7 @@ class Background(Hooks):
         """Say whether a run may begin: not after an abort or an error. Then the next prompt brings the message."""
         last = self._port.last_result
         went_well = last is None or last.status in ("ok", "denied")
-        return self._mode not in _ENDING_MODES and went_well and item.meter.reached() is None
+        return self._mode not in ENDING_MODES and went_well and item.meter.reached() is None
 
     # -- the model's side ------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class Background(Hooks):
             return self._report(command, output, details)
         if kept:
             then = "It goes on after this session."
-        elif self._mode in _ENDING_MODES:
+        elif self._mode in ENDING_MODES:
             then = f"It ends with your last answer: wait for it with {OUTPUT_TOOL} if you need its result."
         else:
             then = "You will be told when it ends."

@@ -58,7 +58,7 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import ReadText, StartBackground, Tool, ToolContext
+from spindle.tools.base import Files, StartBackground, Tool, ToolContext
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
@@ -90,8 +90,8 @@ class Engine:
         """Limits of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
         """Id under which the provider may cache requests; None: the session's own id."""
-        self.read_text: ReadText | None = None
-        """Reads files as an editor has them open."""
+        self.files: Files | None = None
+        """Files as another program has them, an editor for example."""
         self.may_read: Callable[[str], bool] = lambda path: True
         self.start_background: StartBackground | None = None
         self.count_background: Callable[[], int] = lambda: 0
@@ -607,4 +607,4 @@ class Engine:
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
         settings, start = self.resources.tool_settings(self.owner, self.sandbox()), self.start_background
-        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, start, self.may_read)
+        return ToolContext(session.cwd, update, self.model, env, settings, self.files, start, self.may_read)

@@ -96,6 +96,9 @@ class Hooks:
         """Say whether the model may be called; false stops the run, as an abort does."""
         return True
 
+    async def tool_missing(self, name: str) -> None:
+        """Offer a tool that the model has called although it was not offered. Raises `ToolError` if that fails."""
+
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         """Return the conversation and the system prompt as this one model call should see them."""
         return messages, system_prompt
@@ -220,6 +223,7 @@ class HookChain(Hooks):
     before_agent_start = _await_each(Hooks.before_agent_start)
     begin_run = _call_each(Hooks.begin_run)
     before_turn = _await_each(Hooks.before_turn, True)
+    tool_missing = _await_each(Hooks.tool_missing)
     before_provider_headers = _await_each(Hooks.before_provider_headers)
     after_provider_response = _await_each(Hooks.after_provider_response)
     caught_up = _await_each(Hooks.caught_up)
@@ -384,7 +388,7 @@ class McpServerState(Wire, kw_only=True):
     """`idle` (not needed yet), `starting`, `ready`, `stopped` (started again when needed), `failed`, `login` (run
     `spindle mcp login`), `disabled`, or `invalid`."""
     transport: str | None = None
-    """`stdio` or `http`."""
+    """`stdio`, `http` or `sse`."""
     source: str | None = None
     """Where it is configured."""
     tools: int | None = None
@@ -401,6 +405,9 @@ class McpServers(Protocol):
 
     def states(self) -> list[McpServerState]: ...
 
+    def serves(self, tool: str) -> bool:
+        """Say whether a tool, which may not be known yet, would be one of these servers."""
+
     async def set(self, servers: Any) -> list[McpServerState]:
         """Replace the servers that the client has set before. Raises `AgentError`, changing nothing."""
 
@@ -410,6 +417,9 @@ class NoMcpServers:
 
     def states(self) -> list[McpServerState]:
         return []
+
+    def serves(self, tool: str) -> bool:
+        return False
 
     async def set(self, servers: Any) -> list[McpServerState]:
         raise AgentError("MCP is off in this agent")

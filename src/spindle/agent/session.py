@@ -44,7 +44,7 @@ from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import ReadText, Tool, ToolContext
+from spindle.tools.base import Files, Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput
 
@@ -367,9 +367,9 @@ class AgentSession:
     def tool_context(self, update: Callable[[events.ToolResult], None]) -> ToolContext:
         return self._engine.tool_context(update)
 
-    def use_editor(self, read_text: ReadText | None) -> None:
-        """Let the read tool see files as an editor has them open."""
-        self._engine.read_text = read_text
+    def use_files(self, files: Files | None) -> None:
+        """Let read, edit and write use files as another program has them."""
+        self._engine.files = files
 
     def add_resources(self, skills: list[str], prompts: list[str]) -> None:
         """Use skills and templates that extensions have found."""

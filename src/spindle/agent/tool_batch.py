@@ -181,6 +181,9 @@ class ToolBatch:
         from spindle.tools.validate import checked_arguments
 
         if item.tool is None:
+            await self._hooks.tool_missing(item.call.name)
+            item.tool = self._port.offered_tools().get(item.call.name)
+        if item.tool is None:
             from spindle.tools.nearest import near_tools
 
             raise ToolError(f"Tool {item.call.name} not found{near_tools(item.call.name, self._port.offered_tools())}")

@@ -181,6 +181,8 @@ BATCH_RETRY: Final = 1.0
 """Before a task is tried again; doubled each time."""
 BATCH_STOP: Final = 30.0
 """Running tasks may wind up after they were cancelled."""
+CLUSTER_CONNECT: Final = 10.0
+"""For the address of a cluster to answer."""
 NODE_RETURN: Final = 60.0
 """For a node of a cluster to appear, after all were lost."""
 NODE_LOOK: Final = 1.0

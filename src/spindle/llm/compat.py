@@ -23,7 +23,7 @@ class Compat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Flags of the servers of one family. The defaults follow the protocol."""
 
     text_tool_calls: bool = True
-    """False: tool calls that the model writes into its text stay text."""
+    """`false`: tool calls that the model writes into its text stay text."""
 
     @classmethod
     def of(cls, model: Model) -> Self:
@@ -44,21 +44,29 @@ class ChatCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `openai-completions` family."""
 
     supports_store: bool = True
-    """Knows `store`; we always ask for false."""
+    """Knows `store`; Spindle always sends `false`."""
     supports_developer_role: bool = True
     """Takes the system prompt of a reasoning model in the role `developer`."""
     supports_reasoning_effort: bool = True
+    """Knows `reasoning_effort`."""
     supports_usage_in_streaming: bool = True
+    """Knows `stream_options`; without it, usage is read if the server sends it unasked."""
     supports_finish_reason: bool = True
-    """False: the end of the stream is the end of the answer."""
+    """`false`: the server gives no `finish_reason`; `[DONE]` or the end of the stream ends the answer."""
     supports_strict_mode: bool = True
+    """Knows `strict` of a tool; Spindle always sends `false`."""
     supports_long_cache_retention: bool = True
+    """Can keep a prompt cache for a day, if `PI_CACHE_RETENTION=long` asks for that."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    """The name of the output limit."""
     requires_tool_result_name: bool = False
+    """A tool result must name its tool."""
     requires_assistant_after_tool_result: bool = False
     """A user message may not follow a tool result directly."""
     requires_thinking_as_text: bool = False
+    """Thinking goes back as text of the answer."""
     requires_reasoning_content_on_assistant_messages: bool = False
+    """Every answer that goes back needs `reasoning_content`, an empty one if there was no thinking."""
     thinking_format: Literal[
         "openai",
         "openrouter",
@@ -72,18 +80,28 @@ class ChatCompat(Compat, frozen=True, kw_only=True):
         "string-thinking",
         "ant-ling",
     ] = "openai"
+    """The keys that turn thinking on and off, by the server that wants them so."""
     chat_template_kwargs: dict[str, Any] = {}
-    """Values, or `{"$var": "thinking.enabled" | "thinking.effort" | "thinking.budget", "omitWhenOff": bool}`."""
+    """For `chat-template`: values, or `{"$var": …, "omitWhenOff": true}` with `thinking.enabled`, `thinking.effort` or
+    `thinking.budget`."""
     chat_template_args: dict[str, Any] = {}
+    """The same for `baseten`."""
     thinking_token_budget_field: str | None = None
-    """Where this server wants the number of tokens to think."""
+    """The key in which this server wants the number of tokens to think."""
     cache_control_format: Literal["anthropic"] | None = None
+    """Wants marks in the request for its prompt cache."""
     send_session_affinity_headers: bool = False
+    """Wants headers that say which requests belong together."""
     session_affinity_format: SessionAffinity = "openai"
+    """The names of those headers."""
     open_router_routing: dict[str, Any] = {}
+    """Sent as `provider`: which providers OpenRouter may use."""
     vercel_gateway_routing: dict[str, Any] = {}
+    """Sent as `providerOptions.gateway`."""
     zai_tool_stream: bool = False
+    """Sends arguments of tools piece by piece if `tool_stream` asks for that."""
     vllm_priority: int | float | None = None
+    """Sent as `priority`."""
 
     @staticmethod
     def guess(model: Model) -> Flags:
@@ -95,13 +113,19 @@ class MessagesCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `anthropic-messages` family."""
 
     supports_eager_tool_input_streaming: bool = True
+    """Knows `eager_input_streaming` of a tool; else a beta header asks for the same."""
     supports_long_cache_retention: bool = True
+    """Can keep a prompt cache for an hour, if `PI_CACHE_RETENTION=long` asks for that."""
     supports_cache_control_on_tools: bool = True
+    """Takes a cache mark on the last tool."""
     force_adaptive_thinking: bool = False
     """Takes an effort instead of a number of tokens to think."""
     allow_empty_signature: bool = False
+    """Takes thinking back without a signature; else it goes back as text."""
     send_session_affinity_headers: bool = False
+    """Wants headers that say which requests belong together."""
     session_affinity_format: SessionAffinity = "openai"
+    """The names of those headers."""
 
     @staticmethod
     def guess(model: Model) -> Flags:
@@ -114,9 +138,13 @@ class ResponsesCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `openai-responses` family."""
 
     supports_reasoning_effort: bool = True
+    """Knows `reasoning`."""
     supports_developer_role: bool = True
+    """Takes the system prompt of a reasoning model in the role `developer`."""
     supports_long_cache_retention: bool = True
+    """Can keep a prompt cache for a day, if `PI_CACHE_RETENTION=long` asks for that."""
     session_affinity_format: SessionAffinity = "openai"
+    """The names of the headers that say which requests belong together."""
 
     @staticmethod
     def guess(model: Model) -> Flags:
@@ -185,6 +213,8 @@ _SERVERS: tuple[tuple[str, str, Flags], ...] = (
     (r"nvidia", r"api\.nvidia\.com", _NO_EFFORT),
     (r"cloudflare-.*", r"gateway\.ai\.cloudflare\.com|api\.cloudflare\.com", _NO_EFFORT),
     (r"chutes", r"chutes\.ai", _NO_EFFORT),
+    (r"snowflake.*", r"snowflakecomputing\.(?:com|cn)", {**_BASIC, "supportsFinishReason": False}),
+    (r"mistral.*", r"api\.mistral\.ai", {**_BASIC, "supportsUsageInStreaming": False, "requiresToolResultName": True}),
     (r"opencode.*", r"opencode\.ai", _PLAIN),
     (r"ant-ling", r"api\.ant-ling\.com", {**_NO_EFFORT, "thinkingFormat": "ant-ling"}),
 )

@@ -152,6 +152,7 @@ _NO_MONEY = (
     "GoUsageLimitError|FreeUsageLimitError|Monthly usage limit reached|ChatGPT usage limit",
     "available balance|insufficient_quota|out of budget|quota exceeded|billing",
 )
+_BAD_KEY = ("API_KEY_INVALID|invalid.?api.?key|incorrect api key|authentication_error|UnrecognizedClientException",)
 _TOO_LONG = (
     "prompt (?:is )?too long",  # Anthropic, Ollama
     "request_too_large",
@@ -191,6 +192,13 @@ def is_retryable(text: str, status: int | None = None) -> bool:
     if status is not None:
         return status in PASSING_STATUSES
     return _has_passing_status(text) or _says(text, _TRANSIENT)
+
+
+def is_refused_key(text: str) -> bool:
+    """Tell whether a server refused the key, or what the key may do: only another key or login helps."""
+    found = re.search(_STATUS, text)
+    status = (found[1] or found[2]) if found else None
+    return status in ("401", "403") or (status in (None, "400") and _says(text, _BAD_KEY))
 
 
 def _has_passing_status(text: str) -> bool:

@@ -5,6 +5,7 @@ events, and is the one place where a failure becomes the end of an answer.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -412,14 +413,38 @@ class SseParser:
         return [data for data in found if data is not None]
 
 
+_ERROR_NAME = re.compile(rb"event: ?error *")
+
+
 def _data_of(block: bytes) -> bytes | None:
-    """Return the data of an event; None if it has none (comments, a lone `event:`)."""
+    """Return the data of an event; None if it has none (comments, a lone `event:`).
+
+    Servers tell of an error by the name of an event or by a line `error:`, too: that becomes data with the key `error`.
+    """
     name, _, rest = block.partition(b"\n")
-    if rest.startswith(b"data: ") and name.startswith(b"event:") and b"\n" not in rest:
+    is_error = _ERROR_NAME.fullmatch(name) is not None
+    if rest.startswith(b"data: ") and name.startswith(b"event:") and b"\n" not in rest and not is_error:
         return rest[6:]
-    lines = [
-        line[6:] if line.startswith(b"data: ") else line[5:]
-        for line in block.split(b"\n")
-        if line.startswith(b"data:") or line == b"data"
-    ]
-    return b"\n".join(lines) if lines else None
+    data, errors = [], []
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"error":
+            errors.append(value.strip())
+    if errors:
+        return _as_error(b"\n".join(errors))
+    if not data:
+        return None
+    return _as_error(b"\n".join(data)) if is_error else b"\n".join(data)
+
+
+def _as_error(data: bytes) -> bytes:
+    """Return the data of an error in a form that every API reads as one."""
+    try:
+        value = decode(data)
+    except DecodeError:
+        value = data.decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return data if "error" in value else encode({"error": value})
+    return encode({"error": {"message": value if isinstance(value, str) else encode(value).decode()}})

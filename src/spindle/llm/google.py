@@ -1,6 +1,7 @@
 """The `google-generative-ai` API.
 
-In its stream, tool calls come whole; a block of text or thinking ends when the kind changes.
+In its stream, tool calls come whole, or, if a request asks for that, value by value; a block of text or thinking ends
+when the kind changes.
 """
 
 import re
@@ -166,10 +167,27 @@ _STOP_REASONS = {"MAX_TOKENS": "length"} | dict.fromkeys(
 _call_numbers = count(1)
 
 
-class _FunctionCall(msgspec.Struct, gc=False):
+class _PartialArgument(msgspec.Struct, gc=False, rename="camel"):
+    """A value in the arguments of a call, or the next piece of a text."""
+
+    json_path: str = ""
+    string_value: str | None = None
+    number_value: int | float | None = None
+    bool_value: bool | None = None
+    """No value at all stands for null."""
+
+    @property
+    def value(self) -> Any:
+        values = (self.string_value, self.number_value, self.bool_value)
+        return next((value for value in values if value is not None), None)
+
+
+class _FunctionCall(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     args: Any = None
     id: str | None = None
+    partial_args: list[_PartialArgument] | None = None
+    will_continue: bool | None = None
 
 
 class _Part(msgspec.Struct, gc=False, rename="camel"):
@@ -219,12 +237,16 @@ class GoogleReader:
         self._live = live
         self._open: int | None = None
         """The block that is being written, if any."""
+        self._arguments: _Arguments | None = None
+        """Those of the call that is being written, if it is one."""
         self._finish_reason: str | None = None
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
         if data == b"[DONE]":  # belongs to another API, but servers that speak both send it
             return
         chunk = _read_chunk(data)
+        if chunk.usage_metadata is not None:
+            self._take_usage(chunk.usage_metadata)
         if chunk.error is not None:
             code = chunk.error.get("code") if isinstance(chunk.error, dict) else None
             words = error_words(encode(chunk.error).decode())
@@ -232,14 +254,12 @@ class GoogleReader:
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             raise ModelError(f"Provider stopped with: {chunk.prompt_feedback.block_reason}")
         self._live.identify(chunk.response_id, chunk.model_version)
-        if chunk.usage_metadata is not None:
-            self._take_usage(chunk.usage_metadata)
         if not chunk.candidates:
             return
         candidate = chunk.candidates[0]
         self._finish_reason = candidate.finish_reason or self._finish_reason
         for part in (candidate.content.parts if candidate.content else None) or []:
-            if part.function_call is not None and part.function_call.name:
+            if part.function_call is not None and (part.function_call.name or self._arguments is not None):
                 self._take_call(part.function_call, part.thought_signature, out)
             elif part.text is not None:
                 self._take_text(part, out)
@@ -248,6 +268,7 @@ class GoogleReader:
         live, reason = self._live, self._finish_reason
         if reason is None:
             raise ModelError("Stream ended without finishReason")
+        self._close(out)
         out.extend(live.end_all())
         if reason == "STOP":
             live.raw_stop_reason = reason
@@ -270,18 +291,30 @@ class GoogleReader:
             out.append(live.append(self._open, part.text))
 
     def _take_call(self, call: _FunctionCall, signature: str | None, out: list[StreamEvent]) -> None:
-        self._close(out)
         live = self._live
-        id, known = call.id, {block.id for block in live.blocks if isinstance(block, LiveToolCall)}
-        if not id or id in known:
-            id = f"{call.name}_{int(time.time() * 1000)}_{next(_call_numbers)}"
-        start = live.start_tool_call(id, call.name)
-        position = start.content_index
-        live.blocks[position].signature = signature
-        out += start, live.append(position, encode(call.args or {}).decode()), live.end(position)
+        if call.name:
+            self._close(out)
+            id, known = call.id, {block.id for block in live.blocks if isinstance(block, LiveToolCall)}
+            if not id or id in known:
+                id = f"{call.name}_{int(time.time() * 1000)}_{next(_call_numbers)}"
+            out.append(start := live.start_tool_call(id, call.name))
+            self._open, self._arguments = start.content_index, _Arguments()
+        position, arguments = self._open, self._arguments
+        assert position is not None and arguments is not None
+        live.blocks[position].signature = signature or live.blocks[position].signature
+        for piece in call.partial_args or []:
+            out.append(live.append(position, arguments.put(piece)))
+        if call.args:
+            self._arguments = None
+            out.append(live.append(position, encode(call.args).decode()))
+        if not call.will_continue:
+            self._close(out)
 
     def _close(self, out: list[StreamEvent]) -> None:
         if self._open is not None:
+            if self._arguments is not None:
+                out.append(self._live.append(self._open, self._arguments.end()))
+                self._arguments = None
             out.append(self._live.end(self._open))
             self._open = None
 
@@ -293,3 +326,71 @@ class GoogleReader:
             output=(reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0),
             reasoning=reported.thoughts_token_count,
         )
+
+
+_STEP = re.compile(r"""\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]|\.?([^.\[\]]+)""")
+
+
+class _Place(msgspec.Struct):
+    """A list or object that is open."""
+
+    step: str | int
+    """Its key or index in the one around it."""
+    end: str
+    is_empty: bool = True
+
+
+class _Arguments:
+    """Writes the JSON of arguments that come value by value, each with its path: `$.edits[0].newText`.
+
+    Paths come in the order in which the model writes, so every piece can be passed on at once.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[_Place] = []
+        """From the arguments themselves to the innermost place."""
+        self._text: list[str | int] | None = None
+        """Path of the text that is open."""
+
+    def put(self, piece: _PartialArgument) -> str:
+        """Return the JSON that continues what was returned before."""
+        path = [
+            int(index) if index else name or quoted or plain
+            for index, name, quoted, plain in _STEP.findall("$" + piece.json_path.removeprefix("$"))
+        ]
+        value = piece.value
+        text = encode(value).decode()
+        if isinstance(value, str):
+            text = text[:-1]  # it may go on
+            if path == self._text:
+                return text[1:]
+        shared = 0
+        while shared < min(len(self._places), len(path) - 1) and self._places[shared].step == path[shared]:
+            shared += 1
+        written = self._close(shared)
+        for depth in range(shared, len(path) - 1):
+            is_list = isinstance(path[depth + 1], int)
+            written += self._begin(path[depth]) + "[{"[not is_list]
+            self._places.append(_Place(path[depth], "]}"[not is_list]))
+        self._text = path if isinstance(value, str) else None
+        return written + self._begin(path[-1]) + text
+
+    def end(self) -> str:
+        """Return the rest of the JSON."""
+        return self._close(0) if self._places else "{}"
+
+    def _begin(self, step: str | int) -> str:
+        """Return what comes before a value."""
+        if not self._places:
+            return ""
+        comma = "" if self._places[-1].is_empty else ","
+        self._places[-1].is_empty = False
+        return comma if isinstance(step, int) else f"{comma}{encode(step).decode()}:"
+
+    def _close(self, depth: int) -> str:
+        """Return the ends of an open text and of all places beyond a depth."""
+        ends = "".join(place.end for place in reversed(self._places[depth:]))
+        del self._places[depth:]
+        quote = "" if self._text is None else '"'
+        self._text = None
+        return quote + ends

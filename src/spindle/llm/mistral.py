@@ -11,10 +11,9 @@ from msgspec.structs import asdict
 
 from spindle.llm.compat import ChatCompat
 from spindle.llm.cost import output_limit
-from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, over_http
 from spindle.llm.live import LiveMessage
-from spindle.llm.openai_chat import ChatReader
+from spindle.llm.openai_chat import ChatReader, thinking_part
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
@@ -106,7 +105,7 @@ def _answer(message: AssistantMessage) -> dict[str, Any] | None:
                 content.append({"type": "text", "text": block.text})
         elif isinstance(block, Thinking):
             if block.thinking.strip():
-                content.append({"type": "thinking", "thinking": [{"type": "text", "text": block.thinking}]})
+                content.append(thinking_part(block))
         else:
             function = {"name": block.name, "arguments": encode(block.arguments).decode()}
             calls.append({"id": call_id(block.id), "type": "function", "function": function})
@@ -127,7 +126,7 @@ def call_id(id: str) -> str:
 
 # -- chunks --------------------------------------------------------------------------------------
 
-_ODD = re.compile(rb'"thinking"|"null"|cached|model_length|"finish_reason": ?"error"')
+_ODD = re.compile(rb'"null"|cached|model_length|"finish_reason": ?"error"')
 """Found in chunks that must be brought to the common form."""
 
 
@@ -142,29 +141,18 @@ class MistralReader(ChatReader):
 
 
 def _common_form(data: bytes) -> bytes:
-    """Return a chunk as OpenAI would send it; a chunk that is not understood stays as it is. Raises `ModelError`."""
+    """Return a chunk as OpenAI would send it; a chunk that is not understood stays as it is."""
     try:
         chunk = decode(data)
         for choice in chunk.get("choices") or []:
-            if choice.get("finish_reason") == "error":
-                raise ModelError("Provider stopped with: error (server error)")
-            if choice.get("finish_reason") == "model_length":
-                choice["finish_reason"] = "length"
-            _rewrite(choice.get("delta") or {})
+            reason = choice.get("finish_reason")
+            choice["finish_reason"] = {"model_length": "length", "error": "server_error"}.get(reason, reason)
+            for call in (choice.get("delta") or {}).get("tool_calls") or []:
+                if call.get("id") == "null":
+                    del call["id"]
         if usage := chunk.get("usage"):
             details = usage.get("prompt_tokens_details") or usage.get("prompt_token_details") or {}
             usage["cached_tokens"] = details.get("cached_tokens") or usage.get("num_cached_tokens")
         return encode(chunk)
     except (DecodeError, AttributeError, KeyError, TypeError):
         return data
-
-
-def _rewrite(delta: dict[str, Any]) -> None:
-    """Move thinking out of the content, and remove the id "null" from calls."""
-    if isinstance(parts := delta.get("content"), list):
-        delta["content"] = "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
-        thoughts = [piece for part in parts if part.get("type") == "thinking" for piece in part["thinking"]]
-        delta["reasoning_content"] = "".join(piece.get("text") or "" for piece in thoughts)
-    for call in delta.get("tool_calls") or []:
-        if call.get("id") == "null":
-            del call["id"]

@@ -35,6 +35,12 @@ from spindle.shapes.model import Model
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 """Where servers put thinking, in order of preference. It is sent back in the field it came in."""
+_IN_CONTENT = "content"
+"""Signature of thinking that came as a part of the content, as Mistral's models send it. It goes back there."""
+_NO_FINISH_REASON = (
+    "The server ended its answer with [DONE] and gave no finish_reason. If it never gives one, set "
+    '"compat": {"supportsFinishReason": false} for this model or its provider in models.json'
+)
 _MAX_CACHE_KEY = 64
 
 
@@ -155,16 +161,30 @@ def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> d
     result: dict[str, Any] = {"role": "assistant"}
     if thinking and compat.requires_thinking_as_text:
         text = "\n\n".join([*(block.thinking for block in thinking), *([text] if text else [])])
-    elif thinking and (field := thinking[0].thinking_signature) in REASONING_FIELDS:
-        result[field] = "\n".join(block.thinking for block in thinking)
+        thinking = []
     if not text and not calls:
         return None
     result["content"] = text or ("" if compat.requires_assistant_after_tool_result else None)
+    if thinking:
+        result |= _thinking_fields(thinking, text)
     if calls:
         _add_calls(result, calls)
     if compat.requires_reasoning_content_on_assistant_messages and model.reasoning:
         result.setdefault("reasoning_content", "")
     return result
+
+
+def _thinking_fields(thinking: Sequence[Thinking], text: str) -> dict[str, Any]:
+    """Return thinking in the field it came in; none if it came from elsewhere."""
+    field = thinking[0].thinking_signature
+    if field == _IN_CONTENT:
+        return {"content": [*map(thinking_part, thinking), *([{"type": "text", "text": text}] if text else [])]}
+    return {field: "\n".join(block.thinking for block in thinking)} if field in REASONING_FIELDS else {}
+
+
+def thinking_part(block: Thinking) -> dict[str, Any]:
+    """Return thinking as a part of the content, for the models that send it so."""
+    return {"type": "thinking", "thinking": [{"type": "text", "text": block.thinking}]}
 
 
 def _add_calls(answer: dict[str, Any], calls: Sequence[ToolCall]) -> None:
@@ -308,6 +328,8 @@ _STOP_REASONS = {
     "function_call": "toolUse",
     "content_filter": "error",
     "network_error": "error",
+    "error": "error",
+    "server_error": "error",
 }
 
 
@@ -322,8 +344,14 @@ class _ToolCallPiece(msgspec.Struct, gc=False):
     function: _FunctionPiece | None = None
 
 
+class _ContentPart(msgspec.Struct, gc=False):
+    text: str | None = None
+    thinking: str | list["_ContentPart"] | None = None
+    """The thinking itself, or a list of its parts."""
+
+
 class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
+    content: str | list[_ContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_text: str | None = None
@@ -346,12 +374,17 @@ class _Choice(msgspec.Struct, gc=False):
     usage: _Usage | None = None
 
 
+class _GroqExtras(msgspec.Struct, gc=False):
+    usage: _Usage | None = None
+
+
 class _Chunk(msgspec.Struct, gc=False):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
+    x_groq: _GroqExtras | None = None
 
 
 _read_chunk = event_decoder(_Chunk)
@@ -378,30 +411,32 @@ class ChatReader:
             self.done = True
             return
         chunk = _read_chunk(data)
-        if chunk.error is not None:
-            raise ModelError(_error_message(chunk.error))
         live = self._live
         if live.response_id is None or chunk.model != live.model:  # once, for most servers
             live.identify(chunk.id, chunk.model)
         choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
-        usage = chunk.usage or choice.usage
+        usage = chunk.usage or choice.usage or (chunk.x_groq.usage if chunk.x_groq else None)
         if usage is not None:
             self._take_usage(usage)
+        if chunk.error is not None:
+            raise ModelError(_error_message(chunk.error))
         self._finish_reason = choice.finish_reason or self._finish_reason
-        delta = choice.delta
-        if delta is None:
-            return
-        if content := delta.content:
+        if choice.delta is not None:
+            self._take_delta(choice.delta, out)
+
+    def _take_delta(self, delta: _Delta, out: list[StreamEvent]) -> None:
+        live, content = self._live, delta.content
+        if isinstance(content, list):
+            self._take_thinking(_thinking_in(content), _IN_CONTENT, out)
+            content = "".join(part.text or "" for part in content)
+        if content:
             if self._text is None:
                 out.append(start := live.start_text())
                 self._text = start.content_index
             out.append(live.append(self._text, content))
         thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if thinking:
-            if self._thinking is None:
-                out.append(opening := live.start_thinking(_field_of_thinking(delta)))
-                self._thinking = opening.content_index
-            out.append(live.append(self._thinking, thinking))
+            self._take_thinking(thinking, _field_of_thinking(delta), out)
         if delta.tool_calls:
             for call in delta.tool_calls:
                 self._take_call(call, out)
@@ -412,13 +447,20 @@ class ChatReader:
         live = self._live
         reason = self._finish_reason
         if reason is None and self._compat.supports_finish_reason:
-            raise ModelError("Stream ended without finish_reason")
+            raise ModelError(_NO_FINISH_REASON if self.done else "Stream ended without finish_reason")
         for call in self._calls:
             call.block.signature = self._details.get(call.block.id)
         out.extend(live.end_all())
         if reason is None:
             return "toolUse" if self._calls else "stop"
         return live.stop_reason(reason, _STOP_REASONS, "Provider finish_reason")
+
+    def _take_thinking(self, thinking: str, field: str, out: list[StreamEvent]) -> None:
+        if thinking:
+            if self._thinking is None:
+                out.append(start := self._live.start_thinking(field))
+                self._thinking = start.content_index
+            out.append(self._live.append(self._thinking, thinking))
 
     def _take_call(self, piece: _ToolCallPiece, out: list[StreamEvent]) -> None:
         function = piece.function or _FunctionPiece()
@@ -468,6 +510,11 @@ class ChatReader:
             reasoning=(reported.completion_tokens_details or UsageDetails()).reasoning_tokens,
             billed=reported.total(self._live),
         )
+
+
+def _thinking_in(parts: list[_ContentPart]) -> str:
+    found = (part.thinking for part in parts)
+    return "".join(each if isinstance(each, str) else "".join(p.text or "" for p in each) for each in found if each)
 
 
 def _field_of_thinking(delta: _Delta) -> str:

@@ -236,6 +236,7 @@ _UNANNOUNCED = {
     "response.reasoning_summary_text.delta": {"type": "reasoning"},
     "response.reasoning_text.delta": {"type": "reasoning"},
 }
+_LAST_EVENTS = ("response.completed", "response.incomplete", "response.done", "response.failed")
 _DELTAS = frozenset(
     {
         "response.output_text.delta",
@@ -336,22 +337,25 @@ class ResponsesReader:
 
     def _take_response(self, kind: str, response: _Response) -> None:
         self._live.identify(response.id, response.model)
+        if response.usage is not None and kind in _LAST_EVENTS:
+            self._take_usage(response.usage, response.service_tier)
         if kind == "response.failed":
             raise ModelError(_error_text(response.error or _Error(None, "The response failed")))
-        if kind in ("response.completed", "response.incomplete", "response.done"):
+        if kind in _LAST_EVENTS:
             self.done = True
             self._response = response
-            if (usage := response.usage) is not None:
-                details = usage.input_tokens_details or UsageDetails()
-                take_usage(
-                    self._live,
-                    sent=usage.input_tokens,
-                    cache_read=details.cached_tokens,
-                    cache_write=details.cache_write_tokens,
-                    output=usage.output_tokens,
-                    reasoning=(usage.output_tokens_details or UsageDetails()).reasoning_tokens,
-                    factor=_TIER_FACTORS.get(response.service_tier or "", 1.0),
-                )
+
+    def _take_usage(self, usage: _Usage, tier: str | None) -> None:
+        details = usage.input_tokens_details or UsageDetails()
+        take_usage(
+            self._live,
+            sent=usage.input_tokens,
+            cache_read=details.cached_tokens,
+            cache_write=details.cache_write_tokens,
+            output=usage.output_tokens,
+            reasoning=(usage.output_tokens_details or UsageDetails()).reasoning_tokens,
+            factor=_TIER_FACTORS.get(tier or "", 1.0),
+        )
 
 
 def _texts(parts: Any) -> list[str]:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -44,8 +44,23 @@ class ToolSettings(Struct, frozen=True):
 
 StartBackground = Callable[[dict[str, Any], "ToolContext"], Awaitable[ToolResult]]
 """Takes the arguments of `bash`, and starts the command in the background."""
-ReadText = Callable[[str], Awaitable[str | None]]
-"""Takes an absolute path; returns the text as an editor has it, perhaps not saved yet, or None."""
+
+
+class Files(Protocol):
+    """Text files as another program has them, perhaps with changes that are not saved. Paths are absolute.
+
+    read, edit and write all use it, so that the model sees and changes the same text; permissions are checked before.
+    """
+
+    name: str
+    """As results call it: `the editor`."""
+
+    async def read(self, path: str) -> str | None:
+        """Return the text of a file; None: the program cannot give it, so the disk counts. Raises `ToolError`."""
+
+    async def write(self, path: str, text: str) -> bool:
+        """Make or replace a file. Return False if the program refuses and cannot read the file either, so that the
+        disk counts. Raises `ToolError`."""
 
 
 class ToolContext(Struct):
@@ -58,8 +73,8 @@ class ToolContext(Struct):
     env: Mapping[str, str] = {}
     """Extra variables for child processes."""
     settings: ToolSettings = ToolSettings()
-    read_text: ReadText | None = None
-    """Asked before a file is read."""
+    files: Files | None = None
+    """Used instead of the disk, as far as it goes."""
     start_background: StartBackground | None = None
     may_read: Callable[[str], bool] = lambda path: True
     """Whether the permissions let the model see a file that a search has found."""

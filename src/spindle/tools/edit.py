@@ -7,6 +7,7 @@ from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import (
     OTHER_PATH,
+    Files,
     Tool,
     ToolContext,
     ToolError,
@@ -19,7 +20,17 @@ from spindle.tools.base import (
     text_result,
     well_formed,
 )
-from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
+from spindle.tools.files import (
+    Cancel,
+    elsewhere,
+    file_lock,
+    replace_file,
+    require_regular,
+    require_text_place,
+    resolve_path,
+    run_abandonable,
+    run_to_end,
+)
 
 if TYPE_CHECKING:
     from spindle.tools.replace import Change, Lines
@@ -59,15 +70,25 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     path = resolve_path(args["path"], ctx.cwd)
     ctx.require(path, write=True)
     async with file_lock(path):
+        if ctx.files is not None:
+            require_text_place(path)
+            text = await ctx.files.read(path)
+            if text is not None:
+                return await _edit_elsewhere(path, text, args, ctx.files)
         return await run_to_end(lambda cancel: _edit(path, ctx.cwd, args, cancel), ctx.settings)
+
+
+async def _edit_elsewhere(path: str, text: str, args: dict[str, Any], files: Files) -> ToolResult:
+    new_text, details = await run_abandonable(lambda cancel: _replace(text, args))
+    if not await files.write(path, new_text):
+        raise ToolError(f"Could not edit file: {args['path']}. It was not written in {files.name}.")
+    return _done(args, details, elsewhere(path, new_text, files))
 
 
 def _edit(path: str, cwd: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
     from spindle.tools.nearest import near_files
-    from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts, unified_patch
 
     shown = args["path"]
-    edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]
     try:
         size = require_regular(path).st_size
         if size > _MAX_FILE_BYTES:
@@ -83,23 +104,34 @@ def _edit(path: str, cwd: str, args: dict[str, Any], cancel: Cancel) -> ToolResu
     with file:
         # Bytes that are not UTF-8 pass unchanged, as surrogates.
         text = file.read().decode("utf-8", "surrogateescape")
+    new_text, details = _replace(text, args)
+    cancel.check()
+    with doing("write"):
+        replace_file(path, new_text.encode("utf-8", "surrogateescape"))
+    return _done(args, details)
+
+
+def _done(args: dict[str, Any], details: dict[str, Any], where: str = "") -> ToolResult:
+    return text_result(f"Successfully replaced {len(args['edits'])} block(s) in {args['path']}{where}.", details)
+
+
+def _replace(text: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the new text of a file, and the details of the result. Raises `ToolError`."""
+    from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts, unified_patch
+
+    shown = args["path"]
+    edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]
     bom = _BOM if text.startswith(_BOM) else ""
     text = text.removeprefix(_BOM)
     replaced = replace_texts(_unix(text), edits, shown)
     old, new = replaced.old_lines, Lines(replaced.text)
     changes = find_changes(old, replaced.regions)
     new_text = _with_line_ends(text, old, new, changes) if "\r" in text else replaced.text
-    cancel.check()
-    with doing("write"):
-        replace_file(path, (bom + new_text).encode("utf-8", "surrogateescape"))
-    return text_result(
-        f"Successfully replaced {len(edits)} block(s) in {shown}.",
-        {
-            "diff": _readable(display_diff(old, new, changes)),
-            "patch": _readable(unified_patch(old, new, changes, shown)),
-            "firstChangedLine": changes[0].new_start + 1,
-        },
-    )
+    return bom + new_text, {
+        "diff": _readable(display_diff(old, new, changes)),
+        "patch": _readable(unified_patch(old, new, changes, shown)),
+        "firstChangedLine": changes[0].new_start + 1,
+    }
 
 
 def _with_line_ends(text: str, old: "Lines", new: "Lines", changes: "list[Change]") -> str:

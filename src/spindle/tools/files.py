@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from spindle.tools.base import ToolError, ToolSettings
+from spindle.tools.base import Files, ToolError, ToolSettings, doing
 
 T = TypeVar("T")
 
@@ -104,6 +104,29 @@ def require_regular(path: str) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise ToolError(f"Not a regular file: {path}")
     return status
+
+
+def require_text_place(path: str) -> None:
+    """Check a path before another program reads or writes a text there. Raises `ToolError`."""
+    with doing("open", path), suppress(FileNotFoundError, NotADirectoryError):
+        require_regular(path)
+
+
+def has_text(path: str, text: str) -> bool:
+    """Say whether the file on disk has this text."""
+    data = text.encode("utf-8", "surrogatepass")
+    try:
+        if require_regular(path).st_size != len(data):
+            return False
+        with open(path, "rb") as file:
+            return file.read() == data
+    except (OSError, ToolError):
+        return False
+
+
+def elsewhere(path: str, text: str, files: Files) -> str:
+    """Return the end of a sentence about a text that another program has written, and perhaps not saved."""
+    return f" in {files.name}" + ("" if has_text(path, text) else "; it is not on disk yet")
 
 
 def require_folder(path: str) -> None:

@@ -9,6 +9,7 @@ from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
     OTHER_PATH,
+    Files,
     Tool,
     ToolContext,
     ToolError,
@@ -19,22 +20,43 @@ from spindle.tools.base import (
     renamed,
     text_result,
 )
-from spindle.tools.files import Cancel, holds_secrets, require_regular, resolve_existing, resolve_path, run_abandonable
+from spindle.tools.files import Cancel, has_text, holds_secrets, require_regular, resolve_existing, run_abandonable
 from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
 
 _CHUNK = 64 * 1024
-_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     ctx.require(resolve_existing(args["path"], ctx.cwd))
-    if ctx.read_text is not None and not args["path"].lower().endswith(_PICTURES):
-        path = resolve_path(args["path"], ctx.cwd)
-        text = None if holds_secrets(path) else await ctx.read_text(path)
-        if text is not None:
-            return _text(iter([text.encode("utf-8", "surrogatepass")]), args)
+    if (files := ctx.files) is not None:
+        path = resolve_existing(args["path"], ctx.cwd)
+        if await run_abandonable(lambda cancel: _may_be_elsewhere(path), ctx.settings):
+            text = await files.read(path)
+            if text is not None:
+                return await run_abandonable(lambda cancel: _text_elsewhere(path, text, args, files), ctx.settings)
     return await run_abandonable(lambda cancel: _read(args, ctx, cancel), ctx.settings)
+
+
+def _may_be_elsewhere(path: str) -> bool:
+    """Say whether another program may have a file open as text. Raises `ToolError` for files that no tool opens."""
+    from spindle.tools.images import SNIFF_BYTES, sniff_image
+
+    try:
+        require_regular(path)
+        with open(path, "rb") as file:
+            return not sniff_image(file.read(SNIFF_BYTES))
+    except FileNotFoundError:
+        return True  # it may be new there
+    except OSError:
+        return False
+
+
+def _text_elsewhere(path: str, text: str, args: dict[str, Any], files: Files) -> ToolResult:
+    result = _text(iter([text.encode("utf-8", "surrogatepass")]), args)
+    if not has_text(path, text):
+        result.content.append(Text(f"[This is the text in {files.name}. The file on disk differs.]"))
+    return result
 
 
 def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:

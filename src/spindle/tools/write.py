@@ -17,15 +17,28 @@ from spindle.tools.base import (
     text_result,
     well_formed,
 )
-from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
+from spindle.tools.files import (
+    Cancel,
+    elsewhere,
+    file_lock,
+    replace_file,
+    require_regular,
+    require_text_place,
+    resolve_path,
+    run_to_end,
+)
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args["path"], ctx.cwd)
-    data = well_formed(args["content"]).encode()
+    text = well_formed(args["content"])
     ctx.require(path, write=True)
     async with file_lock(path):
-        await run_to_end(lambda cancel: _write(path, data, cancel), ctx.settings)
+        if ctx.files is not None:
+            require_text_place(path)
+            if await ctx.files.write(path, text):
+                return text_result(f"Successfully wrote to {args['path']}{elsewhere(path, text, ctx.files)}")
+        await run_to_end(lambda cancel: _write(path, text.encode(), cancel), ctx.settings)
     return text_result(f"Successfully wrote to {args['path']}")
 
 

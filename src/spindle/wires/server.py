@@ -78,7 +78,8 @@ class RemoteServer:
         self._pools: list[SessionPool] = []
         self._chats: WeakKeyDictionary[LiveSession, OneAtATime] = WeakKeyDictionary()
         self._listener: Listener | None = None
-        self._access = Access(options.host, options.port, options.token, options.origins, self._users)
+        secure = options.tls is not None
+        self._access = Access(options.host, options.port, options.token, options.origins, self._users, secure)
         self._slowdown = Slowdown()
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""

@@ -293,6 +293,16 @@ def test_a_table_on_a_terminal(tasks: Tasks) -> None:
     assert b"good\x1b[2J" not in shown
 
 
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:1", "127.0.0.1:1", "ray://no-such-host.invalid", "ray://[::1"])
+def test_a_cluster_that_cannot_be_reached_is_said_at_once(tasks: Tasks, address: str) -> None:
+    tasks.write({"id": "a", "prompt": "x"})
+    began = time.monotonic()
+    done = tasks.run("--on", address)
+    assert done.returncode in (1, 2)
+    assert re.match(rf"Error: .*{re.escape(address)}", done.stderr), done.stderr
+    assert time.monotonic() - began < 30
+
+
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is here")
 def test_ray_is_not_needed_until_it_is_asked_for(tasks: Tasks) -> None:
     tasks.write("p")

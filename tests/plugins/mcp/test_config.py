@@ -43,13 +43,18 @@ def test_the_forms_that_programs_share() -> None:
     assert config.exposure == "deferred" and config.tool_exposure == {"a": "hidden"}
     config = one({"url": "http://x", "oauth": {"clientId": "c", "callbackPort": 8000}})
     assert config.oauth is not None and config.oauth.client_id == "c"
+    for old in ({"type": "sse", "url": "http://x"}, {"url": "http://x/sse"}, {"url": "http://x/sse/?a=b"}):
+        assert one(old).transport == "sse"
+    assert one({"type": "http", "url": "http://x/sse"}).transport == "http"
     acp = [{"type": "http", "name": "n", "url": "http://x", "headers": [{"name": "A", "value": "b"}]}]
     assert read(acp).configs["n"].headers == {"A": "b"}
 
 
 def test_what_makes_no_sense_is_said() -> None:
-    assert "sse was replaced by streamable HTTP" in problem({"type": "sse", "url": "http://x"})
+    assert 'unknown type "pigeon"' in problem({"type": "pigeon", "url": "http://x"})
     assert 'unknown type "ws"' in problem({"type": "ws", "url": "http://x"})
+    assert "Invalid enum value" in problem({"command": "x", "protocol": "2020-01-01"})
+    assert "the transport sse has no protocol" in problem({"type": "sse", "url": "http://x", "protocol": "2026-07-28"})
     assert "unknown type" in problem({"type": ["stdio"], "command": "x"})
     assert "env must be an object, or a list" in problem({"command": "x", "env": [{"name": "A"}]})
     assert problem({"command": ["x", "y"], "args": 5})

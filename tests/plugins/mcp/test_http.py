@@ -375,7 +375,7 @@ def test_a_server_that_is_not_there_and_one_that_speaks_something_else(monkeypat
 
 def test_answers_that_are_none() -> None:
     packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    sse = "sse was replaced by streamable HTTP"
+    sse = 'set "type": "sse"'
     key = {"headers": {"Authorization": "Bearer stale"}}
     stranger = {"jsonrpc": "2.0", "id": 77, "result": {}}
 
@@ -385,7 +385,7 @@ def test_answers_that_are_none() -> None:
                 (lambda: web.Response(body=b"not packed", headers=packed), {}, "The server's answer cannot be read"),
                 (lambda: web.json_response(stranger), {}, "belongs to another request"),
                 (lambda: web.Response(status=401), key, "does not accept the Authorization header of its entry"),
-                (lambda: web.Response(status=405), {"url": f"{site.origin}/mcp/sse"}, sse),
+                (lambda: web.Response(status=405), {"type": "http", "url": f"{site.origin}/mcp/sse"}, sse),
             ):
                 site.broken = answer
                 async with site.server(**more) as server:

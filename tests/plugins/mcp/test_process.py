@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from spindle.apps.cli.main import run as main
-from tests.support.agent_process import AgentProcess
-from tests.support.mock_model import call, gate, reply
+from tests.support.agent_process import AgentProcess, agent_environment, write_models
+from tests.support.mock_model import MockModel, call, gate, reply
 
 from .helpers import below, entry, is_alive
 
@@ -107,8 +108,8 @@ def test_a_client_sets_servers_and_answers_their_questions() -> None:
         assert (
             shown[0]["name"] == "mine" and shown[0]["state"] in ("idle", "starting") and shown[0]["source"] == "client"
         )
-        refused = agent.call("set_mcp_servers", servers={"bad": {"type": "sse", "url": "http://x"}})
-        assert not refused["success"] and "sse was replaced" in refused["error"]
+        refused = agent.call("set_mcp_servers", servers={"bad": {"type": "pigeon", "url": "http://x"}})
+        assert not refused["success"] and 'unknown type "pigeon"' in refused["error"]
         agent.prompt("go")
         for method, answer in (
             ("input", {"value": "Ada"}),
@@ -163,7 +164,7 @@ def test_files_of_a_project_need_trust(tmp_path: Path) -> None:
         assert agent.states() == []
         assert "MCP is off" in agent.call("set_mcp_servers", servers={})["error"]
     extra = tmp_path / "extra.json"
-    extra.write_text('{"mcpServers": {"more": {"command": "x"}, "bad": {"type": "sse", "url": "http://x"}}} // mine')
+    extra.write_text('{"mcpServers": {"more": {"command": "x"}, "bad": {"type": "pigeon", "url": "http://x"}}} // mine')
     with WithServers(
         servers, base=tmp_path, args=["--mcp-config", str(extra), "--mcp-config", "missing.json"]
     ) as agent:
@@ -212,6 +213,56 @@ def test_the_command_line(agent: Path, project: Path, monkeypatch: pytest.Monkey
     assert list(json.loads((agent / "mcp.json").read_text())["servers"]) == ["z"]
     (agent / "mcp.json").write_text('{"mcpServers": {}} // mine')
     assert f"{agent / 'mcp.json'}: " in spindle("mcp", "add", "z", "--", "z", code=1)
-    (agent / "mcp.json").write_text(json.dumps({"mcpServers": {"x": {"type": "sse", "url": "http://x"}, "y": command}}))
+    (agent / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"x": {"type": "pigeon", "url": "http://x"}, "y": command}})
+    )
     report = spindle("doctor", code=1)
     assert "MCP servers (2)" in report and "  y (stdio): ready, 16 tools" in report and "  error x: invalid" in report
+
+
+def test_a_tool_runs_by_its_right_name_although_its_server_was_not_asked() -> None:
+    steps = [
+        reply(call("mcp__one__echo", {"text": "hi"}), call("mcp__broken__x", {}), call("mcp__one__none", {})),
+        reply("done"),
+    ]
+    servers = {"one": entry(exposure="deferred"), "broken": {"command": "sh", "args": ["-c", "exit 3"]}}
+    with WithServers(servers, *steps) as agent:
+        agent.prompt("go")
+        agent.wait("agent_settled")
+        echo, broken, none = (m for m in agent.data("get_messages")["messages"] if m["role"] == "toolResult")
+        assert (echo["content"][0]["text"], echo["isError"]) == ("echo: hi", False)
+        assert "exit code 3" in broken["content"][0]["text"]
+        assert "Tool mcp__one__none not found" in none["content"][0]["text"]
+        offered = [tool["function"]["name"] for tool in agent.mock.requests[1].body["tools"]]
+        assert "mcp__one__echo" in offered  # it stays loaded
+
+
+def test_tools_of_servers_that_there_are_not(tmp_path: Path) -> None:
+    for server in ("nowhere", "one"):
+        args = ["--tools", f"mcp__{server}__echo,read"]
+        with WithServers({"one": entry()}, base=tmp_path / server, args=args) as agent:
+            agent.close_stdin()
+            assert (b'no MCP server for the tool "mcp__nowhere__echo"' in agent.stderr) == (server == "nowhere")
+
+
+@pytest.mark.parametrize("patience", [30, 0.3])
+def test_a_run_of_one_prompt_waits_for_direct_servers(patience: float, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "sitecustomize.py").write_text(f"import spindle.base.limits as l; l.MCP_SEARCH = {patience}")
+    with MockModel([reply("ok")]) as mock:
+        write_models(tmp_path / "agent", mock.openai_url)
+        slow = entry("--plain", "--delay", "1", exposure="direct")
+        (tmp_path / "agent/mcp.json").write_text(json.dumps({"mcpServers": {"slow": slow}}))
+        done = subprocess.run(
+            [sys.executable, "-m", "spindle", "--model", "mock/m1", "--no-session", "-p", "go"],
+            cwd=tmp_path / "work",
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env=agent_environment(tmp_path / "agent") | {"PYTHONPATH": str(tmp_path)},
+        )
+        assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+        offered = [tool["function"]["name"] for tool in mock.requests[0].body["tools"]]
+        assert ("mcp__slow__echo" in offered) == (patience > 1)
+        missing = 'MCP server "slow" did not start within 0.3 s: the model is asked without its tools'
+        assert (missing in done.stderr) == (patience < 1)

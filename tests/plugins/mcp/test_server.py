@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -414,5 +415,22 @@ def test_what_a_server_has_is_known_without_starting_it(agent: Path) -> None:
         kept.write_text("rubbish")
         async with running() as again:
             assert again.listing is None
+
+    run(work())
+
+
+def test_the_era_of_the_protocol_can_be_chosen() -> None:
+    async def work() -> None:
+        for version in ("2025-11-25", "2025-06-18"):
+            async with running("--modern", protocol=version) as server:
+                with suppress(McpError):  # this server knows only the newer era
+                    await server.connected()
+                assert server.state == "failed"
+        async with running(protocol="2026-07-28") as server:
+            with pytest.raises(McpError, match="does not speak version 2026-07-28"):
+                await server.connected()
+        async with running("--die-at-probe", protocol="2025-06-18") as server:
+            await server.connected()
+            assert server.version == "2025-06-18"
 
     run(work())

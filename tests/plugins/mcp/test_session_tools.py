@@ -382,7 +382,7 @@ def test_servers_that_make_no_sense() -> None:
         script = Script([{"text": "done"}])
         async with await Agent.create(model=script.model(), persist=False) as agent:
             for servers, words in (
-                ({"a": {"type": "sse", "url": "http://x"}}, "sse was replaced by streamable HTTP"),
+                ({"a": {"type": "pigeon", "url": "http://x"}}, 'unknown type "pigeon"'),
                 ({"a b": {"command": "x"}}, "cannot be the name of a server"),
                 ({"a": {}}, "needs a command or a url"),
                 ([{"command": "x"}], 'with a "name"'),

@@ -27,6 +27,7 @@ PARAMS = {
     "session/request_permission": "RequestPermissionRequest",
     "elicitation/create": "CreateElicitationRequest",
     "fs/read_text_file": "ReadTextFileRequest",
+    "fs/write_text_file": "WriteTextFileRequest",
     "$/cancel_request": "CancelRequestNotification",
 }
 Frame = dict[str, Any]

@@ -1,6 +1,8 @@
 """Editors: prompts, steering, permissions, stored sessions, options, over a real process on pipes."""
 
+import base64
 import json
+from pathlib import Path
 
 import pytest
 
@@ -87,7 +89,7 @@ def test_what_is_in_a_prompt_reaches_the_model() -> None:
             {"type": "resource", "resource": {"uri": "file:///tmp/c.py", "text": "c = 1"}},
             {"type": "image", "data": PIXEL, "mimeType": "image/png"},
         ]
-        assert editor.ok("session/prompt", sessionId=session, prompt=blocks) == {"stopReason": "end_turn"}
+        assert editor.ok("session/prompt", sessionId=session, prompt=blocks)["stopReason"] == "end_turn"
         content = editor.mock.requests[0].body["messages"][-1]["content"]
         assert content[0]["text"] == "Look at @/tmp/a b.py file://[x\n@/tmp/c.py\n```\nc = 1\n```\n"
         assert PIXEL in content[1]["image_url"]["url"]
@@ -329,22 +331,98 @@ def test_modes_models_and_thinking_are_options() -> None:
         assert editor.mock.requests[0].body["model"] == "m2"
 
 
-def test_the_read_tool_sees_what_is_not_saved_yet() -> None:
-    read = reply(call("read", {"path": "a.txt"}, id="c1"), call("read", {"path": "b.txt"}, id="c2"))
-    with EditorProcess([read, reply("ok")], capabilities={"fs": {"readTextFile": True}}) as editor:
-        (editor.cwd / "a.txt").write_text("old")
-        (editor.cwd / "b.txt").write_text("from disk")
-        session = editor.new()
-        prompt = editor.say(session, "read")
-        for _ in range(2):
-            request = editor.request("fs/read_text_file")
-            if request["params"]["path"].endswith("a.txt"):
-                editor.reply(request, content="not saved yet")
+FILES = {"fs": {"readTextFile": True, "writeTextFile": True}}
+
+
+class Buffers:
+    """Answers the agent's requests for files as an editor with open buffers does, until a prompt is over."""
+
+    def __init__(self, editor: EditorProcess, texts: dict[str, str], saves: bool = False) -> None:
+        self.editor, self.texts, self.saves = editor, texts, saves
+        self.asked: list[str] = []
+
+    def serve(self, prompt: int) -> str:
+        editor = self.editor
+        while True:
+            frame = editor.wait(lambda f: f.get("id") == prompt or str(f.get("method")).startswith("fs/"))
+            if "method" not in frame:
+                return str(frame["result"]["stopReason"])
+            params = frame["params"]
+            name = Path(params["path"]).name
+            self.asked.append(f"{frame['method'].split('/')[1].split('_')[0]} {name}")
+            if name.startswith("foreign") or (frame["method"] == "fs/read_text_file" and name not in self.texts):
+                editor.frame(id=frame["id"], error={"code": -32002, "message": "no such buffer"})
+            elif frame["method"] == "fs/read_text_file":
+                editor.reply(frame, content=self.texts[name])
             else:
-                editor.frame(id=request["id"], error={"code": -32002, "message": "no"})
-        assert editor.stop_reason(prompt) == "end_turn"
-        results = [m["content"] for m in editor.mock.requests[1].body["messages"] if m["role"] == "tool"]
-        assert results == ["not saved yet", "from disk"]
+                self.texts[name] = params["content"]
+                if self.saves:
+                    Path(params["path"]).write_text(params["content"])
+                editor.reply(frame)
+
+
+def results(editor: EditorProcess, request: int = -1) -> list[str]:
+    return [m["content"] for m in editor.mock.requests[request].body["messages"] if m["role"] == "tool"]
+
+
+def test_read_edit_and_write_see_one_text() -> None:
+    edit = {"path": "a.txt", "edits": [{"oldText": "not saved", "newText": "changed"}]}
+    steps = [
+        reply(call("read", {"path": "a.txt"}, id="c1")),
+        reply(call("edit", edit, id="c2")),
+        reply(call("write", {"path": "new/b.txt", "content": "b"}, id="c3")),
+        reply(call("read", {"path": "foreign.txt"}, id="c4")),
+        reply(call("write", {"path": "foreign.txt", "content": "c"}, id="c5")),
+        reply(call("read", {"path": "a.txt"}, id="c6")),
+        reply("ok"),
+    ]
+    with EditorProcess(steps, capabilities=FILES) as editor:
+        (editor.cwd / "a.txt").write_text("old")
+        (editor.cwd / "foreign.txt").write_text("from disk")
+        buffers = Buffers(editor, {"a.txt": "not saved yet\n"})
+        session = editor.new()
+        assert buffers.serve(editor.say(session, "go")) == "end_turn"
+        first, edited, written, foreign, outside, last = results(editor)
+        assert "not saved yet" in first and "The file on disk differs" in first
+        assert "in the editor; it is not on disk yet" in edited
+        assert "in the editor; it is not on disk yet" in written
+        assert (foreign, "editor" in outside) == ("from disk", False)
+        assert "changed yet" in last
+        assert buffers.texts == {"a.txt": "changed yet\n", "b.txt": "b"}
+        assert (editor.cwd / "a.txt").read_text() == "old"
+        assert not (editor.cwd / "new").exists()
+        assert (editor.cwd / "foreign.txt").read_text() == "c"
+        shown = [u for u in editor.updates(session, "tool_call_update") if u["status"] == "completed"]
+        assert {"type": "diff", "path": str(editor.cwd / "a.txt"), "oldText": "not saved", "newText": "changed"} in [
+            part for update in shown for part in update["content"]
+        ]
+
+
+def test_permissions_hold_before_the_editor_is_asked() -> None:
+    steps = [
+        reply(call("read", {"path": "secret.txt"}, id="c1")),
+        reply(call("write", {"path": "secret.txt", "content": "x"}, id="c2")),
+        reply(call("read", {"path": "/proc/self/environ"}, id="c3")),
+        reply(call("read", {"path": "dot"}, id="c4")),
+        reply("ok"),
+    ]
+    options = ["--deny", "Read(secret.txt)", "--deny", "Edit(secret.txt)"]
+    with EditorProcess(steps, args=options, capabilities=FILES) as editor:
+        (editor.cwd / "secret.txt").write_text("s")
+        (editor.cwd / "dot").write_bytes(base64.b64decode(PIXEL))
+        buffers = Buffers(editor, {"secret.txt": "s", "environ": "E", "dot": "no text"})
+        assert buffers.serve(editor.say(editor.new(), "go")) == "end_turn"
+        assert buffers.asked == []
+        assert "Read image file" in results(editor)[3]  # although its name does not say that it is one
+
+
+def test_an_editor_that_cannot_write_is_not_asked_for_files() -> None:
+    steps = [reply(call("read", {"path": "a.txt"}, id="c1")), reply("ok")]
+    with EditorProcess(steps, capabilities={"fs": {"readTextFile": True}}) as editor:
+        (editor.cwd / "a.txt").write_text("old")
+        buffers = Buffers(editor, {"a.txt": "not saved"})
+        assert buffers.serve(editor.say(editor.new(), "go")) == "end_turn"
+        assert (buffers.asked, results(editor)) == ([], ["old"])
 
 
 def test_the_plan_of_the_agent_is_shown() -> None:
@@ -411,3 +489,70 @@ def test_rubbish_is_answered_and_harms_nothing() -> None:
         assert editor.fails("session/list", cursor="!!")[0] == -32602
         editor.frame(method="session/cancel", params={"sessionId": "no-such"})
         assert editor.stop_reason(editor.say(session, "hi")) == "end_turn"
+
+
+# -- what clients use of the unstable schema --------------------------------------------------------
+
+
+def test_the_answer_of_a_prompt_has_its_tokens() -> None:
+    steps = [reply(call("ls", {}), usage=(100, 5, 40)), reply("ok", usage=(130, 7, 100)), reply("b", usage=(10, 1, 0))]
+    with EditorProcess(steps) as editor:
+        session = editor.new()
+        usage = editor.answer(editor.say(session, "go"))["result"]["usage"]
+        assert usage == {
+            "totalTokens": 242, "inputTokens": 90, "outputTokens": 12, "cachedReadTokens": 140, "cachedWriteTokens": 0
+        }  # fmt: skip
+        assert editor.answer(editor.say(session, "more"))["result"]["usage"]["totalTokens"] == 11
+
+
+def test_a_fork_goes_its_own_way_while_the_session_runs() -> None:
+    steps = [
+        reply("Noted."),
+        reply("Long ", gate("go"), "work.", match="work"),
+        reply("It is 7.", match="aside"),
+        reply("Still here.", match="later"),
+    ]
+    with EditorProcess(steps) as editor:
+        session = editor.new()
+        assert editor.stop_reason(editor.say(session, "remember 7")) == "end_turn"
+        running = editor.say(session, "work")
+        editor.mock.wait_gate("go")
+        fork = editor.ok("session/fork", sessionId=session, cwd=str(editor.cwd), mcpServers=[])
+        assert fork["sessionId"] != session
+        assert {option["id"] for option in fork["configOptions"]} >= {"mode", "model"}
+        assert editor.stop_reason(editor.say(fork["sessionId"], "aside: what was it?")) == "end_turn"
+        assert editor.text(fork["sessionId"]) == "It is 7."
+        sent = json.dumps(editor.mock.requests[-1].body["messages"])
+        assert "remember 7" in sent and "Noted." in sent
+        editor.ok("session/close", sessionId=fork["sessionId"])
+        editor.mock.release("go")
+        assert editor.stop_reason(running) == "end_turn"
+        assert editor.stop_reason(editor.say(session, "later")) == "end_turn"
+        assert "aside" not in json.dumps(editor.mock.requests[-1].body["messages"])
+        empty = editor.ok("session/fork", sessionId=editor.new(), cwd=str(editor.cwd), mcpServers=[])
+        assert empty["sessionId"]
+        assert editor.fails("session/fork", sessionId="none", cwd=str(editor.cwd))[0] == -32002
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_an_authentication_error_and_is_not_tried_again(status) -> None:
+    with EditorProcess([failure(status, {"error": {"message": "no"}}), reply("ok")]) as editor:
+        session = editor.new()
+        error = editor.answer(editor.say(session, "hi"))["error"]
+        assert error["code"] == -32000
+        assert str(status) in error["message"]
+        assert len(editor.mock.requests) == 1
+        assert editor.stop_reason(editor.say(session, "with another key")) == "end_turn"
+
+
+def test_a_model_has_a_short_name() -> None:
+    with EditorProcess([reply("ok")]) as editor:
+        session = editor.new()
+        options = editor.ok("session/set_config_option", sessionId=session, configId="model", value="m2")
+        assert next(o["currentValue"] for o in options["configOptions"] if o["id"] == "model") == "mock/m2"
+        editor.ok("session/set_model", sessionId=session, modelId="m1")
+        assert editor.stop_reason(editor.say(session, "hi")) == "end_turn"
+        assert editor.mock.requests[0].body["model"] == "m1"
+        wrong = {"sessionId": session, "configId": "model"}
+        code, text = editor.fails("session/set_config_option", **wrong, value="no-such-model")
+        assert (code, "mock/m2" in text) == (-32602, True)

@@ -40,7 +40,7 @@ def test_the_servers_of_an_editor_are_used_and_end_with_the_session(tmp_path: Pa
         old = {"type": "sse", "name": "old", "url": "http://127.0.0.1:9/", "headers": []}
         mine = stdio("my server", entry(env={"GIVEN": "by the editor"}))
         session = editor.ok("session/new", cwd=str(editor.cwd), mcpServers=[old, mine])["sessionId"]
-        editor.wait(lambda f: 'MCP servers of the editor are not used: \\"old\\": the transport sse' in json.dumps(f))
+        editor.wait(lambda f: 'MCP server \\"old\\": Cannot reach 127.0.0.1:9' in json.dumps(f))
         run = editor.say(session, "go")
         editor.reply(editor.request("elicitation/create"), action="accept", content={"value": "Ada"})
         choice = editor.request("session/request_permission")

@@ -296,7 +296,7 @@ def test_what_cannot_be_used_of_a_request_does_not_cost_the_session(tmp_path) ->
     os.mkfifo(tmp_path / "pipe")
     with EditorProcess([reply(call("write", {"path": str(tmp_path / "pipe"), "content": "x"})), reply("ok")],
                        base=tmp_path, args=ASK) as editor:  # fmt: skip
-        old = {"type": "sse", "name": "old one", "url": "http://127.0.0.1:9/", "headers": []}
+        old = {"type": "pigeon", "name": "old one", "url": "http://127.0.0.1:9/", "headers": []}
         session = editor.ok("session/new", cwd=str(editor.cwd), mcpServers=[old])["sessionId"]
         editor.wait(lambda f: "MCP servers of the editor are not used" in json.dumps(f))
         wrong = {"type": "image", "data": "bm90IGFuIGltYWdl", "mimeType": "image/png"}

@@ -48,7 +48,11 @@ def test_there_is_one_default_port():
             {"Host": "127.0.0.1:1", "Origin": "https://x"},
             "Origin not allowed: https://x; --remote-origin https://x allows it",
         ),
-        ({"Host": "bad.example"}, "Host not allowed: bad.example; --remote-origin https://bad.example allows it"),
+        ({"Host": "bad.example"}, "Host not allowed: bad.example; --remote-origin http://bad.example allows it"),
+        (
+            {"Host": "bad.example", "X-Forwarded-Proto": "https"},
+            "Host not allowed: bad.example; --remote-origin https://bad.example allows it",
+        ),
         ({"Host": "127.0.0.1:1"}, "A valid token is required: Authorization: Bearer TOKEN"),
         ({"Host": "127.0.0.1:1", "Authorization": "Bearer no"}, "the one that came is wrong"),
     ],
@@ -56,6 +60,22 @@ def test_there_is_one_default_port():
 def test_refusals_name_the_value_and_what_would_allow_it(headers, said):
     refusal = Access("127.0.0.1", 1, "t" * 20).check(headers)
     assert refusal is not None and said in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({"Host": "localhost:9999"}, True),  # a port that is forwarded from another machine
+        ({"Host": "127.0.0.1:9999", "Origin": "http://127.0.0.1:9999"}, True),
+        ({"Host": "[::1]:9999"}, True),
+        ({"Host": "localhost:9999", "Origin": "http://localhost:1234"}, False),
+        ({"Host": "localhost:9999", "Origin": "https://evil.example"}, False),
+        ({"Host": "localhost.evil.example:9999"}, False),
+        ({"Host": "localhost:x"}, False),
+    ],
+)
+def test_a_loopback_host_may_have_any_port(headers, allowed):
+    assert (Access("127.0.0.1", 3838).check(headers) is None) == allowed
 
 
 def test_what_refusals_advise_is_true():

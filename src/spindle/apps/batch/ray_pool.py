@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -26,6 +27,8 @@ from spindle.shapes.messages import Image
 _LOSSES = 3
 """How often a task begins again on another node; after that, it counts as the cause of the losses."""
 _AT_ONCE = 10_000
+_CLIENT_PORT, _PORT = 10001, 6379
+"""Ray's own ports for clients (`ray://`) and for drivers."""
 
 
 class Node:
@@ -116,6 +119,8 @@ class RayPool:
         self._tasks = Tasks()
 
     async def start(self, *, check: bool) -> None:
+        if self._plan.on != "ray":
+            await self._require_reachable(self._plan.on)
         try:
             await asyncio.to_thread(__import__, "ray")
         except ImportError:
@@ -144,6 +149,27 @@ class RayPool:
             raise AgentError(str(error.cause)) from None
         for warning in warnings:
             self._warn(warning)
+
+    async def _require_reachable(self, address: str) -> None:
+        """Raise `AgentError` if nothing answers at an address: Ray itself tries for minutes."""
+        try:
+            place = urlsplit(address if "://" in address else f"//{address}")
+            host, port = place.hostname, place.port or (_CLIENT_PORT if place.scheme == "ray" else _PORT)
+        except ValueError:
+            raise AgentError(f"Cannot use Ray ({address}): this is no address of a cluster") from None
+        if host is None or place.scheme not in ("ray", ""):
+            return
+        try:
+            async with asyncio.timeout(limits.CLUSTER_CONNECT):
+                _, writer = await asyncio.open_connection(host, port)
+        except TimeoutError:
+            reason = f"it did not answer within {limits.CLUSTER_CONNECT:g} s"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            writer.close()
+            return
+        raise AgentError(f"Cannot use Ray ({address}): {host}:{port} cannot be reached: {reason}")
 
     def _connect(self) -> None:
         import ray

@@ -97,8 +97,15 @@ def tell_slips(options: Options, agent: AgentSession) -> None:
         return  # in these modes an unknown name is an error
     known = [tool.name for tool in agent.all_tools()]
     for name in given:
-        if name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
+        if name.startswith("mcp__") and not agent.mcp_servers.serves(name):
+            warn(f'There is no MCP server for the tool "{name}".{_servers(agent)}')
+        elif name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
             warn(f'There is no tool "{name}".{near}')
+
+
+def _servers(agent: AgentSession) -> str:
+    names = [server.name for server in agent.mcp_servers.states()]
+    return f" The servers are: {', '.join(names)}" if names else " No server is configured"
 
 
 def agent_options(options: Options, mode: str) -> AgentOptions:

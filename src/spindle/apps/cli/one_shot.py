@@ -157,7 +157,7 @@ def _check_tools(options: Options, agent: AgentSession) -> None:
     for name in [*(options.tools or ()), *options.exclude_tools]:
         if name in BUILTIN_TOOLS and name not in tools:
             warn(f"The tool {name} needs ripgrep (rg), which is not installed")
-        elif name not in tools:
+        elif name not in tools and not agent.mcp_servers.serves(name):
             raise UsageError(f'Unknown tool "{name}".{did_you_mean(name, tools)} There are: {", ".join(tools)}')
 
 

@@ -50,6 +50,8 @@ class Transport(Protocol):
     receive: Callable[[Message], None]
     closed: Callable[[str], None]
     """Called with a reason when no more messages can come."""
+    paired: bool
+    """Whether the answer to a request has come when the request is sent."""
 
     @property
     def pid(self) -> int | None:
@@ -140,9 +142,12 @@ class Connection:
 
     # -- beginning -------------------------------------------------------------------------------
 
-    async def open(self, *, probe: bool = True) -> None:
-        """Open the transport and agree on an era. Raises `McpError`."""
+    async def open(self, *, probe: bool = True, version: str | None = None) -> None:
+        """Open the transport and agree on an era: that of `version`, if it is given. Raises `McpError`."""
         await self._transport.open()
+        if version is not None and version != MODERN:
+            await self._initialize(version, slow=False)
+            return
         # Over HTTP every request is answered. A process may ignore an unknown request, or not be ready yet.
         patience = limits.MCP_PROBE if self._transport.pid is not None else limits.MCP_START
         silent = False
@@ -150,8 +155,10 @@ class Connection:
             found = probe and await self._discover(patience)
         except TimeoutError:
             found, silent = False, True
+        if not found and version is not None:
+            raise McpError(f"it does not speak version {version} of the protocol, which its entry asks for")
         if not found:
-            await self._initialize(slow=silent)
+            await self._initialize(HANDSHAKE[0], slow=silent)
         if self.modern:
             self._listen()
 
@@ -176,10 +183,10 @@ class Connection:
         self._learn(found)
         return True
 
-    async def _initialize(self, *, slow: bool) -> None:
+    async def _initialize(self, wanted: str, *, slow: bool) -> None:
         """Begin with the earlier handshake. `slow`: the server may have accepted the newer request too late."""
         self.info.version = ""
-        params = {"protocolVersion": HANDSHAKE[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT_INFO}
+        params = {"protocolVersion": wanted, "capabilities": CAPABILITIES, "clientInfo": CLIENT_INFO}
         try:
             result = await self._request("initialize", params, limits.MCP_START)
         except TimeoutError:
@@ -298,7 +305,7 @@ class Connection:
                 await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done() and sending.done():
                     sending.result()  # raises the error if the message was not sent
-                    if self._transport.pid is None:  # over HTTP, no answer can follow
+                    if self._transport.paired:
                         raise McpError(f"its answer to {method} belongs to another request")
                 return await answer
         except (asyncio.CancelledError, TimeoutError):
@@ -318,7 +325,7 @@ class Connection:
         """Tell the server that an answer is not wanted any more. A modern server on HTTP sees its stream close."""
         if method in ("initialize", "server/discover") or self.ended is not None:
             return
-        if self.modern and self._transport.pid is None:
+        if self.modern and self._transport.paired:
             return
         with suppress(McpError, TimeoutError):
             async with asyncio.timeout(limits.HANDLER_END):

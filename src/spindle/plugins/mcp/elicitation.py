@@ -1,5 +1,6 @@
 """Questions of a server to the user, as our dialogs: one for each field. A user who cannot be asked declines."""
 
+import re
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,7 +15,10 @@ from spindle.tools.validate import validate_arguments
 
 Asker = Callable[..., Awaitable[dict[str, Any] | None]]
 SKIP = "(no answer)"
+DONE = "(done)"
 _MAX_FIELDS = 50
+_MAX_TRIES = 10
+"""How often one field is asked for: the client may be a program that never learns."""
 
 
 class _Declined(Exception):
@@ -50,7 +54,7 @@ async def elicit(server: str, params: Message, dialogs: Dialogs, call_id: str | 
     content: Message = {}
     try:
         for name, field in fields.items():
-            given = await _field(ask, head, name, field, needed=isinstance(required, list) and name in required)
+            given = await _valid_field(ask, head, name, field, isinstance(required, list) and name in required)
             if given is not None:
                 content[name] = given
     except _Declined:
@@ -75,6 +79,23 @@ def with_defaults(schema: Any, content: Message) -> Message:
     return defaults | content
 
 
+async def _valid_field(ask: Asker, head: str, name: str, field: Message, needed: bool) -> Any:
+    """Return an answer that fits the field, asked for again with the reason if it does not. Raises `_Declined`."""
+    reason = ""
+    for _ in range(_MAX_TRIES):
+        given = await _field(ask, head + reason, name, field, needed=needed)
+        if given is None and (not needed or "default" in field):
+            return None
+        answer = {} if given is None else {name: given}
+        schema = {"type": "object", "properties": {name: field}, "required": [name]}
+        try:
+            return (await validate_arguments("elicitation", schema, answer))[name]
+        except ToolError as error:
+            problems = re.findall(r"^  - [^:]*: (.*)$", str(error).partition("\n\n")[0], re.MULTILINE)
+            reason = f"\n{field.get('title') or name!s} cannot be used: {'; '.join(problems) or error}"
+    raise _Declined
+
+
 async def _field(ask: Asker, head: str, name: str, field: Message, *, needed: bool) -> Any:
     """Return the user's answer; None if an optional field is left empty. Raises `_Declined`."""
     label = str(field.get("title") or name)
@@ -83,8 +104,9 @@ async def _field(ask: Asker, head: str, name: str, field: Message, *, needed: bo
         return await _confirmed(ask, head, about)
     title = f"{head}\n{about}"
     if choices := _choices(field):
-        value = await _chosen(ask, title, choices, needed=needed)
-        return [value] if field.get("type") == "array" and value is not None else value
+        if field.get("type") == "array":
+            return await _several(ask, title, choices, field, needed=needed)
+        return await _chosen(ask, title, choices, needed=needed)
     return await _written(ask, title, field, needed=needed)
 
 
@@ -93,6 +115,27 @@ async def _confirmed(ask: Asker, head: str, about: str) -> bool:
     if answer is None or answer.get("cancelled"):
         raise _Declined
     return answer.get("confirmed") is True
+
+
+async def _several(ask: Asker, title: str, choices: list[Choice], field: Message, *, needed: bool) -> list[str] | None:
+    """Ask for one value after the other, until the user is done."""
+    chosen: list[Choice] = []
+    most = field.get("maxItems")
+    while len(chosen) < (most if isinstance(most, int) else len(choices)):
+        rest = [choice for choice in choices if choice not in chosen]
+        if not rest:
+            break
+        end = DONE if chosen or needed else SKIP
+        so_far = f"\nChosen so far: {', '.join(choice.shown for choice in chosen)}" if chosen else ""
+        answer = await ask(method="select", title=title + so_far, options=[*(choice.shown for choice in rest), end])
+        given = None if answer is None else answer.get("value")
+        if given == end:
+            break
+        found = next((choice for choice in rest if choice.shown == given), None)
+        if found is None:
+            raise _Declined
+        chosen.append(found)
+    return [choice.value for choice in chosen] or (None if "default" in field or not needed else [])
 
 
 async def _chosen(ask: Asker, title: str, choices: list[Choice], *, needed: bool) -> str | None:

@@ -9,7 +9,7 @@ prompt caches hold. Toolbox and model only see the tools that `_visible` returns
 import asyncio
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -51,8 +51,19 @@ class LoadedTool(Struct, frozen=True):
 
 
 class SessionTools(Hooks):
-    def __init__(self, agent: AgentSession, servers: Sequence[Server]) -> None:
+    def __init__(
+        self,
+        agent: AgentSession,
+        servers: Sequence[Server],
+        *,
+        missing: Callable[[str], None] | None = None,
+        named: Sequence[str] = (),
+    ) -> None:
+        """`missing`: the first model call waits for servers whose tools are direct, or `named` by the user, and this is
+        called with a text about each that has not come."""
         self._agent = agent
+        self._missing = missing
+        self._asked_for = named
         self._servers = {server.name: server for server in servers}
         self._direct: list[str] | None = None
         """Servers that are direct although their configuration does not say so; None: not decided yet."""
@@ -147,10 +158,24 @@ class SessionTools(Hooks):
 
     async def before_turn(self) -> bool:
         if self._direct is None and self._servers:
+            await self._wait_for_direct()
             self._direct = self._choose()
             self._agent.append_entry(ENTRY, {"direct": self._direct})
         self.refresh()
         return True
+
+    async def _wait_for_direct(self) -> None:
+        """In a run that has no second prompt, wait shortly for servers whose tools the model must see at once."""
+        wanted = [server for server in self._servers.values() if server.listing is None and self._is_awaited(server)]
+        await self._learn(limits.MCP_SEARCH, wanted)
+        for server in wanted:
+            if server.listing is None and self._missing is not None:
+                late = f'MCP server "{server.name}" did not start within {limits.MCP_SEARCH:g} s'
+                self._missing(f"{server.error or late}: the model is asked without its tools")
+
+    def _is_awaited(self, server: Server) -> bool:
+        direct = "direct" in (server.config.exposure, *server.config.tool_exposure.values())
+        return self._missing is not None and (direct or any(serves(server.name, name) for name in self._asked_for))
 
     # -- tools -----------------------------------------------------------------------------------
 
@@ -222,12 +247,7 @@ class SessionTools(Hooks):
             found = self._matching(args["query"])
         limit = max(1, min(int(args.get("limit") or (DIRECT_TOOLS if selected else FOUND)), DIRECT_TOOLS))
         chosen = found[:limit]
-        fresh = [item for item in chosen if tool_name(item.server, item.tool.name) not in self._loaded]
-        if fresh:
-            for item in fresh:
-                self._loaded[tool_name(item.server, item.tool.name)] = item
-            self._agent.append_entry(ENTRY, {"loaded": msgspec.to_builtins(fresh)})
-            self.refresh()
+        self._load(chosen)
         lines = [f"{tool_name(i.server, i.tool.name)}: {_first_line(i.tool.description)}" for i in chosen]
         text = "Loaded, to be called by these names:\n" + "\n".join(lines) if lines else "No tool was found."
         if more := found[limit:]:
@@ -236,9 +256,26 @@ class SessionTools(Hooks):
             text += "\n\nNot searched:\n" + "\n".join(absent)
         return text_result(text)
 
-    async def _learn(self, timeout: float) -> None:
+    def _load(self, items: Sequence[LoadedTool]) -> None:
+        """Show tools to the model from now on."""
+        fresh = [item for item in items if tool_name(item.server, item.tool.name) not in self._loaded]
+        if fresh:
+            for item in fresh:
+                self._loaded[tool_name(item.server, item.tool.name)] = item
+            self._agent.append_entry(ENTRY, {"loaded": msgspec.to_builtins(fresh)})
+            self.refresh()
+
+    async def tool_missing(self, name: str) -> None:
+        asked = [s for s in self._servers.values() if serves(s.name, name) and s.config.exposure != "hidden"]
+        await self._learn(limits.MCP_SEARCH, asked)
+        if absent := [server for server in asked if server.listing is None]:
+            raise ToolError(f"Tool {name} cannot be called yet:\n" + "\n".join(map(_absence, absent)))
+        self._load(self._matching(f"select:{name}"))
+
+    async def _learn(self, timeout: float, servers: Sequence[Server] | None = None) -> None:
         """Start servers that have not listed their tools yet, and wait for them for a while."""
-        unknown = [s for s in self._servers.values() if s.listing is None and s.config.exposure != "hidden"]
+        given = self._servers.values() if servers is None else servers
+        unknown = [server for server in given if server.listing is None and server.config.exposure != "hidden"]
         if unknown:
             await asyncio.wait([server.start_soon() for server in unknown], timeout=timeout)
 
@@ -445,6 +482,11 @@ def tool_name(server: str, tool: str) -> str:
     if len(name) <= _MAX_NAME and name == f"mcp__{server}__{tool}":
         return name
     return f"{name[: _MAX_NAME - 9]}_{_checksum(f'{server}/{tool}')}"
+
+
+def serves(server: str, tool: str) -> bool:
+    """Say whether a tool's name for the model is that of a tool of this server."""
+    return tool.startswith(tool_name(server, ""))
 
 
 def _checksum(text: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import McpServerState
@@ -39,6 +40,10 @@ class McpOptions(Struct, frozen=True):
     """Servers of the program or client that makes the agent: by name, or a list as in ACP. False: there are none."""
     warn: Callable[[str], None] = lambda text: None
     """Called with the problem of a server that is left out."""
+    awaits: bool = False
+    """Whether the first model call waits for servers whose tools the model must see at once."""
+    named: Sequence[str] = ()
+    """Tools that the user has named."""
 
 
 def is_server_tool(name: str) -> bool:
@@ -48,6 +53,7 @@ def is_server_tool(name: str) -> bool:
 def mcp_host(options: McpOptions, tools: Sequence[str] | None) -> "list[McpHost]":
     """Return the host, if there may be servers and any of their tools may be used; `tools`: the allowed tools."""
     wanted = tools is None or options.servers or any(map(is_server_tool, tools))
+    options = replace(options, named=tools or ())
     return [McpHost(options)] if wanted and options.servers is not False else []
 
 
@@ -119,7 +125,9 @@ class McpHost:
         if self._servers:
             from spindle.plugins.mcp.exposure import SessionTools
 
-            self._tools = SessionTools(agent, self._servers)
+            options = self._options
+            missing = options.warn if options.awaits else None
+            self._tools = SessionTools(agent, self._servers, missing=missing, named=options.named)
             agent.hooks.add(self._tools)
         else:
             agent.use_server_tools(())
@@ -206,6 +214,13 @@ class McpHost:
 
     def states(self) -> list[McpServerState]:
         return [*(server.shown() for server in self._servers), *self._others]
+
+    def serves(self, tool: str) -> bool:
+        if not self._servers:
+            return False
+        from spindle.plugins.mcp.exposure import serves
+
+        return any(serves(server.name, tool) for server in self._servers)
 
     async def set(self, servers: Any) -> list[McpServerState]:
         agent = self._agent

@@ -31,6 +31,8 @@ _MAX_ERRORS: Final = 8 * 1024
 
 
 class PipeTransport:
+    paired = False
+
     def __init__(
         self, config: ServerConfig, cwd: str, withheld: Collection[str], sandbox: "Wanted | None" = None
     ) -> None:

@@ -31,11 +31,10 @@ KEYS: Final = ("mcpServers", "servers")
 """Keys that may hold the servers in a file; the second is that of VS Code."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
-_KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http"}
-NO_SSE: Final = (
-    "the transport sse was replaced by streamable HTTP in 2025 and is not supported: use the server's streamable HTTP "
-    'address with "type": "http"'
-)
+_KINDS: Final = {
+    "stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http", "sse": "sse"
+}  # fmt: skip
+Protocol = Literal["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
 
 
 NOT_AGREED: Final = (
@@ -94,6 +93,10 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    sse: bool = False
+    """Whether it speaks the HTTP transport of 2024."""
+    protocol: Protocol | None = None
+    """Version of the protocol to speak; None: the newest that the server knows."""
     timeout: float = limits.MCP_REQUEST
     """Seconds for one answer."""
     enabled: bool = True
@@ -107,7 +110,7 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
 
     @property
     def transport(self) -> str:
-        return "stdio" if self.url is None else "http"
+        return "stdio" if self.url is None else "sse" if self.sse else "http"
 
     def key(self) -> str:
         """Return a name for everything that the server is started with."""
@@ -122,12 +125,13 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
             self.trusted,
             self.oauth,
             *([self.sandbox] if self.sandbox else []),
+            *([self.sse, self.protocol] if self.sse or self.protocol else []),
         ]
         return blake2b(encode(mine), digest_size=16).hexdigest()
 
 
 _KEYS: Final = tuple(
-    name for name in ServerConfig.__struct_encode_fields__ if name not in ("name", "source", "trusted")
+    name for name in ServerConfig.__struct_encode_fields__ if name not in ("name", "source", "trusted", "sse")
 )
 """What people may write; `_OTHER_KEYS` are understood as well."""
 _OTHER_KEYS: Final = ("type", "disabled", "name")
@@ -246,18 +250,26 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
             raise ValueError(f"an entry needs a command or a url{_misspelt(entry)}")
         changed = {key: entry[key] for key in ("enabled", "exposure", "toolExposure", "description") if key in entry}
         return msgspec.convert(msgspec.to_builtins(before) | changed, ServerConfig)
-    kind = kind or ("stdio" if entry.get("command") else "http")
+    kind = kind or ("stdio" if entry.get("command") else _kind_at(entry["url"]))
     needed, other = ("command", "url") if kind == "stdio" else ("url", "command")
     entry.pop(other, None)
     if not entry.get(needed):
         raise ValueError(f"an entry of type {given_kind} needs a {needed}")
-    known = {key: value for key, value in entry.items() if key in ServerConfig.__struct_encode_fields__}
-    config = msgspec.convert(known | {"name": name, "source": source, "trusted": trusted}, ServerConfig)
+    known = {key: value for key, value in entry.items() if key in _KEYS}
+    ours = {"name": name, "source": source, "trusted": trusted, "sse": kind == "sse"}
+    config = msgspec.convert(known | ours, ServerConfig)
+    _check(config)
+    return config
+
+
+def _check(config: ServerConfig) -> None:
+    """Raise `ValueError` for values that make no sense."""
+    if config.sse and config.protocol == "2026-07-28":
+        raise ValueError(f"the transport sse has no protocol {config.protocol}")
     if not 0 < config.timeout < float("inf"):
         raise ValueError("timeout must be a number of seconds above 0")
     if config.url is not None and "${" not in config.url and not _is_address(config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
-    return config
 
 
 def check_keys(servers: Any, what: str) -> None:
@@ -312,12 +324,15 @@ def _kind(given: Any) -> str | None:
     """Return the transport that a `type` means. Raises `ValueError`."""
     if given is None:
         return None
-    if str(given).lower() == "sse":
-        raise ValueError(NO_SSE)
     kind = _KINDS.get(re.sub("[-_]", "", str(given)).lower())
     if kind is None:
-        raise ValueError(f'unknown type "{given}": there are stdio and http')
+        raise ValueError(f'unknown type "{given}": there are stdio, http and sse')
     return kind
+
+
+def _kind_at(url: Any) -> str:
+    """Return the transport of an address without a type: servers of 2024 were put at `/sse`."""
+    return "sse" if isinstance(url, str) and url.partition("?")[0].rstrip("/").endswith("/sse") else "http"
 
 
 def _is_address(url: str) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # loaded when a server is started
 
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
-FRESH_SECONDS: Final = {"stdio": 24 * 3600, "http": 3600}
+FRESH_SECONDS: Final = {"stdio": 24 * 3600, "http": 3600, "sse": 3600}
 """An older list is asked for again; to ask a program means to start it."""
 _SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".php", ".pl", ".jar")
 _MAX_TOOLS: Final = 1000
@@ -216,7 +216,8 @@ class Server:
                     connection = await self._open(probe=True)
                 except McpError:
                     # Some servers end at an unknown request.
-                    if self.config.url is not None or self._transport is None or self._transport.pid is None:
+                    is_program = self._transport is not None and self._transport.pid is not None
+                    if self.config.protocol is not None or not is_program:
                         raise
                     connection = await self._open(probe=False)
                 listing = await self._ask_listing(connection)
@@ -239,14 +240,15 @@ class Server:
         self._take(listing)
 
     async def _open(self, *, probe: bool) -> "Connection":
-        from spindle.plugins.mcp.connection import Connection
+        from spindle.plugins.mcp.connection import HANDSHAKE, Connection
         from spindle.plugins.mcp.server_config import resolve
 
         self._transport = self._make_transport(await resolve(self.config))
         self._connection = None
         connection = Connection(self._transport, self.cwd, self._changed, self._lost)
         try:
-            await connection.open(probe=probe)
+            version = self.config.protocol or (HANDSHAKE[0] if self.config.sse else None)
+            await connection.open(probe=probe, version=version)
         except BaseException:
             await connection.close()
             raise
@@ -258,6 +260,10 @@ class Server:
             from spindle.plugins.mcp.pipe import PipeTransport
 
             return PipeTransport(config, self.cwd, self._withheld(), self._sandbox)
+        if config.sse:
+            from spindle.plugins.mcp.sse import SseTransport
+
+            return SseTransport(config)
         from spindle.plugins.mcp.streamable import HttpTransport
 
         return HttpTransport(config)

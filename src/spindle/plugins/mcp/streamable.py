@@ -19,7 +19,7 @@ from spindle.base.flow import Tasks
 from spindle.llm import http
 from spindle.plugins.mcp import LoginNeeded, McpError, Message, SessionForgotten, Unreachable
 from spindle.plugins.mcp.connection import read_message, rpc_error
-from spindle.plugins.mcp.server_config import NO_SSE, ServerConfig
+from spindle.plugins.mcp.server_config import ServerConfig
 from spindle.shapes.codec import DecodeError, encode
 
 if TYPE_CHECKING:
@@ -32,11 +32,13 @@ _RECONNECTS: Final = 5
 """Attempts to resume a stream that brings nothing."""
 _INVALID: Final = -32600
 """The error code for a refusal by HTTP status."""
-_BROKEN: Final = (http.ConnectError, http.IdleTimeoutError, http.UnreadableError)
+BROKEN: Final = (http.ConnectError, http.IdleTimeoutError, http.UnreadableError)
 _HEADER: Final = "x-mcp-header"
 
 
 class HttpTransport:
+    paired = True
+
     def __init__(self, config: ServerConfig, login: "Login | None" = None) -> None:
         """`config` is resolved. `login` gives and renews tokens; None: use those that are kept for the server."""
         self._url = config.url or ""
@@ -73,7 +75,7 @@ class HttpTransport:
     async def close(self) -> None:
         await self._tasks.end(limits.HANDLER_END)
         if self._session_id is not None:
-            with suppress(*_BROKEN, TimeoutError, McpError):
+            with suppress(*BROKEN, TimeoutError, McpError):
                 async with asyncio.timeout(limits.HANDLER_END), self._request("DELETE", {}, None):
                     pass
 
@@ -91,16 +93,19 @@ class HttpTransport:
                 if message.get("method") == "initialize":
                     self._session_id = response.headers.get("mcp-session-id")
                 await self._take_answer(response, id)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise Unreachable(str(error)) from None
 
     # -- HTTP ------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _request(
-        self, method: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, headers: Mapping[str, str], body: bytes | None, url: str | None = None
     ) -> AsyncGenerator[http.Response, None]:
-        """Send a request; once more with another token if the server refuses the first. Raises `McpError`."""
+        """Send a request; once more with another token if the server refuses the first. Raises `McpError`.
+
+        `url`: another address than that of the server.
+        """
         whole = {**self._headers, "accept": "application/json, text/event-stream", **_safe(headers)}
         if self._session_id is not None:
             whole["mcp-session-id"] = self._session_id
@@ -108,9 +113,11 @@ class HttpTransport:
             whole["mcp-protocol-version"] = self._version
         for attempt in range(_MAX_ATTEMPTS):
             keys = self._login
-            login = {} if keys is None else await keys.authorization(method, self._url)
-            async with await http.request(method, self._url, {**whole, **login}, body) as response:
-                if response.status in (307, 308) and attempt < _MAX_ATTEMPTS - 1 and self._follow(response):
+            address = url or self._url
+            login = {} if keys is None else await keys.authorization(method, address)
+            async with await http.request(method, address, {**whole, **login}, body) as response:
+                redirected = response.status in (307, 308) and url is None and attempt < _MAX_ATTEMPTS - 1
+                if redirected and self._follow(response):
                     continue
                 status = response.status
                 if keys is not None and status in (401, 403) and await keys.refused(status, response.headers, login):
@@ -148,7 +155,7 @@ class HttpTransport:
         elif response.status == 401:
             text = "it does not accept the Authorization header of its entry"
         elif response.status in (404, 405) and urlsplit(self._url).path.rstrip("/").endswith("/sse"):
-            text = NO_SSE
+            text = 'it may speak the transport of 2024: set "type": "sse" in its entry'
         return McpError(f"HTTP status {response.status}{f': {text}' if text else ''}", _INVALID)
 
     async def _take_answer(self, response: http.Response, id: Any) -> None:
@@ -201,7 +208,7 @@ class HttpTransport:
         while silent < _RECONNECTS:
             headers = {} if events.last_id is None else {"last-event-id": events.last_id}
             began, before = time.monotonic(), events.count
-            with suppress(McpError, *_BROKEN):
+            with suppress(McpError, *BROKEN):
                 async with self._request("GET", headers, None) as response:
                     if response.status != 200:
                         return  # most servers have no such stream
@@ -225,7 +232,9 @@ async def _read(response: http.Response) -> bytes:
 class EventStream:
     """Splits a stream into the data of its events, and remembers how to resume it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_endpoint: Callable[[str], None] | None = None) -> None:
+        """`on_endpoint` gets the data of events that name an address."""
+        self._on_endpoint = on_endpoint
         self.last_id: str | None = None
         self.retry: float = limits.MCP_RECONNECT
         """Seconds to wait before resuming."""
@@ -256,16 +265,21 @@ class EventStream:
 
     def _take(self, block: bytes) -> bytes:
         self.count += 1
-        lines = []
+        lines, kind = [], b""
         for line in block.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
             name, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
             if name == b"data":
                 lines.append(value)
+            elif name == b"event":
+                kind = value
             elif name == b"id" and b"\0" not in value:
                 self.last_id = value.decode("utf-8", "replace") or None
             elif name == b"retry" and value.isdigit():
                 self.retry = min(int(value) / 1000, 60.0)
+        if kind == b"endpoint" and self._on_endpoint is not None:
+            self._on_endpoint(b"".join(lines).decode("utf-8", "replace"))
+            return b""
         return b"\n".join(lines)
 
 

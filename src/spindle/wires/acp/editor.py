@@ -17,6 +17,7 @@ from spindle.protocol.registry import REPLIES, Wanted
 from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
 from spindle.sessions.index import SessionInfo
+from spindle.sessions.open import branched
 from spindle.wires.acp.json_rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -59,6 +60,7 @@ class _Params(msgspec.Struct, rename="camel"):
     prompt: list[dict[str, Any]] = []
     mode_id: str = ""
     config_id: str = ""
+    model_id: str = ""
     value: Any = None
     method_id: str = ""
     mcp_servers: list[dict[str, Any]] | None = None
@@ -85,6 +87,7 @@ class Editor:
             "session/new": self._new,
             "session/load": self._load,
             "session/resume": self._resume,
+            "session/fork": self._fork,
             "session/list": self._list,
             "session/close": self._close,
             "session/delete": self._delete,
@@ -92,6 +95,7 @@ class Editor:
             "session/cancel": self._cancel,
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
+            "session/set_model": self._set_model,
         }
 
     async def run(self) -> int:
@@ -139,17 +143,19 @@ class Editor:
             forms=_at(offered, "elicitation").get("form") is not None,
             notices=_at(offered, "session").get("notices") is not None,
             compactions=_at(offered, "session").get("compaction") is not None,
-            files=_at(offered, "fs").get("readTextFile") is True,
+            files=all(_at(offered, "fs").get(name) is True for name in ("readTextFile", "writeTextFile")),
             events=_at(_at(params, "_meta"), "spindle").get("events") is True,
         )
         self._initialized = True
         capabilities: dict[str, Any] = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "embeddedContext": True},
-            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}, "additionalDirectories": {}},
+            "sessionCapabilities": {
+                name: {} for name in ("list", "resume", "fork", "close", "delete", "additionalDirectories")
+            },
         }
         if "set_mcp_servers" in COMMANDS:
-            capabilities["mcpCapabilities"] = {"http": True, "sse": False}
+            capabilities["mcpCapabilities"] = {"http": True, "sse": True}
         return {
             "protocolVersion": 1,
             "agentInfo": {"name": "spindle", "title": "Spindle", "version": __version__},
@@ -179,6 +185,21 @@ class Editor:
 
     async def _resume(self, params: _Params, _: Any) -> dict[str, Any]:
         return self._choices(await self._come_back(params))
+
+    async def _fork(self, params: _Params, _: Any) -> dict[str, Any]:
+        """Begin another session with the conversation so far; a run that goes on is not touched."""
+        wishes = _wishes(params)
+        session = (await self._seat(params.session_id)).agent.session
+        path: str | None = None
+        if session.leaf_id is not None:
+            if session.path is None:
+                raise RpcError(INVALID_REQUEST, "This session is in memory only, so it cannot be forked")
+            with branched(session, session.leaf_id) as copy:
+                if copy.path is not None and copy.path.exists():  # else there is no message yet
+                    path = str(copy.path)
+        live = await self._pool.open(Wanted(cwd=wishes.cwd, session=path))
+        seat = await self._sit(live.handle, live, wishes)
+        return {"sessionId": live.handle, **self._choices(seat)}
 
     async def _come_back(self, params: _Params) -> EditorSeat:
         wishes = _wishes(params)
@@ -290,6 +311,11 @@ class Editor:
     async def _set_option(self, params: _Params, _: Any) -> dict[str, Any]:
         seat = await self._seat(params.session_id)
         return {"configOptions": await seat.choose(params.config_id, params.value)}
+
+    async def _set_model(self, params: _Params, _: Any) -> dict[str, Any]:
+        """Choose a model as clients of older drafts do."""
+        await (await self._seat(params.session_id)).choose("model", params.model_id)
+        return {}
 
 
 _OUR_FRAMES = {*COMMANDS, *REPLIES}

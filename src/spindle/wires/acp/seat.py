@@ -30,6 +30,7 @@ from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS, SandboxLevel
+from spindle.tools.base import ToolError
 from spindle.wires.acp import updates
 from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
 from spindle.wires.acp.questions import Questions, client_rules
@@ -48,7 +49,7 @@ class EditorAbilities(msgspec.Struct, frozen=True):
     notices: bool = False
     compactions: bool = False
     files: bool = False
-    """It can send files with changes that are not saved."""
+    """It can read and write files, with changes that are not saved."""
     events: bool = False
     """It wants our own events too."""
 
@@ -63,6 +64,41 @@ class Wishes(msgspec.Struct):
     mode: str | None = None
     sandbox: SandboxLevel | None = None
     rules: dict[str, list[str]] = {}
+
+
+class EditorFiles:
+    """Files as the editor has them. A file that it refuses to read is not its business: the one on disk counts."""
+
+    name = "the editor"
+
+    def __init__(self, session: str, connection: Connection) -> None:
+        self._session = session
+        self._connection = connection
+
+    async def read(self, path: str) -> str | None:
+        try:
+            answer = await self._ask("fs/read_text_file", path=path)
+        except RpcError:
+            return None
+        text = answer.get("content") if isinstance(answer, dict) else None
+        return text if isinstance(text, str) else None
+
+    async def write(self, path: str, text: str) -> bool:
+        try:
+            await self._ask("fs/write_text_file", path=path, content=text)
+        except RpcError as error:
+            if await self.read(path) is None:
+                return False
+            raise ToolError(f"The editor did not write {path}: {error}") from None
+        return True
+
+    async def _ask(self, method: str, **params: Any) -> Any:
+        try:
+            async with asyncio.timeout(EDITOR_FILE):
+                return await self._connection.request(method, {"sessionId": self._session, **params})
+        except TimeoutError:
+            text = f"The editor did not answer {method} for {params['path']} in {EDITOR_FILE:g} s"
+            raise ToolError(f"{text}; the file on disk was not touched") from None
 
 
 class EditorSeat(Seat):
@@ -112,7 +148,7 @@ class EditorSeat(Seat):
         """Send updates about the session from now on."""
         self._options = self.options()
         self.agent.subscribe(self)
-        self.agent.use_editor(self._read_text if self._can.files else None)
+        self.agent.use_files(EditorFiles(self.id, self._connection) if self._can.files else None)
         self._tasks.spawn(self._introduce(), "acp begin")
 
     async def _introduce(self) -> None:
@@ -171,7 +207,7 @@ class EditorSeat(Seat):
     async def end(self) -> None:
         """Send no more updates, and cancel open questions."""
         self.agent.unsubscribe(self)
-        self.agent.use_editor(None)
+        self.agent.use_files(None)
         self._questions.close()
         await self._tasks.end(TASKS_END, asyncio.current_task())
 
@@ -188,7 +224,10 @@ class EditorSeat(Seat):
         try:
             run = await self.agent.submit(text, images, behavior, source="acp", wait=True)
             self._own += run.disposition == "started"
-            return {"stopReason": self._stop_reason(await run.result())}
+            result = await run.result()
+            answer: dict[str, Any] = {"stopReason": self._stop_reason(result)}
+            # A prompt that joined a run shares its tokens: editors add up what they get.
+            return answer | ({"usage": _usage(result)} if run.disposition == "started" and result.turns else {})
         except NotReady as error:
             raise RpcError(AUTH_REQUIRED, str(error)) from None
         finally:
@@ -211,7 +250,8 @@ class EditorSeat(Seat):
         if answer is not None and answer.raw_stop_reason in _REFUSED:
             return "refusal"
         if result.stop_reason in ("error", "stalled", "schema"):
-            raise RpcError(INTERNAL_ERROR, result.error or f"The run ended with {result.stop_reason}")
+            text = result.error or f"The run ended with {result.stop_reason}"
+            raise RpcError(AUTH_REQUIRED if _needs_key(text) else INTERNAL_ERROR, text)
         if result.stop_reason in _LIMITS:
             return "max_turn_requests"
         cut = result.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
@@ -247,6 +287,8 @@ class EditorSeat(Seat):
         known = {entry["id"]: [choice["value"] for choice in entry["options"]] for entry in self.options()}
         if option not in known:
             raise RpcError(INVALID_PARAMS, f"There is no option {option}; there are {', '.join(known)}")
+        if option == "model" and value not in known[option]:
+            value = self._model_named(str(value)) or value
         if value not in known[option]:
             raise RpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
         if option == "mode":
@@ -260,6 +302,13 @@ class EditorSeat(Seat):
         else:
             await self.agent.set_thinking_level(value)
         return self.options()
+
+    def _model_named(self, name: str) -> str | None:
+        """Return the value of the model that a short name or a pattern stands for."""
+        from spindle.models.select import match_model
+
+        found = match_model(name, self.agent.available_models())
+        return f"{found.provider}/{found.id}" if found is not None else None
 
     # -- our own commands ------------------------------------------------------------------------
 
@@ -370,7 +419,7 @@ class EditorSeat(Seat):
 
     def _call(self, id: str, name: str) -> updates.CallView:
         if id not in self._calls:
-            self._calls[id] = updates.CallView(id, name, self.agent.cwd)
+            self._calls[id] = updates.CallView(id, name, self.agent.cwd, saved=not self._can.files)
         return self._calls[id]
 
     def _end_call(self, event: events.ToolExecutionEnd) -> None:
@@ -430,15 +479,6 @@ class EditorSeat(Seat):
         if isinstance(event, events.CompactionEnd):
             self._tasks.spawn(self._show_usage(), "acp usage")
 
-    async def _read_text(self, path: str) -> str | None:
-        try:
-            async with asyncio.timeout(EDITOR_FILE):
-                answer = await self._connection.request("fs/read_text_file", {"sessionId": self.id, "path": path})
-        except (RpcError, TimeoutError):
-            return None  # the file is not open there, or is no text
-        text = answer.get("content") if isinstance(answer, dict) else None
-        return text if isinstance(text, str) else None
-
     # -- state that changes by itself ------------------------------------------------------------
 
     def _show_options(self) -> None:
@@ -475,6 +515,23 @@ class EditorSeat(Seat):
         if update != self._usage:
             self._usage = update
             self.tell(update)
+
+
+def _usage(result: RunResult) -> dict[str, int]:
+    tokens = result.tokens
+    return {
+        "totalTokens": tokens.total,
+        "inputTokens": tokens.input,
+        "outputTokens": tokens.output,
+        "cachedReadTokens": tokens.cache_read,
+        "cachedWriteTokens": tokens.cache_write,
+    }
+
+
+def _needs_key(text: str) -> bool:
+    from spindle.llm.errors import is_refused_key
+
+    return is_refused_key(text)
 
 
 def _select(id: str, name: str, category: str, value: str, options: list[dict[str, Any]]) -> dict[str, Any]:

@@ -116,9 +116,11 @@ def _file_text(path: str) -> str | None:
 class CallView:
     """One tool call as the editor sees it, from its first piece to its end."""
 
-    def __init__(self, id: str, name: str, cwd: str) -> None:
+    def __init__(self, id: str, name: str, cwd: str, *, saved: bool = True) -> None:
+        """`saved`: the file on disk is what an edit changes, so that the whole of it can be shown."""
         self._id = id
         self.name = name
+        self._saved = saved
         self._cwd = cwd
         self.arguments: Any = None
         self._shown = False
@@ -135,7 +137,11 @@ class CallView:
         if arguments is not None:
             update["rawInput"] = arguments
         path = arguments.get("path") if isinstance(arguments, dict) else None
-        if running and kind_of(self.name) == "edit" and isinstance(path, str):
+        if (
+            running
+            and isinstance(path, str)
+            and (self.name == "write" or (self._saved and kind_of(self.name) == "edit"))
+        ):
             place = _absolute(path, self._cwd)
             self._before = place, _file_text(place)
         return self._told(update)
@@ -162,7 +168,7 @@ class CallView:
         if self._before is not None:
             path, old = self._before
             new = _file_text(path)
-            if new is not None and (old is not None or self.name == "write"):
+            if new not in (None, old) and (old is not None or self.name == "write"):
                 return [_diff(path, old, new)]
         return planned_diff(self.name, self.arguments, self._cwd, done=True)
 

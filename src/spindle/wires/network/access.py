@@ -53,6 +53,7 @@ class Access(Struct, frozen=True):
     """Other sites whose pages may connect."""
     users: UsersFile | None = None
     """Users with tokens of their own."""
+    tls: bool = False
 
     @property
     def needs_token(self) -> bool:
@@ -73,8 +74,9 @@ class Access(Struct, frozen=True):
         """Return why a request is refused, or None. `headers` has the values of a repeated header joined."""
         host = headers.get("Host", "").lower()
         if not self._is_own_host(host):
-            site = f"{_shown(host)}; --remote-origin https://{_shown(host)} allows it" if host else "(none)"
-            return Refusal(403, f"Host not allowed: {site}", "host")
+            site = f"{_scheme(headers, host, self.tls)}://{_shown(host)}"
+            hint = f"{_shown(host)}; --remote-origin {site} allows it" if host else "(none)"
+            return Refusal(403, f"Host not allowed: {hint}", "host")
         origin = headers.get("Origin")
         if origin is not None and origin not in self.origins and origin not in (f"http://{host}", f"https://{host}"):
             return Refusal(
@@ -104,12 +106,14 @@ class Access(Struct, frozen=True):
             name, port = address.hostname or "", address.port
         except ValueError:
             return False
+        if is_loopback(name):
+            return True  # whatever the port: it may be forwarded from another machine
         if port is not None and port != self.port:
             return False
         if is_loopback(self.host):
-            return is_loopback(name) or name == self.host
+            return name == self.host
         # DNS rebinding needs a name; a numeric address cannot be rebound.
-        return is_loopback(name) or _is_address(name)
+        return _is_address(name)
 
 
 class Slowdown:
@@ -134,6 +138,13 @@ def _network(address: str) -> str:
     if ":" not in address:
         return address
     return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+
+
+def _scheme(headers: Mapping[str, str], host: str, tls: bool) -> str:
+    """Return the scheme under which a client sees us: as its page or a proxy says, else that of this server."""
+    origin = urlsplit(headers.get("Origin", ""))
+    told = origin.scheme if origin.netloc.lower() == host else headers.get("X-Forwarded-Proto", "").strip().lower()
+    return told if told in ("http", "https") else "https" if tls else "http"
 
 
 def _given_tokens(headers: Mapping[str, str]) -> list[str]:
