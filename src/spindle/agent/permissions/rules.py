@@ -44,7 +44,7 @@ _MOST_UNCLEAR: Final = 20_000
 """Characters of a line that cannot be read in which rules are looked for. It is asked about anyway."""
 _MOST_PLACES: Final = 16
 _RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
-_FOREIGN: Final = ("task", "skill", "agent")
+_FOREIGN: Final = ("skill", "agent")
 """Tools of other programs whose names are near to ours."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
 _ONLY_NAMING = re.compile(
