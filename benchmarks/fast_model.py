@@ -62,6 +62,14 @@ def tool_answer(round: int) -> bytes:
     return HEAD + chunked(events + end("tool_calls")) + b"0\r\n\r\n"
 
 
+def task_answer(count: int, prompt: str) -> bytes:
+    """Return an answer that gives the same task to many subagents."""
+    function = {"name": "task", "arguments": json.dumps({"prompt": prompt})}
+    calls = [{"index": n, "id": f"task_{n}", "type": "function", "function": function} for n in range(count)]
+    events = event({"role": "assistant", "content": None, "tool_calls": calls})
+    return HEAD + chunked(events + end("tool_calls")) + b"0\r\n\r\n"
+
+
 def asked(body: dict[str, Any]) -> tuple[list[str], int]:
     """Return the words of the last user message with `bench:`, and the number of answers since."""
     rounds = 0
@@ -88,6 +96,8 @@ async def answer(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
             writer.write(chunked(end("stop")) + b"0\r\n\r\n")
         case ["tool", count] if rounds < int(count):
             writer.write(tool_answer(rounds))
+        case ["tasks", count, pieces, milliseconds] if rounds == 0:
+            writer.write(task_answer(int(count), f"bench:slow:{pieces}:{milliseconds}"))
         case ["text", count]:
             writer.write(text_answer(int(count)))
         case _:

@@ -50,6 +50,8 @@ _VALUES: dict[str, Any] = {
     "firstKeptEntryId": "a1b2c3d4",
     "id": "7f3a",
     "toolCallId": "call_1",
+    "parentToolCallId": "call_1",
+    "agent": "explore",
     "toolName": "bash",
     "sessionId": "0199a5c2-7d10-7000-8000-5f0c2ab1d9e3",
     "sessionPath": "/home/me/.pi/agent/sessions/--home-me-project--/2026-01-01T00-00-00-000Z_0199a5c2.jsonl",
@@ -87,6 +89,8 @@ _VALUES: dict[str, Any] = {
     "rules": ["Bash(git *)"],
 }
 """Values of fields by name, where the type allows them."""
+_ANY: dict[str, Any] = {"event": {"type": "turn_start"}}
+"""Values of fields that may be anything."""
 _CHOICES = {"MessageUpdate.assistantMessageEvent": "TextDelta", "KnownMessage": "AssistantMessage"}
 
 
@@ -220,7 +224,9 @@ class Page:
             endless = items.get("$ref", "").rpartition("/")[2] in above
             return [] if endless or not items else [self._example(items, field.removesuffix("s"), above)]
         if kind is None:  # any value; messages are declared so, because unknown ones are passed on as they are
-            return self._example({"$ref": "#/$defs/AssistantMessage"}) if field == "message" else wanted
+            return (
+                self._example({"$ref": "#/$defs/AssistantMessage"}) if field == "message" else _ANY.get(field, wanted)
+            )
         if isinstance(wanted, _KINDS[kind]) and not isinstance(wanted, bool):
             return wanted
         if kind in ("integer", "number"):

@@ -11,6 +11,7 @@ from benchmarks.peers import ROOT, our_peer, state_peer
 from benchmarks.scenarios import FIGURES, full_form, start, tools
 from benchmarks.states import FIGURES as CPU_FIGURES
 from benchmarks.states import check_source
+from benchmarks.subagents import measured as measured_subagents
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 
@@ -63,3 +64,10 @@ def test_a_state_is_measured_by_its_own_code(tmp_path):
     check_source(state_peer(tmp_path, "http://127.0.0.1:9", ROOT / "src", "ours"))
     with pytest.raises(RuntimeError, match="would run"):
         check_source(state_peer(tmp_path, "http://127.0.0.1:9", tmp_path / "src", "base"))
+
+
+def test_a_hundred_subagents_at_once(model, tmp_path):
+    figures = measured_subagents(tmp_path, model, 100)
+    assert figures["subagents that stream at once"] == 100
+    assert figures["100 subagents, above it (MiB)"] < 50
+    assert figures["get_state meanwhile, median (ms)"] < 50

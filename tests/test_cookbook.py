@@ -61,6 +61,7 @@ def test_all_of_them_are_tried():
         "editor.py",
         "bot.py",
         "review.sh",
+        "readers.sh",
         "service.py",
         "review.yml",
         ".gitlab-ci.yml",
@@ -120,6 +121,18 @@ def test_ci_job(kitchen, severe):
     done = place.run("sh", "review.sh", "HEAD")
     assert (done.returncode, done.stdout) == (int(severe), "One line.\na: odd\n"), done.stderr
     assert "# changed" in json.dumps(place.mock.requests[0].body)
+
+
+def test_three_readers(kitchen):
+    found = ["a fault in a.py:1", "no hole", "no test for a.py"]
+    asks = [call("task", {"prompt": f"Look for {what}", "agent": "explore"}) for what in ("faults", "holes", "tests")]
+    place = kitchen(reply(*asks), *(reply(one) for one in found), reply("1. a.py:1"))
+    done = place.run("sh", "readers.sh", "HEAD")
+    assert (done.returncode, done.stdout) == (0, "1. a.py:1\n"), done.stderr
+    bodies = [request.body for request in place.mock.requests]
+    asked = [json.dumps(body["messages"][1]) for body in bodies[1:4]]
+    assert all(any(f"Look for {what}" in one for one in asked) for what in ("faults", "holes", "tests"))
+    assert all(one in json.dumps(bodies[4]) for one in found)
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,8 @@ def in_batch(house: House, *options: str) -> Body:
 
 
 ON_THE_COMMAND_LINE: list[Callable[..., Body]] = [printed, over_rpc, over_http, in_editor, in_batch]
+NOT_FOR_PROGRAMS = (printed, over_http, in_editor, in_batch)
+"""Wires with the tools that programs have to ask for."""
 
 
 def tools(body: Body) -> list[Body]:
@@ -151,7 +153,9 @@ def test_every_wire_offers_the_model_the_same(house: House) -> None:
     assert "Never use tabs." in system_prompt(expected) and "How to greet people" in system_prompt(expected)
     for wire in ON_THE_COMMAND_LINE:
         body = wire(house, "--mcp-config", "more.json")
-        assert without_background(tools(body)) == tools(expected), wire.__name__
+        offered = [tool for tool in tools(body) if tool["name"] != "task"]
+        assert (len(tools(body)) > len(offered)) is (wire in NOT_FOR_PROGRAMS), wire.__name__
+        assert without_background(offered) == tools(expected), wire.__name__
         prompt, unattended, _ = system_prompt(body).partition("\n\n<unattended>\n")
         assert prompt == system_prompt(expected), wire.__name__
         assert bool(unattended) is (wire in (printed, in_batch)), wire.__name__

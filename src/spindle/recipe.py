@@ -32,6 +32,7 @@ from spindle.models.select import (
 )
 from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.plugins.mcp.mcp_host import McpHost, McpOptions, is_server_tool, mcp_host
+from spindle.plugins.subagents import SUBAGENT, Subagents
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, default_tools
@@ -108,7 +109,7 @@ async def create_session(
     resources.require_settings()
     toolbox = _toolbox(options, resources)
     extensions = _extension_host(options)
-    plugins = PluginChain(extensions, *_mcp_host(options))
+    plugins = PluginChain(extensions, *_mcp_host(options), *_subagents(options, toolbox))
     await plugins.load(resources, toolbox.builtin, options.mode)  # first, because plugins may bring models
     agent = AgentSession(
         session,
@@ -167,6 +168,19 @@ def _mcp_host(options: AgentOptions) -> list[McpHost]:
     names = None if options.tools is None else [tool for tool in options.tools if isinstance(tool, str)]
     given = McpOptions(options.mcp_config, options.mcp_servers, options.warn, awaits=options.mode in ENDING_MODES)
     return mcp_host(given, names)
+
+
+def _subagents(options: AgentOptions, toolbox: Toolbox) -> list[Subagents]:
+    """Return what makes subagents, unless this agent is one."""
+    return [] if options.mode == SUBAGENT else [Subagents(toolbox, _make_subagent, options.warn)]
+
+
+async def _make_subagent(
+    session: Session, resources: Resources, model: ModelChoice, tools: Sequence[Tool]
+) -> AgentSession:
+    options = AgentOptions(model=model.model, thinking=model.level, tools=tools, mode=SUBAGENT, mcp_servers=False)
+    agent, _ = await make_agent(session, options, resources)
+    return agent
 
 
 # -- model and tools -----------------------------------------------------------------------------

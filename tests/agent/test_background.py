@@ -295,14 +295,14 @@ def tokens(tools: dict[str, dict]) -> int:
 
 def test_which_requests_have_the_tools(tmp_path):
     mock, _ = one_shot(tmp_path)
-    tools, own = request_tools(mock), ("bash_output", "bash_kill")
+    tools, own = request_tools(mock), ("bash_output", "bash_kill", "task")
     assert list(tools) == ["read", "bash", "edit", "write", *own]
     assert "background" in tools["bash"]["parameters"]["properties"]
     plain = request_tools(one_shot(tmp_path, "--tools", "read,bash,edit,write")[0])
     assert list(plain) == ["read", "bash", "edit", "write"]
     assert "background" not in json.dumps(plain)
-    assert tokens(tools) - tokens(plain) <= 120
-    assert set(own).isdisjoint(request_tools(one_shot(tmp_path, "--exclude-tools", "bash")[0]))
+    assert tokens(tools) - tokens(plain) <= 250
+    assert {"bash_output", "bash_kill"}.isdisjoint(request_tools(one_shot(tmp_path, "--exclude-tools", "bash")[0]))
     with AgentProcess([reply("ok")], base=tmp_path) as agent:
         agent.run("go")
         assert request_tools(agent.mock) == plain

@@ -343,3 +343,24 @@ def test_marks_in_the_title_and_notices_of_the_system(browser: Any, shared: Serv
         assert [json.dumps(one) for one in tab.js("told")] == ['["Done \\u2013 Spindle", "busy and done"]']
         tab.js("() => { window.away = false; document.dispatchEvent(new Event('visibilitychange')) }")
         tab.titled("go ")
+
+
+def test_a_subagent_is_a_closed_card_with_a_line(browser: Any, shared: ServerProcess) -> None:
+    shared.mock.script(
+        reply(call("task", {"agent": "explore", "prompt": "look at\na.txt"}, id="t1")),
+        reply(call("read", {"path": "a.txt"}, id="r1")),
+        reply(gate("subagent"), "It is **short**."),
+        reply("All done."),
+    )
+    (shared.cwd / "a.txt").write_text("one")
+    with Tab(browser, shared) as tab:
+        tab.say("go")
+        tab.sees(".tool summary", "explore: look at a.txt")
+        tab.sees(".tool summary .size", "explore: 1 call, thinking")
+        shared.mock.release("subagent")
+        tab.sees("#feed", "All done.")
+        tab.sees(".tool summary .size", "1 call · ")
+        assert not tab.js("document.querySelector('.tool').open")
+        tab.counts(".tool", 1)
+        tab.click(".tool summary")
+        tab.sees(".tool .output", "It is **short**.")

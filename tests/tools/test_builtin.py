@@ -25,7 +25,7 @@ def test_names_order_and_parameters() -> None:
     tools = builtin_tools()
     assert list(tools) == list(PARAMETERS) == list(BUILTIN_TOOLS)
     assert default_tools("rpc") == default_tools("sdk") == ("read", "bash", "edit", "write")
-    assert default_tools("chat") == ("read", "bash", "edit", "write", "bash_output", "bash_kill")
+    assert default_tools("chat") == ("read", "bash", "edit", "write", "bash_output", "bash_kill", "task")
     for name, tool in tools.items():
         properties, required = PARAMETERS[name]
         assert (list(tool.parameters["properties"]), tool.parameters.get("required", [])) == (properties, required)

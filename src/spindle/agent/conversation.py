@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from spindle.agent.run.result import RunTokens
+from spindle.agent.run.result import RunTokens, SubagentReport
 from spindle.base import limits
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext
+from spindle.shapes.builtin_tools import TASK_TOOL
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -24,6 +25,7 @@ from spindle.shapes.messages import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    Wire,
     text_of,
 )
 
@@ -309,6 +311,14 @@ class TokenTotals(RunTokens, omit_defaults=False):
     pass
 
 
+class SubagentTotals(Wire, omit_defaults=False):
+    """The share of subagents in the figures of a session."""
+
+    runs: int = 0
+    tokens: TokenTotals = msgspec.field(default_factory=TokenTotals)
+    cost: int | float = 0
+
+
 class StatsCounter:
     """Counts each entry once; a second call looks only at new entries."""
 
@@ -320,6 +330,7 @@ class StatsCounter:
         self.cost: int | float = 0
         """US dollars, as far as known."""
         self.cost_sources: set[str] = set()
+        self.subagents = SubagentTotals()
 
     def catch_up(self, entries: Sequence[Entry]) -> None:
         for index in range(self.seen, len(entries)):
@@ -339,10 +350,24 @@ class StatsCounter:
             self.user += 1
         elif isinstance(message, ToolResultMessage):
             self.results += 1
+            if message.tool_name == TASK_TOOL:
+                self._count_subagent(message.details)
         elif isinstance(message, AssistantMessage):
             self.assistant += 1
             self.calls += sum(isinstance(block, ToolCall) for block in message.content)
             self._count_usage(message.usage)
+
+    def _count_subagent(self, details: Any) -> None:
+        try:
+            report = msgspec.convert(details, SubagentReport)
+        except msgspec.ValidationError:
+            return  # the call was refused, or the session was cut off
+        self.tokens.add(report.tokens)
+        self.cost += report.cost or 0
+        self.cost_sources.add(report.cost_source)
+        self.subagents.runs += 1
+        self.subagents.tokens.add(report.tokens)
+        self.subagents.cost += report.cost or 0
 
     def _count_usage(self, usage: Usage | None) -> None:
         if usage is not None:

@@ -298,7 +298,7 @@ class Engine:
         self.lifecycle.begin(Phase.PREPARING)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
-        meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway)
+        meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway, options.lender)
         self.chain = Chain(options, meter, run, self._active_hooks, structured=structured)
         if run is not None:
             self.join(run)

@@ -24,6 +24,7 @@ from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase
 from spindle.agent.retry import Retry
 from spindle.agent.run.options import Chain
+from spindle.agent.run.result import NO_ANSWER
 from spindle.llm.stream import Failure
 from spindle.shapes.messages import AgentMessage, AssistantMessage, custom_message, text_of
 
@@ -126,7 +127,6 @@ async def decide(end: End, look: Look, compact: Compact, end_run: EndRun) -> tup
 # -- the steps -----------------------------------------------------------------------------------
 
 _ASKED = "Your last answer was empty. Go on with the work, or say in words what you did and what came of it."
-_NO_ANSWER = "The model ended with an empty answer, also when it was asked for one"
 _RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
     "Try reducing context or switching to a larger-context model."
@@ -183,7 +183,7 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
     if step is Step.FAIL:
         meter.stopped = "schema"
     if step is Step.GIVE_UP:
-        chain.stop_reason, chain.error = "error", _NO_ANSWER
+        chain.stop_reason, chain.error = "error", NO_ANSWER
     if step in (Step.SETTLE, Step.GIVE_UP) or port.signal.aborted or meter.exhausted():
         await port.retry.gave_up()
         return None

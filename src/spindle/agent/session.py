@@ -23,6 +23,7 @@ from spindle.agent.features.stream_rules import StreamRules
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
 from spindle.agent.host_tools import HostTools, Replies
+from spindle.agent.lending import lend
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.permissions.approval import Approval, PermissionOptions, PermissionState
@@ -84,7 +85,7 @@ class AgentSession:
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id, engine.limits = provider_session_id, limits
-        self.queues, self.lifecycle = engine.queues, engine.lifecycle
+        self.queues, self.lifecycle, self.abort_retry = engine.queues, engine.lifecycle, engine.abort_retry
         self._shell, replies = Shell(engine.port), Replies()
         self.abort_bash = self._shell.stop_all
         self.receive_reply = replies.receive
@@ -105,6 +106,8 @@ class AgentSession:
         self._changes = SessionChanges(self.port, engine.port, self._shell)
         self._prompting = Prompting(engine.port, self.plugins)
         self.offer_again, self.background.start_run = self._prompting.offer_again, weakly(self._prompting.start_with)
+        self.stop_commands = self._prompting.stop_commands
+        """Cancels slash commands of extensions that are at work, and returns their names."""
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()
 
@@ -189,6 +192,10 @@ class AgentSession:
         run.keep()
         self._engine.start(with_nothing_new, options, run)
         return run
+
+    def lend(self, subagent: "AgentSession", call_id: str, name: str) -> RunOptions:
+        """Let a subagent work for the current run. Returns options for its prompt."""
+        return lend((self._engine, self._approval), (subagent._engine, subagent._approval), call_id, name)
 
     def send_queued(self, id: str) -> None:
         """Deliver a message that waits before all others; if there is no run, start one. Raises `AgentError`."""
@@ -545,13 +552,6 @@ class AgentSession:
         """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queued messages stay."""
         self.stop()
         await self.wait_idle()
-
-    def stop_commands(self) -> list[str]:
-        """Cancel slash commands of extensions that are at work; return their names."""
-        return self._prompting.stop_commands()
-
-    async def abort_retry(self) -> None:
-        await self._engine.abort_retry()
 
     async def wait_idle(self) -> None:
         await self.lifecycle.wait_idle()

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import field
 
 from spindle.agent.background import Background, RunningCommand
-from spindle.agent.conversation import StatsCounter, TokenTotals
+from spindle.agent.conversation import StatsCounter, SubagentTotals, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import McpServers, McpServerState
@@ -40,6 +40,8 @@ class SessionStats(Wire, kw_only=True):
     cost_source: str
     """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
     context_usage: ContextUsage | None = None
+    subagents: SubagentTotals | None = None
+    """The share of subagents in `tokens` and `cost`; left out if there were none."""
 
 
 class Asked(Wire):
@@ -158,4 +160,5 @@ def session_stats(engine: Engine, counted: StatsCounter) -> SessionStats:
         cost=counted.cost,
         cost_source=source,
         context_usage=context_usage(engine),
+        subagents=counted.subagents if counted.subagents.runs else None,
     )

@@ -225,7 +225,7 @@ class ToolBatch:
             text = str(error) or type(error).__name__
             if clock.expired():
                 text = f"{text}\n\nThe tool was stopped: it took longer than {self._port.tool_seconds:g} s"
-            outcome, failed = _error(text), True
+            outcome, failed = _error(text, error.details if isinstance(error, ToolError) else None), True
         finally:
             del clock  # it holds this task, whose cancellation would hold this frame
         # Set before hooks see the outcome: an abort from here on does not undo the work of the tool.
@@ -290,7 +290,9 @@ class ToolBatch:
         chosen = [t for t, item in running.items() if not t.done() and item.tool and item.tool.interruptible]
         await self._stop(chosen)
         for task in chosen:
-            await self._end(running.pop(task), _error(SKIPPED), failed=True)
+            item = running.pop(task)
+            details = item.outcome.details if item.outcome is not None and item.failed else None
+            await self._end(item, _error(SKIPPED, details), failed=True)
 
     async def _stop(self, chosen: list[asyncio.Task[None]]) -> None:
         """Cancel running calls and wait for their end. A call that ignores the cancellation goes on by itself."""
@@ -325,5 +327,5 @@ def _checked(result: ToolResult) -> ToolResult:
     return result
 
 
-def _error(text: str) -> ToolResult:
-    return text_result(text, {})
+def _error(text: str, details: Any = None) -> ToolResult:
+    return text_result(text, details or {})

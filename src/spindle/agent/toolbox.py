@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from spindle.shapes.builtin_tools import TOOLS, of_kind
 from spindle.tools.base import Tool
 
 
@@ -28,6 +29,10 @@ class Toolbox:
 
     def __contains__(self, name: str) -> bool:
         return name in self._tools
+
+    def wants(self, name: str) -> bool:
+        """Say whether the user wants a tool of that name, and it is not forbidden."""
+        return name in self._named and name not in self._never
 
     def add(self, tool: Tool, *, active: bool = True) -> None:
         self.exchange((), [(tool, active)])
@@ -84,6 +89,18 @@ class Toolbox:
 
     def all(self) -> list[Tool]:
         return list(self._tools.values())
+
+    def lendable(self) -> list[Tool]:
+        """Return the tools that a subagent may have: the active ones, except those with a state of this session.
+
+        Unless the user has named all tools, it may also search files.
+        """
+        more = () if self._only_named else of_kind("search")
+        names = [
+            name for name in dict.fromkeys((*self.active, *more)) if name in self._tools and name not in self._never
+        ]
+        tools = [self._tools[name] for name in names if not (name in TOOLS and TOOLS[name].of_session)]
+        return [tool for tool in tools if tool.lent]
 
     def active_tools(self, only: Container[str] | None = None) -> list[Tool]:
         """Return the tools that the model may use, or those of them in `only`."""

@@ -56,7 +56,7 @@ _EVENTS_AFTER_0_74 = {
     "summarization_retry_finished",
     "summarization_retry_scheduled",
 }
-_EVENTS_OF_SPINDLE = {"background_end", "background_start", "permission_denied"}
+_EVENTS_OF_SPINDLE = {"background_end", "background_start", "permission_denied", "subagent_event"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
     "auto_compaction_start",
@@ -72,7 +72,7 @@ _STATE_OF_SPINDLE = (
     "data.permissionMode data.queue data.queueItems data.sandbox data.saveError data.sessionSaved "
     "data.untrustedResources"
 )
-_STATS_OF_SPINDLE = "data.costSource"
+_STATS_OF_SPINDLE = "data.costSource data.subagents"
 _WITHDRAWN = "extension_ui_request cancel"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spindle.base.user_files import BadFile, Diagnostic, edit_json, file_lock, read_object, read_text, write_atomic
+from spindle.resources.agent_files import agent_places, files_in
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 
@@ -125,6 +126,7 @@ def gated_paths(cwd: Path) -> list[Path]:
             found.append(path)
         if os.path.exists(directory / ".git"):
             break
+    found += [place for place in agent_places(cwd, home=home) if files_in(place)]
     return found + foreign_rule_places(cwd)
 
 

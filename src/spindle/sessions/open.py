@@ -5,6 +5,7 @@ A new session has no file until its first message; if it is closed before that, 
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
 
@@ -16,9 +17,20 @@ from spindle.sessions.session import Saving, Session
 from spindle.sessions.store import is_worth_a_file
 from spindle.sessions.tree import Tree, branched_entries
 
-__all__ = ["branched", "create", "following", "forked_from", "in_memory", "load", "loaded_after", "recent"]
+__all__ = [
+    "branched",
+    "create",
+    "following",
+    "forked_from",
+    "in_memory",
+    "load",
+    "loaded_after",
+    "of_subagent",
+    "recent",
+]
 
 MAX_ID = 200
+_SUBAGENTS = ".subagents"
 _SESSION_ID = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
@@ -103,6 +115,13 @@ def following(session: Session, *, id: str | None = None, parent: StrPath | None
     return session.beside(_empty(session.cwd, id, parent))
 
 
+def of_subagent(session: Session, **saving: Unpack[Saving]) -> Session:
+    """Begin the session of a subagent; its file will be in a folder beside that of `session`, out of all lists."""
+    if session.path is None:
+        return in_memory(session.cwd)
+    return create(session.cwd, session.path.with_suffix(_SUBAGENTS), parent_session=session.path, **saving)
+
+
 def branched(session: Session, leaf_id: str) -> Session:
     """Copy the branch that ends in `leaf_id` into a new session in the same directory. Raises `EntryNotFound`.
 
@@ -125,12 +144,20 @@ def loaded_after(session: Session, path: StrPath) -> Session:
 
 
 def delete(path: StrPath) -> None:
-    """Remove a session file and the file beside it. Raises `SessionLocked` if a process writes to it."""
+    """Remove a session file, the file beside it, and the sessions of its subagents.
+
+    Raises `SessionLocked` if a process writes to it.
+    """
     file = Path(absolute(path))
     lock = try_lock(file)
     try:
         file.unlink(missing_ok=True)
         file.with_name(f"{file.name}.queue").unlink(missing_ok=True)
+        folder = file.with_suffix(_SUBAGENTS)
+        for other in folder.glob("*.jsonl*"):
+            other.unlink(missing_ok=True)
+        with suppress(OSError):  # there is no such folder, or other files are in it
+            folder.rmdir()
     finally:
         if lock is not None:
             lock.release()

@@ -27,6 +27,7 @@ class BuiltinTool(Struct, frozen=True):
 
 
 TODO_TOOL: Final = "todo_write"
+TASK_TOOL: Final = "task"
 OUTPUT_TOOL: Final = "bash_output"
 KILL_TOOL: Final = "bash_kill"
 _FOR_PROGRAMS: Final = ("rpc", "sdk")
@@ -43,11 +44,13 @@ TOOLS: Final[dict[str, BuiltinTool]] = {
     OUTPUT_TOOL: BuiltinTool("think", "reads", default=True, not_in=_FOR_PROGRAMS, of_session=True),
     # It ends only commands that the session was allowed to start.
     KILL_TOOL: BuiltinTool("think", "reads", default=True, not_in=_FOR_PROGRAMS, of_session=True),
+    # The permissions decide about each call that a subagent makes.
+    TASK_TOOL: BuiltinTool("think", "reads", default=True, not_in=_FOR_PROGRAMS, of_session=True),
 }
 """In the order in which the model gets them."""
 BUILTIN_TOOLS: Final = tuple(name for name, tool in TOOLS.items() if not tool.of_session)
 """Tools of the client may not have these names."""
-OTHER_NAMES: Final = {"BashOutput": OUTPUT_TOOL, "KillShell": KILL_TOOL, "KillBash": KILL_TOOL}
+OTHER_NAMES: Final = {"BashOutput": OUTPUT_TOOL, "KillShell": KILL_TOOL, "KillBash": KILL_TOOL, "Task": TASK_TOOL}
 """Names that models know from elsewhere."""
 
 

@@ -263,6 +263,17 @@ class BackgroundEnd(Event, tag="background_end"):
     """128 + n after signal n."""
 
 
+class SubagentEvent(Event, tag="subagent_event"):
+    """An event of a subagent. It is inside of this one, so that no client takes it for an event of the agent itself."""
+
+    parent_tool_call_id: str
+    """The call of `task` that the subagent works for."""
+    agent: str
+    """The name of the subagent's definition."""
+    event: Any
+    """`message_update` is always in delta form here."""
+
+
 # -- permissions ---------------------------------------------------------------------------------
 
 Behavior: TypeAlias = Literal["allow", "ask", "deny"]

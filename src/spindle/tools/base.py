@@ -23,6 +23,11 @@ _NEEDING_RIPGREP = ("grep", "find")
 class ToolError(Exception):
     """A tool failed in a way the model should read about: the text becomes an error result."""
 
+    def __init__(self, text: str, details: Any = None) -> None:
+        super().__init__(text)
+        self.details = details
+        """Details of the error result."""
+
 
 class ToolSettings(Struct, frozen=True):
     """User settings that built-in tools obey."""
@@ -103,6 +108,8 @@ class Tool(Struct, frozen=True):
     """Whether the call never runs together with other calls of the same answer."""
     interruptible: bool = True
     """False: steering waits for it, because stopping half-way would leave a mess."""
+    lent: bool = True
+    """Whether subagents may have it, too. A tool that changes its own session says no."""
     needs: str = ""
     """Another tool, without which the model is not told of this one."""
     beside: Mapping[str, "Tool"] = {}

@@ -881,3 +881,20 @@ def test_drawing_costs_little(chat: Chat) -> None:
     terminal.wait_for("1s · ", "words.\n❯\n")
     terminal.read_for(2)
     assert cpu_seconds(terminal) - before < 0.8  # about 0.4 on a quiet machine
+
+
+def test_a_subagent_is_one_line(place: Place, chat: Chat) -> None:
+    place.write("project/a.txt", "one\n")
+    look = {"name": "read", "arguments": {"path": "a.txt"}}
+    steps = [
+        {"match": "^go$", "calls": [{"name": "task", "arguments": {"agent": "explore", "prompt": "look at\na.txt"}}]},
+        {"match": "^go$", "text": "All done."},
+        {"match": "^look", "calls": [look], "usage": {"input": 1000, "output": 200}},
+        {"match": "^look", "text": [{"wait": 1.5}, "It is short.\n\nThat is all."]},
+    ]
+    terminal = chat(steps=steps)
+    terminal.enter("go")
+    terminal.wait_for("● task explore: look at a.txt", "· explore: 1 call, thinking")
+    text = terminal.wait_for("All done.", PROMPT)
+    assert re.search(r"\n✓ task explore: look.* · That is all\. · 3 lines · 1 call, 1,200 tokens · \d", text)
+    assert "It is short." not in text

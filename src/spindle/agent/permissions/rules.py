@@ -41,7 +41,7 @@ _OTHER_NAMES: Final = {
     "killshell": KILL_TOOL,
 }
 _RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
-_FOREIGN: Final = ("task", "skill", "agent")
+_FOREIGN: Final = ("skill", "agent")
 """Tools of other programs whose names are near to ours."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
 

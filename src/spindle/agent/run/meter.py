@@ -115,7 +115,7 @@ class Meter(Struct):
                 return limit.wire_name
         if self._failures >= self.runaway.max_repeated_failures:
             return "repeated"
-        return self.lender.reached() if self.lender is not None else None
+        return None if self.lender is None else self.lender.stopped or self.lender.reached()
 
     def _used(self) -> dict[str, float]:
         """Return the amounts that were used up, by the name of their limit."""
@@ -226,10 +226,12 @@ class Meter(Struct):
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call, and failures in a row of the same call, or of calls that are cut off."""
-        self.tool_calls += 1
+        path = arguments.get("path") if isinstance(arguments, dict) and kind_of(name) == "edit" else None
+        for meter in self._lenders():
+            meter.tool_calls += 1
+            if isinstance(path, str) and not failed:
+                meter.files_changed[path] = None
         if not failed:
-            if kind_of(name) == "edit" and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):
-                self.files_changed[arguments["path"]] = None
             self._last_failure, self._failures = None, 0
             return
         failure = (name, b"" if cut else encode(arguments), cut)

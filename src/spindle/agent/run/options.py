@@ -48,6 +48,8 @@ class RunOptions(Struct, frozen=True):
     ask: Ask | None = None
     """Puts questions of approval to the user; None: the session opens a dialog."""
     limits: RunLimits = RunLimits()
+    lender: Meter | None = None
+    """Meter of the run that this one works for."""
     schema: dict[str, Any] | None = None
     """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False

@@ -18,6 +18,7 @@ STATUSES = {
     "schema": "schema",
 }
 """Status by stop reason; every other stop reason is a limit."""
+NO_ANSWER = "The model ended with an empty answer, also when it was asked for one"
 EXIT_CODES = {"ok": 0, "error": 1, "aborted": 1, "denied": 3, "limit": 4, "schema": 5}
 """Exit code by status. 2 is a wrong command line, 128 + n the end by signal n."""
 
@@ -31,7 +32,7 @@ class RunTokens(Wire, omit_defaults=False):
     cache_write: int = 0
     total: int = 0
 
-    def add(self, usage: Usage) -> None:
+    def add(self, usage: "Usage | RunTokens") -> None:
         self.input += usage.input
         self.output += usage.output
         self.cache_read += usage.cache_read
@@ -106,6 +107,57 @@ def without_run(session: Session) -> RunResult:
         session_file=str(session.path) if session.path else None,
         files_changed=[],
         duration_ms=0,
+    )
+
+
+class SubagentReport(Wire, kw_only=True, omit_defaults=False):
+    """How the work of a subagent ended: the details of the result of `task`."""
+
+    agent: str
+    """The name of its definition."""
+    status: str
+    """`ok`, `failed`, `empty`, `schema`, `aborted` or `limit`."""
+    value: Any | UnsetType = UNSET
+    """The data that it handed in, if the call has a schema."""
+    error: str | None = None
+    model: str | None = None
+    turns: int = 0
+    tool_calls: int = 0
+    tokens: RunTokens
+    cost: float | None = 0.0
+    cost_source: str = "computed"
+    session_id: str | None = None
+    session_file: str | None = None
+
+
+_OF_SUBAGENTS = {"ok": "ok", "denied": "ok", "limit": "limit", "schema": "schema", "aborted": "aborted"}
+
+
+def report_of(result: RunResult, agent: str, model: str | None, stopped: str | None) -> SubagentReport:
+    """Return how a subagent's run ended; `stopped` is the limit that ended the run that it works for, if one did."""
+    status = _OF_SUBAGENTS.get(result.status, "failed")
+    error: str | None = why(result)
+    if result.error == NO_ANSWER:
+        status, error = "empty", None
+    elif result.stop_reason == "denied":
+        status, error = "failed", "its tool calls were refused again and again"
+    elif status == "limit" or (status == "aborted" and stopped is not None):
+        status, error = "limit", stopped or result.stop_reason
+    elif status == "ok":
+        error = None
+    return SubagentReport(
+        agent=agent,
+        status=status,
+        value=result.value,
+        error=error,
+        model=model,
+        turns=result.turns,
+        tool_calls=result.tool_calls,
+        tokens=result.tokens,
+        cost=result.cost,
+        cost_source=result.cost_source,
+        session_id=result.session_id,
+        session_file=result.session_file,
     )
 
 

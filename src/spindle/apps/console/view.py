@@ -6,6 +6,7 @@ from typing import Any
 
 from spindle.apps.console.look import Look, clean, fit, one_line, printed, rows, visible
 from spindle.apps.console.markdown import Block, Blocks, render
+from spindle.shapes.builtin_tools import TASK_TOOL
 
 Json = dict[str, Any]
 
@@ -244,6 +245,7 @@ class View:
         self.folded["result"] = text = text_of(result.get("content"), printed)
         lines = text.split("\n")
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
+        ending += _work(result.get("details")) if result["toolName"] == TASK_TOOL else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
         call = fit(
             self._calls.pop(result["toolCallId"], one_line(result["toolName"])), max(20, width * 2 // 3 - len(ending))
@@ -304,8 +306,18 @@ class View:
                 self.say(f"… {one_line(message['summary'])[:200]}", "dim")
 
 
+def _work(report: Any) -> str:
+    """Return what a subagent has done, for the end of a line."""
+    if not isinstance(report, dict) or not isinstance(report.get("tokens"), dict):
+        return ""
+    calls = report.get("toolCalls", 0)
+    return f" · {calls} call{'' if calls == 1 else 's'}, {report['tokens'].get('total', 0):,} tokens"
+
+
 def _call(name: str, args: Any) -> str:
     """Name a tool and its first text argument, which is a command, a path or a pattern."""
+    if name == TASK_TOOL and isinstance(args, dict):
+        name, args = f"{name} {one_line(visible(str(args.get('agent') or 'general')))}:", {"prompt": args.get("prompt")}
     values = args.values() if isinstance(args, dict) else ()
     texts = (one_line(visible(value)) for value in values if isinstance(value, str) and value.strip())
     return f"{one_line(name)} {next(texts, '')}"

@@ -236,6 +236,7 @@ class SessionTools(Hooks):
             ),
             self._search,
             label="Tool search",
+            lent=False,
             effect="reads",
         )
 

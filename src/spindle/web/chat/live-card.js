@@ -1,7 +1,7 @@
 // The card of a tool call that may still be written or run: arguments and output are shown as they come.
 
 import { el } from '../shared/dom.js';
-import { duration, textOf } from '../shared/format.js';
+import { duration, oneLine, textOf } from '../shared/format.js';
 import { CodePainter } from '../shared/highlight.js';
 import { terminal } from '../shared/terminal.js';
 import { MAX_OUTPUT, ToolCard } from '../shared/tool-card.js';
@@ -81,7 +81,9 @@ export class LiveCard extends ToolCard {
 
   /** Take all the output so far. */
   progress(result) {
-    this.pending = textOf(result.content);
+    // A subagent reports in one line, which is to be seen though the card is closed.
+    if (this.name === 'task') this.size.textContent = oneLine(textOf(result.content));
+    else this.pending = textOf(result.content);
   }
 
   /** Take more output; of very much the end is kept. */

@@ -3,7 +3,7 @@
 
 import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText } from './diff.js';
 import { copyButton, el, icon } from './dom.js';
-import { duration, imagesOf, obj, oneLine, pretty, str, textOf } from './format.js';
+import { count, duration, imagesOf, obj, oneLine, pretty, str, textOf } from './format.js';
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
 import { plainOutput, terminal } from './terminal.js';
@@ -31,6 +31,7 @@ export function callTitle(name, args) {
   if (name === 'bash') return oneLine(str(args.command));
   if (name === 'grep' || name === 'find') return oneLine([str(args.pattern), path && `in ${path}`].filter(Boolean).join(' '));
   if (name === 'read') return oneLine(path) + lineRange(args);
+  if (name === 'task') return oneLine(`${str(args.agent) || 'general'}: ${str(args.prompt)}`);
   return oneLine([path, ...Object.values(args)].map(str).find(Boolean) ?? '');
 }
 
@@ -38,6 +39,15 @@ function lineRange({ offset, limit }) {
   if (!Number.isInteger(offset) && !Number.isInteger(limit)) return '';
   const from = Number.isInteger(offset) ? offset : 1;
   return `:${from}${Number.isInteger(limit) ? `–${from + limit - 1}` : ''}`;
+}
+
+/** What a subagent has done, in a few words. */
+function workOf({ status, toolCalls, tokens, cost }) {
+  const parts = [status === 'ok' ? '' : str(status)];
+  if (Number.isInteger(toolCalls)) parts.push(count(toolCalls, 'call'));
+  if (Number.isInteger(obj(tokens).total)) parts.push(count(tokens.total, 'token'));
+  if (cost > 0) parts.push(`$${cost.toFixed(2)}`);
+  return parts.filter(Boolean).join(' · ');
 }
 
 export class ToolCard {
@@ -129,13 +139,14 @@ export class ToolCard {
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
     const text = exit ? said.slice(0, exit.index) : said;
     this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : ''].filter(Boolean).join(' · ');
+    if (this.name === 'task') this.size.textContent = workOf(obj(details));
     const diff = isError ? '' : str(obj(details).diff);
     if (diff) {
       this.hasDiff = true;
       this.input.replaceChildren();
       this.output.append(this.diffView(rowsOfDiff(diff)));
     } else if (text && (isError || this.name !== 'write')) {
-      const node = this.outputView(text, this.name === 'read' && !isError ? languageOfPath(pathOf(this.args)) : '');
+      const node = this.outputView(text, isError ? '' : this.name === 'task' ? 'markdown' : this.name === 'read' ? languageOfPath(pathOf(this.args)) : '');
       node.classList.add('with-copy');
       node.append(copyButton('Copy output', () => plainOutput(said)));
       this.output.append(node);

@@ -11,4 +11,5 @@ export const TOOL_KINDS = {
   todo_write: 'think',
   bash_output: 'think',
   bash_kill: 'think',
+  task: 'think',
 };

@@ -15,7 +15,7 @@ export class FoldedCard extends ToolCard {
   constructor(name, state, key) {
     super(name, state);
     this.key = key;
-    this.node.open = view.isOpen(key + ':card', true, '');
+    this.node.open = view.isOpen(key + ':card', name !== 'task', '');
   }
 
   touch() {

@@ -344,7 +344,8 @@ class EditorSeat(Seat):
         self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
     def put(self, event: events.Event) -> None:
-        if self._can.events and not isinstance(event, events.MessageUpdate):
+        inner = event.event if isinstance(event, events.SubagentEvent) else event
+        if self._can.events and not isinstance(inner, events.MessageUpdate):
             self._connection.notify("_spindle/event", {"sessionId": self.id, "event": to_builtins(event)})
         match event:
             case events.MessageUpdate(assistant_message_event=piece):
@@ -369,6 +370,8 @@ class EditorSeat(Seat):
                     self.tell(tail)
             case events.ToolExecutionEnd():
                 self._end_call(event)
+            case events.SubagentEvent(event=events.ToolExecutionStart() as call):
+                self._call(call.tool_call_id, call.tool_name).begin(call.args)  # not shown, but it may be asked about
             case events.TurnEnd():
                 self._calls.clear()
                 self._tasks.spawn(self._show_usage(), "acp usage")

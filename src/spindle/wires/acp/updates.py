@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spindle.shapes import messages
-from spindle.shapes.builtin_tools import kind_of
+from spindle.shapes.builtin_tools import TASK_TOOL, kind_of
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.events import BackgroundEnd, BackgroundStart
 from spindle.tools.todo import TodoPhase
@@ -64,6 +64,8 @@ def describe(name: str, arguments: Any, cwd: str) -> Update:
     """Return the fields of a call that its arguments tell: title, kind, file and line."""
     given = arguments if isinstance(arguments, dict) else {}
     path, subject = given.get("path"), given.get("command") or given.get("pattern") or given.get("path")
+    if name == TASK_TOOL:
+        subject = f"{given.get('agent') or 'general'}: {given.get('prompt') or ''}"
     title = " ".join(str(subject).split()) if isinstance(subject, str) else ""
     title = title if name == "bash" and title else f"{name} {title}".rstrip()
     update: Update = {"title": title[:200] or name, "name": name, "kind": kind_of(name)}

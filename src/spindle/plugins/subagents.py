@@ -1,0 +1,264 @@
+"""Subagents: the tool `task` gives a task to another agent in this process, and returns its answer.
+
+A subagent has a session of its own, whose file lies in a folder beside the file of the session that it works for. It
+has no `task`. `agent/lending.py` has what it borrows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+from weakref import proxy
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import Blocked, Hooks, NeverFull
+from spindle.agent.run.handle import Run
+from spindle.agent.run.result import RunResult, SubagentReport, report_of
+from spindle.agent.session import AgentSession
+from spindle.agent.toolbox import Toolbox
+from spindle.base import limits
+from spindle.base.agent_dir import agent_dir
+from spindle.base.flow import Tasks, turnstile
+from spindle.models.select import ModelChoice, as_level, parse_pattern
+from spindle.resources.agent_files import AgentDefinition, load_agents
+from spindle.resources.loader import Resources
+from spindle.sessions import open as sessions
+from spindle.sessions.entries import SessionError
+from spindle.sessions.session import Session
+from spindle.shapes.builtin_tools import TASK_TOOL
+from spindle.shapes.codec import encode, to_builtins
+from spindle.shapes.events import Event, ToolExecutionStart, ToolResult, TurnStart
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
+from spindle.tools.truncate import truncate_head
+
+SUBAGENT = "subagent"
+"""The mode of an agent that is one."""
+ENTRY = "spindle.subagent"
+"""Type of the first entry in its session, which says whose it is."""
+_INHERIT = ("", "inherit", "default")
+_WIDTH = 60
+_ABOUT = (
+    "Give a task to a subagent, which has a context of its own. Calls in one answer run side by side. "
+    "Agents: general (your tools), explore (only reads)"
+)
+
+MakeAgent: TypeAlias = Callable[[Session, Resources, ModelChoice, Sequence[Tool]], Awaitable[AgentSession]]
+"""Makes a subagent. Raises `AgentError`."""
+
+
+class Subagents:
+    """The `Plugins` of an agent that let it have subagents."""
+
+    def __init__(self, toolbox: Toolbox, make: MakeAgent, warn: Callable[[str], None]) -> None:
+        self._toolbox: Toolbox = proxy(toolbox)  # whose tool holds this object
+        self._make = make
+        self._warn = warn
+        self._agent: AgentSession | None = None
+        """The agent that the subagents work for."""
+        self._definitions: dict[str, AgentDefinition] = {}
+        """By name."""
+        self._ending = Tasks()
+        """Subagents that were stopped and come to their end."""
+
+    # -- as plugins ------------------------------------------------------------------------------
+
+    async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
+        if self._toolbox.wants(TASK_TOOL):
+            self._definitions, problems = load_agents(
+                resources.cwd, agent_dir(), project_trusted=resources.trust.trusted
+            )
+            for problem in problems:
+                self._warn(str(problem))
+
+    def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
+        self._agent = agent
+        if self._toolbox.wants(TASK_TOOL):  # otherwise a client may have a tool of this name
+            self._toolbox.add(self._tool())
+
+    async def begin(self) -> None: ...
+
+    async def leave(self, reason: str, target: str | None = None) -> None: ...
+
+    async def close(self) -> None:
+        await self._ending.join(limits.RUN_END)
+
+    def _tool(self) -> Tool:
+        lines = [f"- {one.name}: {one.summary}" for one in self._definitions.values() if one.path is not None]
+        return Tool(
+            TASK_TOOL,
+            "\n".join([_ABOUT, *lines]),
+            arguments(
+                "prompt",
+                agent="Default: general",
+                prompt="All that it must know",
+                schema=("object", "JSON Schema of its answer"),
+            ),
+            self._execute,
+            label=TASK_TOOL,
+            prepare=_with_our_names,
+        )
+
+    # -- one call --------------------------------------------------------------------------------
+
+    async def _execute(self, call_id: str, args: dict[str, Any], context: ToolContext) -> ToolResult:
+        agent = self._agent
+        assert agent is not None
+        definition = self._find(args.get("agent") or "general")
+        await turnstile().turn()  # there may be a hundred of these calls, and other clients wait
+        choice = _model(definition, agent)
+        try:
+            fence = _Fence(definition, agent.cwd) if definition.has_patterns else None
+            session = _session(agent, definition.name, call_id)
+            tools = list(_tools(definition, self._toolbox))
+            subagent = await self._make(session, _unattended(agent.resources), choice, tools)
+        except (AgentError, SessionError) as error:
+            raise ToolError(f"The subagent could not be made: {error}") from None
+        options = agent.lend(subagent, call_id, definition.name)
+        options = replace(options, system_prompt=definition.prompt, schema=args.get("schema"), hooks=fence)
+        subagent.subscribe(_Progress(definition.name, context.update))
+        try:
+            run = await subagent.submit(args["prompt"], source="sdk", expand=False, options=options)
+            result = await _end_of(run)
+        except AgentError as error:
+            raise ToolError(f"The subagent could not begin: {error}") from None
+        finally:
+            await asyncio.shield(self._ending.spawn(subagent.close(), "spindle-subagent-end"))
+        stopped = None if options.lender is None else options.lender.stopped
+        report = report_of(result, definition.name, f"{choice.model.provider}/{choice.model.id}", stopped)
+        return _result(report, result.text)
+
+    def _find(self, name: str) -> AgentDefinition:
+        known = {one.casefold(): definition for one, definition in self._definitions.items()}
+        if (found := self._definitions.get(name) or known.get(name.casefold())) is None:
+            raise ToolError(f'There is no agent "{name}". There are: {", ".join(self._definitions)}')
+        return found
+
+
+# -- how a subagent is made ----------------------------------------------------------------------
+
+
+def _session(agent: AgentSession, name: str, call_id: str) -> Session:
+    session = sessions.of_subagent(agent.session, fsync=agent.resources.settings.fsync)
+    session.append_custom(ENTRY, {"parentSessionId": agent.session.id, "parentToolCallId": call_id, "agent": name})
+    return session
+
+
+def _unattended(resources: Resources) -> Resources:
+    """Return the resources of the agent as a subagent uses them: it gets its tools from the agent, extensions too."""
+    return replace(resources, extension_sources=[], prompt=replace(resources.prompt, unattended=True))
+
+
+def _model(definition: AgentDefinition, agent: AgentSession) -> ModelChoice:
+    """Return the model of a definition if it can be asked, else the model of the agent."""
+    own, level = agent.model, as_level(definition.thinking)
+    assert own is not None
+    pattern, found = definition.model or "", None
+    if pattern.lower() not in _INHERIT:
+        available = agent.available_models()
+        near = [model for model in available if model.provider == own.provider]
+        found = parse_pattern(pattern, near, lenient=True) or parse_pattern(pattern, available, lenient=True)
+    if found is None:
+        return ModelChoice(own, level or agent.thinking_level)
+    return ModelChoice(found.model, level or found.level or agent.thinking_level)
+
+
+def _tools(definition: AgentDefinition, toolbox: Toolbox) -> Iterator[Tool]:
+    for tool in toolbox.lendable():
+        wanted = tool.name in toolbox.active if definition.tools is None else _is_in(definition.tools, tool.name)
+        if wanted and not _is_in([one for one in definition.never if "(" not in one], tool.name):
+            yield tool
+
+
+def _is_in(entries: Sequence[str], tool: str) -> bool:
+    names = (entry.partition("(")[0].strip() for entry in entries)
+    return any(fnmatchcase(tool, name) or tool.startswith(f"{name}__") for name in names)
+
+
+class _Fence(Hooks):
+    """Refuses calls that the patterns in a definition do not allow."""
+
+    def __init__(self, definition: AgentDefinition, cwd: str) -> None:
+        """Raises `AgentError` for a pattern that makes no sense."""
+        from spindle.agent.permissions.rules import Policy, rules_of  # few definitions have patterns
+
+        source = f"agent {definition.name}"
+        try:
+            rules = rules_of("allow", definition.tools or (), source) + rules_of("deny", definition.never, source)
+        except ValueError as error:
+            raise AgentError(str(error)) from None
+        self._policy = Policy(cwd, "dontAsk" if definition.tools is not None else "bypass", rules)
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        from spindle.agent.permissions.rules import decide
+
+        if decide(self._policy, tool.name, args).behavior != "allow":
+            raise Blocked(f"The definition of this agent does not allow this call of {tool.name}")
+        return args
+
+
+def _with_our_names(given: Any) -> Any:
+    """Understand the arguments that models know from Claude Code."""
+    if isinstance(given, dict) and "subagent_type" in given and "agent" not in given:
+        return {**given, "agent": given["subagent_type"]}
+    return given
+
+
+async def _end_of(run: Run) -> RunResult:
+    """Return the result of a run. If the call is cancelled, stop the run, and return the result so far."""
+    try:
+        return await run.result()
+    except asyncio.CancelledError:
+        run.cancel()
+        return await run.result()
+
+
+# -- what is told of it --------------------------------------------------------------------------
+
+
+class _Progress(NeverFull):
+    """A listener that turns the work of a subagent into a line."""
+
+    def __init__(self, name: str, update: Callable[[ToolResult], None]) -> None:
+        self._name = name
+        self._update = update
+        self._calls = 0
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, ToolExecutionStart):
+            self._calls += 1
+            values = event.args.values() if isinstance(event.args, dict) else ()
+            about = next((" ".join(value.split()) for value in values if isinstance(value, str)), "")
+            self._tell(f"{event.tool_name} {about}"[:_WIDTH].strip())
+        elif isinstance(event, TurnStart):
+            self._tell("thinking")
+
+    def _tell(self, doing: str) -> None:
+        calls = f"{self._calls} call{'' if self._calls == 1 else 's'}"
+        self._update(text_result(f"{self._name}: {calls}, {doing}", {"agent": self._name, "toolCalls": self._calls}))
+
+
+_WORDS = {
+    "empty": "The subagent ended without an answer",
+    "schema": "The subagent handed in no data that fits the schema",
+    "aborted": "The subagent was stopped",
+    "limit": "The subagent was stopped by a limit",
+    "failed": "The subagent failed",
+}
+
+
+def _result(report: SubagentReport, text: str) -> ToolResult:
+    """Return the result of the call. Raises `ToolError` unless the subagent ended well."""
+    details = to_builtins(report)
+    if report.status == "ok" and report.value is not UNSET:
+        return text_result(encode(report.value).decode(), details)
+    shown = truncate_head(text)
+    answer = shown.content.strip()
+    if shown.truncated:
+        answer += f"\n\n[{shown.output_lines} of {shown.total_lines} lines; the whole answer: {report.session_file}]"
+    if report.status == "ok":
+        return text_result(answer, details)
+    why = f": {report.error}" if report.error and report.status in ("failed", "limit") else ""
+    raise ToolError("\n\n".join(part for part in (f"{_WORDS[report.status]}{why}", answer) if part), details)
