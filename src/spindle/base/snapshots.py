@@ -1,0 +1,619 @@
+"""States of a folder, kept outside of it: taken, compared, and put back byte for byte.
+
+A state is a tree object of `Shadow`, and a manifest of what a tree does not hold: modes, empty folders, the names that
+are not covered. Where the folder is too large for that, and for files outside of it, a state has only the copies of
+files that were named (`copy`). The repository that the folder may be is only read.
+
+One store holds the states of one folder. A process that is killed leaves it whole: a state counts once its manifest is
+there, and each file is put back in one step.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from spindle.base import limits
+from spindle.base.git import GitError, Seen, Shadow
+from spindle.base.put_back import RESTORING, Folder
+from spindle.base.states import Change, Copy, Detail, State, StateGone, folders_of, read_differences
+
+LARGEST: Final = 10 << 20
+"""Bytes of a file that is covered."""
+MOST_FILES: Final = 100_000
+MOST_BYTES: Final = 2 << 30
+"""Files of a repository, and their size; larger ones are not covered as a whole."""
+MOST_FILES_OUTSIDE: Final = 5_000
+MOST_BYTES_OUTSIDE: Final = 200 << 20
+"""The same for a folder that is not in a repository: it may be a home directory."""
+STORE_BYTES: Final = 2 << 30
+"""Size of a store. When it is larger, the oldest states go."""
+MAX_AGE: Final = 30 * 86400
+"""Seconds after which a state goes."""
+LOOSE: Final = 4000
+"""Objects in files of their own; when there are more, they are packed."""
+_AT_ONCE: Final = 32
+"""Files whose content is read together."""
+
+
+def find_root(cwd: str) -> tuple[Path, bool]:
+    """Return the folder whose states are kept for work in `cwd`, and whether it is a repository."""
+    start = Path(os.path.realpath(cwd))
+    for folder in (start, *start.parents):
+        if (folder / ".git").exists():
+            return folder, True
+    return start, False
+
+
+class Snapshots:
+    """The store of one folder."""
+
+    def __init__(
+        self,
+        stores: Path,
+        root: Path,
+        *,
+        is_repository: bool,
+        own: Sequence[Path] = (),
+        withheld: Collection[str] = (),
+    ) -> None:
+        """`own` are files and folders of ours that may be inside of `root`: they are neither kept nor put back.
+
+        Git gets no variable in `withheld`.
+        """
+        digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
+        self.store = stores / f"{root.name[:40]}-{digest}"
+        self.root = root
+        self._stores = stores
+        self._is_repository = is_repository
+        self._withheld = withheld
+        self._own = tuple(
+            os.path.relpath(path, root) for path in (stores.parent, *own) if Path(path).is_relative_to(root)
+        )
+        self._shadow = Shadow(self.store / "git", root, lambda text: None)
+        self._is_open = False
+        self._is_too_large = False
+        self._signs: tuple[int, ...] | None = None
+        """Of the index, as we left it: another process may work with the same store."""
+        self._modes: dict[str, int] = {}
+        self._folders: dict[str, int] = {}
+        """Folders with files in the tree → number of those files."""
+        self._names: set[bytes] = set()
+        self._usual = (0o644, 0o755, 0o755)
+        """Permissions of files, programs and folders that are not worth noting."""
+
+    # -- the store -------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Keep other processes and sessions out of the store. Raises `OSError`, `GitError`."""
+        self.store.mkdir(parents=True, mode=0o700, exist_ok=True)
+        with _opened(self.store / "lock") as file:
+            deadline = time.monotonic() + limits.GIT
+            while not _locked(file, fcntl.LOCK_EX):
+                if time.monotonic() > deadline:
+                    raise GitError("another process holds the checkpoints of this folder")
+                await asyncio.sleep(0.01)
+            # Whoever held these has been killed.
+            for left in (self.store / "git/index.lock", self.root / RESTORING):
+                left.unlink(missing_ok=True)
+            yield
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Note for other sessions and processes that an agent is writing to the folder."""
+        self.store.mkdir(parents=True, mode=0o700, exist_ok=True)
+        with _opened(self.store / "working") as file:
+            _locked(file, fcntl.LOCK_SH)
+            yield
+
+    @contextmanager
+    def nobody_at_work(self) -> Iterator[bool]:
+        """Say whether no agent is writing to the folder; if so, none begins inside of this."""
+        with _opened(self.store / "working") as file:
+            yield _locked(file, fcntl.LOCK_EX)
+
+    async def _open(self) -> None:
+        """Make ready for the first state in this process."""
+        if self._is_open:
+            return
+        own = [f"/{path}" for path in self._own]
+        await self._shadow.keep(self._withheld, is_repository=self._is_repository, excluded=[f"/{RESTORING}", *own])
+        usual = self.store / "usual.json"
+        if usual.exists():
+            self._usual = tuple(json.loads(usual.read_bytes()))
+        else:
+            probe = self.store / "probe"
+            os.close(os.open(probe, os.O_CREAT, 0o777))
+            mode = stat.S_IMODE(probe.stat().st_mode)
+            probe.unlink()
+            self._usual = (mode & 0o666, mode, mode)
+            _write(usual, json.dumps(self._usual).encode())
+            _write(self.store / "folder", os.fsencode(self.root))
+        self._is_open = True
+
+    def keep(self, id: str, state: State) -> None:
+        """Keep a state under a name, until it is too old."""
+        for folder in ("states", "git/refs/states", "git/refs/copies"):
+            (self.store / folder).mkdir(parents=True, mode=0o700, exist_ok=True)
+        for copy in state.copies.values():
+            if copy is not None and copy.oid:
+                _write(self.store / "git/refs/copies" / copy.oid, f"{copy.oid}\n".encode())
+        if state.tree is not None:
+            _write(self.store / "git/refs/states" / id, f"{state.tree}\n".encode())
+        _write(self.store / "states" / f"{id}.json", json.dumps(msgspec.to_builtins(state)).encode())
+
+    def has(self, id: str) -> bool:
+        return (self.store / "states" / f"{id}.json").exists()
+
+    def load(self, id: str) -> State:
+        """Raises `StateGone`."""
+        try:
+            return msgspec.convert(json.loads((self.store / "states" / f"{id}.json").read_bytes()), State)
+        except (OSError, ValueError):
+            raise StateGone(id) from None
+
+    def size(self) -> int:
+        """Return the bytes of the store on disk."""
+        return sum(entry.stat().st_blocks * 512 for entry in _files(self.store))
+
+    async def tidy(self) -> None:
+        """Remove states that are too old or too many, pack the others, and remove stores that are not in use."""
+        if not self.store.exists():
+            return
+        states = sorted((self.store / "states").glob("*.json"), key=lambda path: path.stat().st_mtime)
+        old = [path for path in states if path.stat().st_mtime < time.time() - MAX_AGE]
+        loose = sum(1 for entry in _files(self.store / "git/objects") if len(entry.name) == 38)
+        if not old and loose <= LOOSE and await asyncio.to_thread(self.size) <= STORE_BYTES:
+            return
+        async with self.alone():
+            await self._open()
+            await self._drop(old)
+            states = states[len(old) :]
+            while states and await asyncio.to_thread(self.size) > STORE_BYTES:
+                half = (len(states) + 1) // 2
+                await self._drop(states[:half])
+                states = states[half:]
+        await asyncio.to_thread(self._remove_unused)
+
+    async def _drop(self, states: Sequence[Path]) -> None:
+        for path in states:
+            (self.store / "git/refs/states" / path.stem).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        left = [self.load(path.stem) for path in (self.store / "states").glob("*.json")]
+        used = {copy.oid for state in left for copy in state.copies.values() if copy is not None}
+        for ref in (self.store / "git/refs/copies").glob("*"):
+            if ref.name not in used:
+                ref.unlink()
+        await self._shadow.run("repack", "-a", "-d", "-q")
+        await self._shadow.run("prune", "--expire=now")
+
+    def _remove_unused(self) -> None:
+        for store in self._stores.iterdir():
+            with suppress(OSError):
+                if store != self.store and (store / "lock").stat().st_mtime < time.time() - MAX_AGE:
+                    shutil.rmtree(store)
+
+    # -- taking a state --------------------------------------------------------------------------
+
+    async def now(self) -> State:
+        """Return the state of the folder; inside of `alone`. Raises `GitError`, `OSError`."""
+        await self._open()
+        state = State(str(self.root), time.time())
+        os.utime(self.store / "lock")
+        if self._is_too_large or (not self._is_repository and await asyncio.to_thread(_is_large, self.root)):
+            return self._without_tree(state)
+        if (is_new := self._index_signs() != self._signs) or self._signs is None:
+            self._shadow.forget()
+        seen, bare, names = await asyncio.gather(
+            self._shadow.look(), self._bare_folders(), self._known() if is_new else _nothing()
+        )
+        if is_new:
+            self._learn(names)
+        skipped = {os.fsdecode(name): "a repository of its own" for name in seen.repositories}
+        gone, there = await asyncio.to_thread(self._chosen, seen, skipped)
+        if len(self._names) + len(there) > MOST_FILES or self._is_heavy(there):
+            self._is_too_large = True
+            return self._without_tree(state)
+        state.tree = await self._shadow.record(gone, there)
+        self._note(gone, there)
+        if any(name.startswith(os.fsencode(folder)) for folder in bare for name in there):
+            bare = await self._bare_folders()  # a new folder hid the empty ones in it
+        if gone or there or is_new:
+            await asyncio.to_thread(self._learn_modes, there if not is_new else self._names)
+        state.folders = await asyncio.to_thread(self._empty, bare, skipped)
+        state.modes = self._modes | await asyncio.to_thread(self._folder_modes, state.folders)
+        state.files, state.skipped = len(self._names), skipped
+        self._signs = self._index_signs()
+        return state
+
+    def _without_tree(self, state: State) -> State:
+        most = MOST_FILES if self._is_repository else MOST_FILES_OUTSIDE
+        state.skipped = {"./": f"more than {most:,} files, or too many bytes: only the tools' own edits are covered"}
+        return state
+
+    def has_in_tree(self, path: str) -> bool:
+        """Say whether the last state has a file, given by its absolute path, in its tree."""
+        return os.fsencode(os.path.relpath(path, self.root)) in self._names
+
+    def _index_signs(self) -> tuple[int, ...] | None:
+        try:
+            about = os.stat(self.store / "git/index")
+        except OSError:
+            return None
+        return about.st_ino, about.st_size, about.st_mtime_ns
+
+    async def _known(self) -> list[bytes]:
+        return [name for name in (await self._shadow.run("ls-files", "-z")).split(b"\0") if name]
+
+    async def _bare_folders(self) -> list[str]:
+        """Return folders without files in the tree, with a slash at the end; new folders among them."""
+        listed = await self._shadow.run("ls-files", "-z", "-o", "--directory", "--exclude-standard")
+        return [os.fsdecode(name) for name in listed.split(b"\0") if name.endswith(b"/")]
+
+    def _learn(self, names: Iterable[bytes]) -> None:
+        self._names, self._folders, self._modes = set(), {}, {}
+        self._note((), names)
+
+    def _note(self, gone: Iterable[bytes], there: Iterable[bytes]) -> None:
+        """Keep count of the files in the tree, and of their folders."""
+        for change, names in ((-1, self._names.intersection(gone)), (1, set(there) - self._names)):
+            for name in names:
+                for folder in folders_of(os.fsdecode(name)):
+                    self._folders[folder] = self._folders.get(folder, 0) + change
+            (self._names.update if change > 0 else self._names.difference_update)(names)
+        self._folders = {folder: count for folder, count in self._folders.items() if count > 0}
+        for name in gone:
+            self._modes.pop(os.fsdecode(name), None)
+
+    def _chosen(self, seen: Seen, skipped: dict[str, str]) -> tuple[list[bytes], list[bytes]]:
+        """Return the names to take out of the tree and those to put into it; the others are `skipped`."""
+        gone, there = list(seen.gone), []
+        for name in seen.there:
+            path = os.fsdecode(name)
+            why = self._reason(path)
+            if why is None:
+                there.append(name)
+                continue
+            gone.append(name)
+            if why:
+                skipped[path] = why
+        return [name for name in gone if name in self._names], there
+
+    def _reason(self, path: str) -> str | None:
+        """Return why a file is not covered; None if it is, empty if it is ours or gone again."""
+        if any(path == own or path.startswith(f"{own}/") for own in self._own):
+            return ""
+        whole = self.root / path
+        try:
+            about = os.lstat(whole)
+        except OSError:
+            return ""
+        if stat.S_ISLNK(about.st_mode):
+            return None
+        if about.st_size > LARGEST:
+            return f"larger than {LARGEST >> 20} MB"
+        return None if os.access(whole, os.R_OK) else "not readable"
+
+    def _is_heavy(self, names: Sequence[bytes]) -> bool:
+        if len(names) < 200:
+            return False
+        total = 0
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(os.fsencode(self.root), name)).st_size
+        return total > MOST_BYTES
+
+    def _learn_modes(self, names: Collection[bytes]) -> None:
+        file, program, _ = self._usual
+        for name in names:
+            path = os.fsdecode(name)
+            with suppress(OSError):
+                about = os.lstat(self.root / path)
+                self._modes.pop(path, None)
+                bits = stat.S_IMODE(about.st_mode)
+                if stat.S_ISREG(about.st_mode) and bits != (program if bits & 0o100 else file):
+                    self._modes[path] = bits
+
+    def _folder_modes(self, empty: Iterable[str]) -> dict[str, int]:
+        found, top, usual = {}, os.fspath(self.root), self._usual[2]
+        for folder in (*self._folders, *empty):
+            with suppress(OSError):
+                if (bits := stat.S_IMODE(os.lstat(f"{top}/{folder}").st_mode)) != usual:
+                    found[folder] = bits
+        return found
+
+    def _empty(self, bare: Sequence[str], skipped: Collection[str]) -> list[str]:
+        found: list[str] = []
+        for folder in bare:
+            if folder not in skipped and self._reason(folder.rstrip("/")) != "":
+                with suppress(OSError):
+                    found += _hollow(os.path.join(self.root, folder), folder) or []
+        return found
+
+    async def copy(self, path: str) -> Copy | None:
+        """Keep a file outside of the tree. Returns None if there is none. Raises `GitError`, `OSError`."""
+        await self._open()
+        try:
+            about = await asyncio.to_thread(os.lstat, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISLNK(about.st_mode):
+            content = os.fsencode(os.readlink(path))
+        elif not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+            raise OSError(f"not a file, or larger than {LARGEST >> 20} MB")
+        else:
+            content = await asyncio.to_thread(Path(path).read_bytes)
+        said = await self._shadow.run("hash-object", "-w", "--stdin", "--no-filters", input=content)
+        return Copy(about.st_mode, said.decode().strip())
+
+    # -- comparing -------------------------------------------------------------------------------
+
+    async def compare(self, a: State, b: State, left_out: list[str] | None = None) -> list[Change]:
+        """Return the paths that differ, but those that one of the states does not cover. They go into `left_out`.
+
+        Raises `GitError`, `OSError`.
+        """
+        changes = [
+            Change(path, a.copies[path], b.copies[path])
+            for path in sorted(a.copies.keys() & b.copies.keys())
+            if a.copies[path] != b.copies[path]
+        ]
+        if a.tree is None or b.tree is None:
+            return changes
+        seen: set[str] = set()
+        raw: list[bytes] = []
+        if a.tree != b.tree:
+            raw = (await self._shadow.run("diff-tree", "-r", "-z", "--raw", "--no-renames", a.tree, b.tree)).split(
+                b"\0"
+            )
+        for facts, name in zip(raw[::2], raw[1::2], strict=False):
+            path, words = os.fsdecode(name), facts.decode().lstrip(":").split()
+            before, after = self._form(a, path, words[0], words[2]), self._form(b, path, words[1], words[3])
+            seen.add(path)
+            if a.covers(path) and b.covers(path):
+                changes.append(Change(path, before, after))
+            elif left_out is not None:
+                left_out.append(path)
+        for path in sorted(a.modes.keys() | b.modes.keys()):
+            old, new = self._bits(a, b, path), self._bits(b, a, path)
+            if old != new and path not in seen and self._is_in_both(a, b, path):
+                kind = stat.S_IFDIR if path.endswith("/") else stat.S_IFREG
+                changes.append(Change(path, Copy(kind | old), Copy(kind | new)))
+        added = {change.path for change in changes if change.before is None}
+        removed = {change.path for change in changes if change.after is None}
+        for one, other, full in ((a, b, added), (b, a, removed)):
+            for folder in set(one.folders) - set(other.folders):
+                if not any(path.startswith(folder) for path in full) and other.covers(folder):
+                    form = Copy(stat.S_IFDIR | self._bits(one, other, folder))
+                    changes.append(Change(folder, form, None) if one is a else Change(folder, None, form))
+        return changes
+
+    def _bits(self, state: State, other: State, path: str) -> int:
+        """Return the permissions of a file or folder that has the same content in another state."""
+        if path in state.modes:
+            return state.modes[path]
+        file, program, folder = self._usual
+        return folder if path.endswith("/") else program if other.modes.get(path, 0) & 0o100 else file
+
+    def _is_in_both(self, a: State, b: State, path: str) -> bool:
+        if path.endswith("/"):
+            return (path in a.modes and path in b.modes) or os.path.isdir(self.root / path)
+        return a.covers(path) and b.covers(path)
+
+    def _form(self, state: State, path: str, mode: str, oid: str) -> Copy | None:
+        kind = int(mode, 8)
+        if kind == 0:
+            return None
+        if stat.S_ISLNK(kind):
+            return Copy(stat.S_IFLNK | 0o777, oid)
+        usual = self._usual[1] if kind & 0o100 else self._usual[0]
+        return Copy(stat.S_IFREG | state.modes.get(path, usual), oid)
+
+    async def details(self, a: State, b: State, largest: int) -> list[Detail]:
+        """Return the files that differ, with their diffs up to a number of bytes. Raises `GitError`, `OSError`."""
+        found: list[Detail] = []
+        if a.tree is not None and b.tree is not None and a.tree != b.tree:
+            found = [one for one in await self._between(a.tree, b.tree, largest) if a.covers(one.path)]
+            found = [one for one in found if b.covers(one.path)]
+        shared = a.copies.keys() & b.copies.keys()
+        if any(a.copies[path] != b.copies[path] for path in shared):
+            trees = [await self._tree_of({path: state.copies[path] for path in shared}) for state in (a, b)]
+            for one in await self._between(trees[0], trees[1], largest):
+                one.path = f"/{one.path}"
+                one.old_path = one.old_path and f"/{one.old_path}"
+                found.append(one)
+        told = {one.path for one in found} | {one.old_path for one in found}
+        for change in await self.compare(a, b):
+            if change.path not in told:
+                status = "added" if change.before is None else "deleted" if change.after is None else "modified"
+                found.append(Detail(change.path, status, added=0, removed=0))
+        return sorted(found, key=lambda one: one.path)
+
+    async def _tree_of(self, copies: dict[str, Copy | None]) -> str:
+        index = self.store / "git/copies-index"
+        index.unlink(missing_ok=True)
+        lines = [
+            b"%o %s\t%s\0" % (_git_mode(copy.mode), copy.oid.encode(), os.fsencode(path.lstrip("/")))
+            for path, copy in copies.items()
+            if copy is not None
+        ]
+        await self._shadow.run("update-index", "-z", "--index-info", input=b"".join(lines), index=index)
+        return (await self._shadow.run("write-tree", index=index)).decode().strip()
+
+    async def _between(self, a: str, b: str, largest: int) -> list[Detail]:
+        how = ("-r", "-M", "--no-ext-diff", "--no-textconv")
+        listed, patch = await asyncio.gather(
+            self._shadow.run("diff-tree", *how, "-z", "--raw", "--numstat", a, b),
+            self._shadow.run("diff-tree", *how, "-p", a, b),
+        )
+        found = read_differences(listed)
+        parts = (b"\n" + patch).split(b"\ndiff --git ")[1:]
+        for one, part in zip(found, parts, strict=False) if len(parts) == len(found) else ():
+            if one.added is not None and len(part) <= largest:
+                one.diff = "diff --git " + part.decode("utf-8", "replace").rstrip("\n") + "\n"
+                largest -= len(part)
+        return found
+
+    # -- putting back ----------------------------------------------------------------------------
+
+    async def not_to_remove(self, changes: Sequence[Change], target: State) -> set[str]:
+        """Return files that were ignored in the target state, so that nothing is known of them then.
+
+        Raises `GitError`, `OSError`.
+        """
+        removed = [change.path for change in changes if change.after is None and not change.path.startswith("/")]
+        if not removed or not any(os.path.basename(change.path) == ".gitignore" for change in changes):
+            return set()
+        assert target.tree is not None
+        listed = await self._shadow.run("ls-tree", "-r", "-z", target.tree)
+        rules: list[tuple[str, str]] = []
+        for line in map(os.fsdecode, listed.split(b"\0")):
+            facts, _, name = line.partition("\t")
+            if os.path.basename(name) == ".gitignore" and facts.startswith("100"):
+                rules.append((name, facts.split()[2]))
+        folder = self.store / "ignoring"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        try:
+            async for (name, _), content in self._contents(rules):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+            names = b"\0".join(map(os.fsencode, removed)) + b"\0"
+            asked = ("-z", "--stdin", "--no-index")
+            said = await self._shadow.run("check-ignore", *asked, input=names, work_tree=folder, ok=(0, 1))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return {os.fsdecode(name) for name in said.split(b"\0") if name}
+
+    async def _contents(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[tuple[tuple[str, str], bytes]]:
+        """Yield `(path, object)` with the content of the object."""
+        rest = list(wanted)
+        while rest:
+            part, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            asked = "".join(f"{oid}\n" for _, oid in part).encode()
+            data, at = await self._shadow.run("cat-file", "--batch", input=asked), 0
+            for item in part:
+                line = data.index(b"\n", at)
+                words = data[at:line].split()
+                if words[-1:] == [b"missing"]:
+                    raise GitError(f"the content of {item[0]} is not kept any more")
+                size = int(words[2])
+                yield item, data[line + 1 : line + 1 + size]
+                at = line + size + 2
+
+    async def put_back(self, changes: Sequence[Change], target: State) -> dict[str, str]:
+        """Give paths the form that they have `after` each change. Returns those that failed, with the reason."""
+        files = [change for change in changes if change.after is not None and change.after.oid]
+        wanted = [(change.path, change.after.oid) for change in files if change.after is not None]
+        failed: dict[str, str] = {}
+        form = {change.path: change.after for change in changes if change.after is not None}
+
+        def attempt(work: Callable[..., None], path: str, *rest: Any) -> None:
+            try:
+                work(path, *rest)
+            except OSError as error:
+                failed[path] = error.strerror or str(error)
+
+        folder = Folder(self.root, target, self._usual[2])
+        for path in form:
+            if path.endswith("/"):  # so that files can be written into folders that are closed now
+                attempt(folder.make_folder, path, form[path].mode | 0o700)
+        gone = [change.path for change in changes if change.after is None]
+        for path in sorted(gone, key=len, reverse=True):
+            attempt(folder.remove, path)
+        async for (path, _), content in self._contents(wanted):
+            await asyncio.to_thread(attempt, folder.write, path, form[path].mode, content)
+        for path, copy in form.items():
+            if not copy.oid:
+                attempt(folder.set_mode, path, copy.mode)
+        return failed
+
+    async def check_kept(self, changes: Sequence[Change]) -> None:
+        """Raise `GitError` if the content that files get by these changes is lost."""
+        asked = "".join(f"{change.after.oid}\n" for change in changes if change.after and change.after.oid).encode()
+        said = await self._shadow.run("cat-file", "--batch-check", input=asked) if asked else b""
+        if b" missing\n" in said:
+            raise GitError("the content of some files is not kept any more")
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)  # this ends the lock, too
+
+
+def _locked(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+    beside.replace(path)
+
+
+async def _nothing() -> list[bytes]:
+    return []
+
+
+def _files(folder: Path) -> Iterator["os.DirEntry[str]"]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(Path(entry.path))
+            else:
+                yield entry
+
+
+def _is_large(folder: Path) -> bool:
+    """Say whether a folder has too many files or bytes to be covered; stop as soon as it has."""
+    size = 0
+    for count, entry in enumerate(_files(folder), 1):
+        with suppress(OSError):
+            about = entry.stat(follow_symlinks=False)
+            size += about.st_size if about.st_size <= LARGEST else 0
+        if count > MOST_FILES_OUTSIDE or size > MOST_BYTES_OUTSIDE:
+            return True
+    return False
+
+
+def _hollow(whole: str, name: str) -> list[str] | None:
+    """Return the folders at or below this one that have nothing in them; None if there is a file somewhere."""
+    with os.scandir(whole) as entries:
+        inside = list(entries)
+    if not all(entry.is_dir(follow_symlinks=False) for entry in inside):
+        return None
+    found = [] if inside else [name]
+    for entry in inside:
+        below = _hollow(entry.path, f"{name}{entry.name}/")
+        if below is None:
+            return None
+        found += below
+    return found
+
+
+def _git_mode(mode: int) -> int:
+    return 0o120000 if stat.S_ISLNK(mode) else 0o100755 if mode & 0o100 else 0o100644
