@@ -147,8 +147,8 @@ class Seen(NamedTuple):
     gone: list[bytes]
     there: list[bytes]
     """Files that are new, or have other times, modes or content."""
-    repositories: list[bytes]
-    """Folders that are repositories of their own, with a slash at the end: git does not look into them."""
+    folders: list[bytes]
+    """Folders that git did not look into, with a slash at the end."""
 
 
 class Shadow:
@@ -271,17 +271,21 @@ class Shadow:
     async def tree(self) -> str:
         """Put all files that git does not ignore into a tree, and return its name. Raises `GitError`, `OSError`."""
         seen = await self.look()
-        for name in seen.repositories:
+        for name in seen.folders:
             self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
         return await self.record(seen.gone, [name for name in seen.there if self._is_changed(name)])
 
-    async def look(self) -> "Seen":
-        """Return the files that differ from the last tree. Raises `GitError`, `OSError`."""
-        changed, unknown = await asyncio.gather(
+    async def look(self, *, deep: bool = True) -> Seen:
+        """Return the files that differ from the last tree. Raises `GitError`, `OSError`.
+
+        Git looks into all folders but repositories of their own, or with `deep=False` only into those that have files
+        in the last tree.
+        """
+        changed, others = await asyncio.gather(
             self._run("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty"),
-            self._run("ls-files", "-z", "-o", "--exclude-standard"),
+            self.unknown(*(() if deep else ("--directory",))),
         )
-        raw, others = changed.split(b"\0"), [name for name in unknown.split(b"\0") if name]
+        raw = changed.split(b"\0")
         facts = dict(zip(raw[1::2], raw[::2], strict=False))
         known = [name for name, about in facts.items() if not about.endswith(b" D")]
         return Seen(
@@ -289,6 +293,12 @@ class Shadow:
             list(dict.fromkeys([*known, *(name for name in others if not name.endswith(b"/"))])),
             [name for name in others if name.endswith(b"/")],
         )
+
+    async def unknown(self, *how: str) -> list[bytes]:
+        """Return the files, and folders with a slash at the end, that are not in the last tree. Raises `GitError`."""
+        return [
+            name for name in (await self._run("ls-files", "-z", "-o", "--exclude-standard", *how)).split(b"\0") if name
+        ]
 
     def forget(self) -> None:
         """Learn that another process has changed the index."""

@@ -42,6 +42,7 @@ MAX_AGE: Final = 30 * 86400
 """Seconds after which a state goes."""
 LOOSE: Final = 4000
 """Objects in files of their own; when there are more, they are packed."""
+_REPOSITORY: Final = "a repository of its own"
 _AT_ONCE: Final = 32
 """Files whose content is read together."""
 
@@ -213,29 +214,59 @@ class Snapshots:
         os.utime(self.store / "lock")
         if self._is_too_large or (not self._is_repository and await asyncio.to_thread(_is_large, self.root)):
             return self._without_tree(state)
-        if (is_new := self._index_signs() != self._signs) or self._signs is None:
+        if is_new := self._signs is None or self._index_signs() != self._signs:
             self._shadow.forget()
-        seen, bare, names = await asyncio.gather(
-            self._shadow.look(), self._bare_folders(), self._known() if is_new else _nothing()
-        )
+        seen, names = await asyncio.gather(self._shadow.look(deep=False), self._known() if is_new else _nothing())
         if is_new:
             self._learn(names)
-        skipped = {os.fsdecode(name): "a repository of its own" for name in seen.repositories}
-        gone, there = await asyncio.to_thread(self._chosen, seen, skipped)
+        skipped: dict[str, str] = {}
+        empty, full = await asyncio.to_thread(self._sorted_out, seen.folders, skipped)
+        inside = await self._inside(full, skipped)
+        gone, there = await asyncio.to_thread(self._chosen, seen._replace(there=[*seen.there, *inside]), skipped)
         if len(self._names) + len(there) > MOST_FILES or self._is_heavy(there):
             self._is_too_large = True
             return self._without_tree(state)
         state.tree = await self._shadow.record(gone, there)
         self._note(gone, there)
-        if any(name.startswith(os.fsencode(folder)) for folder in bare for name in there):
-            bare = await self._bare_folders()  # a new folder hid the empty ones in it
-        if gone or there or is_new:
-            await asyncio.to_thread(self._learn_modes, there if not is_new else self._names)
-        state.folders = await asyncio.to_thread(self._empty, bare, skipped)
-        state.modes = self._modes | await asyncio.to_thread(self._folder_modes, state.folders)
+        if inside:  # the new folders hid empty ones
+            found = await self._shadow.unknown("--directory")
+            empty, _ = await asyncio.to_thread(
+                self._sorted_out, [name for name in found if name.endswith(b"/")], skipped
+            )
+        await asyncio.to_thread(self._learn_modes, there)
+        state.folders = empty
+        state.modes = self._modes | await asyncio.to_thread(self._folder_modes, empty)
         state.files, state.skipped = len(self._names), skipped
-        self._signs = self._index_signs()
+        self._remember()
         return state
+
+    def _sorted_out(self, folders: Iterable[bytes], skipped: dict[str, str]) -> tuple[list[str], list[str]]:
+        """Return the empty ones of these folders, and those with files. Repositories are `skipped`."""
+        empty: list[str] = []
+        full: list[str] = []
+        for folder in map(os.fsdecode, folders):
+            if os.path.lexists(self.root / folder / ".git"):
+                skipped[folder] = _REPOSITORY
+            elif not self._is_own(folder.rstrip("/")):
+                with suppress(OSError):
+                    hollow = _hollow(os.path.join(self.root, folder), folder)
+                    (full.append(folder) if hollow is None else empty.extend(hollow))
+        return empty, full
+
+    async def _inside(self, folders: Sequence[str], skipped: dict[str, str]) -> list[bytes]:
+        """Return the files in new folders. Repositories are `skipped`."""
+        if not folders:
+            return []
+        wanted = [f":(top,literal){folder}" for folder in folders] if len(folders) < 1000 else []
+        found = await self._shadow.unknown("--", *wanted)
+        skipped |= {os.fsdecode(name): _REPOSITORY for name in found if name.endswith(b"/")}
+        return [name for name in found if not name.endswith(b"/")]
+
+    def _remember(self) -> None:
+        """Save the next process the work of looking at all modes."""
+        if (signs := self._index_signs()) != self._signs:
+            self._signs = signs
+            _write(self.store / "modes.json", json.dumps([signs, self._modes]).encode())
 
     def _without_tree(self, state: State) -> State:
         most = MOST_FILES if self._is_repository else MOST_FILES_OUTSIDE
@@ -256,14 +287,17 @@ class Snapshots:
     async def _known(self) -> list[bytes]:
         return [name for name in (await self._shadow.run("ls-files", "-z")).split(b"\0") if name]
 
-    async def _bare_folders(self) -> list[str]:
-        """Return folders without files in the tree, with a slash at the end; new folders among them."""
-        listed = await self._shadow.run("ls-files", "-z", "-o", "--directory", "--exclude-standard")
-        return [os.fsdecode(name) for name in listed.split(b"\0") if name.endswith(b"/")]
-
-    def _learn(self, names: Iterable[bytes]) -> None:
+    def _learn(self, names: Collection[bytes]) -> None:
         self._names, self._folders, self._modes = set(), {}, {}
         self._note((), names)
+        try:
+            signs, modes = json.loads((self.store / "modes.json").read_bytes())
+        except (OSError, ValueError):
+            signs, modes = None, {}
+        if signs is not None and tuple(signs) == self._index_signs():
+            self._modes = modes
+        else:
+            self._learn_modes(names)
 
     def _note(self, gone: Iterable[bytes], there: Iterable[bytes]) -> None:
         """Keep count of the files in the tree, and of their folders."""
@@ -292,7 +326,7 @@ class Snapshots:
 
     def _reason(self, path: str) -> str | None:
         """Return why a file is not covered; None if it is, empty if it is ours or gone again."""
-        if any(path == own or path.startswith(f"{own}/") for own in self._own):
+        if self._is_own(path):
             return ""
         whole = self.root / path
         try:
@@ -305,6 +339,9 @@ class Snapshots:
             return f"larger than {LARGEST >> 20} MB"
         return None if os.access(whole, os.R_OK) else "not readable"
 
+    def _is_own(self, path: str) -> bool:
+        return any(path == own or path.startswith(f"{own}/") for own in self._own)
+
     def _is_heavy(self, names: Sequence[bytes]) -> bool:
         if len(names) < 200:
             return False
@@ -315,11 +352,10 @@ class Snapshots:
         return total > MOST_BYTES
 
     def _learn_modes(self, names: Collection[bytes]) -> None:
-        file, program, _ = self._usual
-        for name in names:
-            path = os.fsdecode(name)
+        (file, program, _), top = self._usual, os.fspath(self.root)
+        for path in map(os.fsdecode, names):
             with suppress(OSError):
-                about = os.lstat(self.root / path)
+                about = os.lstat(f"{top}/{path}")
                 self._modes.pop(path, None)
                 bits = stat.S_IMODE(about.st_mode)
                 if stat.S_ISREG(about.st_mode) and bits != (program if bits & 0o100 else file):
@@ -331,14 +367,6 @@ class Snapshots:
             with suppress(OSError):
                 if (bits := stat.S_IMODE(os.lstat(f"{top}/{folder}").st_mode)) != usual:
                     found[folder] = bits
-        return found
-
-    def _empty(self, bare: Sequence[str], skipped: Collection[str]) -> list[str]:
-        found: list[str] = []
-        for folder in bare:
-            if folder not in skipped and self._reason(folder.rstrip("/")) != "":
-                with suppress(OSError):
-                    found += _hollow(os.path.join(self.root, folder), folder) or []
         return found
 
     async def copy(self, path: str) -> Copy | None:
