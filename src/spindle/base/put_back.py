@@ -1,5 +1,6 @@
 """Files, links and folders get the form back that they had in a state, each in one step."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -23,6 +24,8 @@ class Folder:
         self.root = root
         self._target = target
         self._usual = usual
+        self._made: dict[str, int] = {}
+        """Folders that were made, with the permissions that they get in the end."""
 
     def _parent(self, path: str) -> str:
         """Make the folder that a file belongs in, and return it. Raises `OSError` if something else has its name."""
@@ -34,15 +37,27 @@ class Folder:
         for one in folders_of(path):
             here = os.path.join(self.root, one.rstrip("/"))
             with suppress(FileExistsError):
-                os.mkdir(here)
-                os.chmod(here, self._target.modes.get(one, self._usual) | 0o300)
+                os.mkdir(here, 0o700)
+                self._made[here] = self._target.modes.get(one, self._usual)
             if not stat.S_ISDIR(os.lstat(here).st_mode):
                 raise OSError(f"{one.rstrip('/')} is no folder")
         return here
 
-    def make_folder(self, folder: str, mode: int) -> None:
+    def make(self, folder: str) -> None:
         self._parent(f"{folder}x")
-        os.chmod(self.root / folder, stat.S_IMODE(mode), follow_symlinks=False)
+
+    def finish(self) -> None:
+        for folder, mode in self._made.items():
+            with suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.lstat(folder).st_mode):
+                    os.chmod(folder, mode)
+
+    def unlock(self, folder: str) -> None:
+        """Let us write into a folder, if it is there; `set_mode` ends that."""
+        with suppress(OSError):
+            about = os.lstat(self.root / folder.rstrip("/"))
+            if stat.S_ISDIR(about.st_mode):
+                os.chmod(self.root / folder, stat.S_IMODE(about.st_mode) | 0o700)
 
     def set_mode(self, path: str, mode: int) -> None:
         whole = self.root / path
@@ -56,8 +71,13 @@ class Folder:
         whole = os.path.join(self.root, path.rstrip("/"))
         if os.path.realpath(os.path.dirname(whole)) != os.path.dirname(whole):
             raise OSError("a link leads to it")
-        with suppress(FileNotFoundError):
+        try:
             (os.rmdir if path.endswith("/") else os.unlink)(whole)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # it has ignored files, which stay
+                raise
         keeping = set(self._target.folders)
         for folder in reversed(list(folders_of(path.rstrip("/")))):
             if folder in keeping:

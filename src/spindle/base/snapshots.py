@@ -43,6 +43,8 @@ MAX_AGE: Final = 30 * 86400
 LOOSE: Final = 4000
 """Objects in files of their own; when there are more, they are packed."""
 _REPOSITORY: Final = "a repository of its own"
+_LOOKS: Final = 3
+"""How often a folder is looked at for one state, while files come to light."""
 _AT_ONCE: Final = 32
 """Files whose content is read together."""
 
@@ -90,6 +92,8 @@ class Snapshots:
         self._folders: dict[str, int] = {}
         """Folders with files in the tree → number of those files."""
         self._names: set[bytes] = set()
+        self._recent: set[bytes] = set()
+        """Files that were changed shortly before we looked: git compares whole seconds, and misses another `chmod`."""
         self._usual = (0o644, 0o755, 0o755)
         """Permissions of files, programs and folders that are not worth noting."""
 
@@ -214,31 +218,33 @@ class Snapshots:
         os.utime(self.store / "lock")
         if self._is_too_large or (not self._is_repository and await asyncio.to_thread(_is_large, self.root)):
             return self._without_tree(state)
-        if is_new := self._signs is None or self._index_signs() != self._signs:
-            self._shadow.forget()
-        seen, names = await asyncio.gather(self._shadow.look(deep=False), self._known() if is_new else _nothing())
-        if is_new:
-            self._learn(names)
-        skipped: dict[str, str] = {}
-        empty, full = await asyncio.to_thread(self._sorted_out, seen.folders, skipped)
-        inside = await self._inside(full, skipped)
-        gone, there = await asyncio.to_thread(self._chosen, seen._replace(there=[*seen.there, *inside]), skipped)
-        if len(self._names) + len(there) > MOST_FILES or self._is_heavy(there):
-            self._is_too_large = True
-            return self._without_tree(state)
-        state.tree = await self._shadow.record(gone, there)
-        self._note(gone, there)
-        if inside:  # the new folders hid empty ones
-            found = await self._shadow.unknown("--directory")
-            empty, _ = await asyncio.to_thread(
-                self._sorted_out, [name for name in found if name.endswith(b"/")], skipped
-            )
-        await asyncio.to_thread(self._learn_modes, there)
-        state.folders = empty
+        await self._catch_up()
+        for _ in range(_LOOKS):
+            skipped: dict[str, str] = {}
+            seen = await self._shadow.look(deep=False)
+            empty, full = await asyncio.to_thread(self._sorted_out, seen.folders, skipped)
+            inside = await self._inside(full, skipped)
+            gone, there = await asyncio.to_thread(self._chosen, seen._replace(there=[*seen.there, *inside]), skipped)
+            if len(self._names) + len(there) > MOST_FILES or self._is_heavy(there):
+                self._is_too_large = True
+                return self._without_tree(state)
+            state.tree = await self._shadow.record(gone, there)
+            self._note(gone, there)
+            await asyncio.to_thread(self._learn_modes, self._recent.union(there))
+            if not (gone or inside):
+                break  # otherwise folders that git had not looked into have come to light
+        state.folders, state.skipped, state.files = empty, skipped, len(self._names)
         state.modes = self._modes | await asyncio.to_thread(self._folder_modes, empty)
-        state.files, state.skipped = len(self._names), skipped
         self._remember()
         return state
+
+    async def _catch_up(self) -> None:
+        """Learn the files in the tree, if this process does not know them, or another one has changed them."""
+        if self._signs is not None and self._index_signs() == self._signs:
+            return
+        self._shadow.forget()
+        listed = await self._shadow.run("ls-files", "-z")
+        await asyncio.to_thread(self._learn, [name for name in listed.split(b"\0") if name])
 
     def _sorted_out(self, folders: Iterable[bytes], skipped: dict[str, str]) -> tuple[list[str], list[str]]:
         """Return the empty ones of these folders, and those with files. Repositories are `skipped`."""
@@ -266,7 +272,8 @@ class Snapshots:
         """Save the next process the work of looking at all modes."""
         if (signs := self._index_signs()) != self._signs:
             self._signs = signs
-            _write(self.store / "modes.json", json.dumps([signs, self._modes]).encode())
+            recent = list(map(os.fsdecode, self._recent))
+            _write(self.store / "modes.json", json.dumps([signs, self._modes, recent]).encode())
 
     def _without_tree(self, state: State) -> State:
         most = MOST_FILES if self._is_repository else MOST_FILES_OUTSIDE
@@ -277,6 +284,18 @@ class Snapshots:
         """Say whether the last state has a file, given by its absolute path, in its tree."""
         return os.fsencode(os.path.relpath(path, self.root)) in self._names
 
+    async def in_tree(self, state: State, paths: Iterable[str]) -> set[str]:
+        """Return those of some absolute paths that a state has in its tree. Raises `GitError`."""
+        wanted = {name: path for path in paths if not os.path.isabs(name := self.inside(path))}
+        if state.tree is None or not wanted:
+            return set()
+        listed = await self._shadow.run("ls-tree", "-z", "--name-only", "--full-tree", state.tree, "--", *wanted)
+        return {wanted[name] for line in listed.split(b"\0") if (name := os.fsdecode(line)) in wanted}
+
+    def inside(self, path: str) -> str:
+        """Return an absolute path as seen from the folder, if it is in there."""
+        return path.removeprefix(f"{self.root}/")
+
     def _index_signs(self) -> tuple[int, ...] | None:
         try:
             about = os.stat(self.store / "git/index")
@@ -284,18 +303,15 @@ class Snapshots:
             return None
         return about.st_ino, about.st_size, about.st_mtime_ns
 
-    async def _known(self) -> list[bytes]:
-        return [name for name in (await self._shadow.run("ls-files", "-z")).split(b"\0") if name]
-
     def _learn(self, names: Collection[bytes]) -> None:
         self._names, self._folders, self._modes = set(), {}, {}
         self._note((), names)
         try:
-            signs, modes = json.loads((self.store / "modes.json").read_bytes())
+            signs, modes, recent = json.loads((self.store / "modes.json").read_bytes())
         except (OSError, ValueError):
-            signs, modes = None, {}
+            signs = None
         if signs is not None and tuple(signs) == self._index_signs():
-            self._modes = modes
+            self._modes, self._recent = modes, set(map(os.fsencode, recent))
         else:
             self._learn_modes(names)
 
@@ -353,9 +369,14 @@ class Snapshots:
 
     def _learn_modes(self, names: Collection[bytes]) -> None:
         (file, program, _), top = self._usual, os.fspath(self.root)
-        for path in map(os.fsdecode, names):
+        self._recent.difference_update(names)
+        lately = time.time() - 2
+        for name in names:
+            path = os.fsdecode(name)
             with suppress(OSError):
                 about = os.lstat(f"{top}/{path}")
+                if about.st_ctime >= lately:
+                    self._recent.add(name)
                 self._modes.pop(path, None)
                 bits = stat.S_IMODE(about.st_mode)
                 if stat.S_ISREG(about.st_mode) and bits != (program if bits & 0o100 else file):
@@ -392,14 +413,15 @@ class Snapshots:
 
         Raises `GitError`, `OSError`.
         """
+        shared = sorted(a.copies.keys() & b.copies.keys())
         changes = [
-            Change(path, a.copies[path], b.copies[path])
-            for path in sorted(a.copies.keys() & b.copies.keys())
+            Change(self.inside(path), a.copies[path], b.copies[path])
+            for path in shared
             if a.copies[path] != b.copies[path]
         ]
         if a.tree is None or b.tree is None:
             return changes
-        seen: set[str] = set()
+        seen = set(map(self.inside, shared))
         raw: list[bytes] = []
         if a.tree != b.tree:
             raw = (await self._shadow.run("diff-tree", "-r", "-z", "--raw", "--no-renames", a.tree, b.tree)).split(
@@ -408,24 +430,50 @@ class Snapshots:
         for facts, name in zip(raw[::2], raw[1::2], strict=False):
             path, words = os.fsdecode(name), facts.decode().lstrip(":").split()
             before, after = self._form(a, path, words[0], words[2]), self._form(b, path, words[1], words[3])
+            if path in seen:
+                continue
             seen.add(path)
             if a.covers(path) and b.covers(path):
                 changes.append(Change(path, before, after))
             elif left_out is not None:
                 left_out.append(path)
-        for path in sorted(a.modes.keys() | b.modes.keys()):
-            old, new = self._bits(a, b, path), self._bits(b, a, path)
-            if old != new and path not in seen and self._is_in_both(a, b, path):
-                kind = stat.S_IFDIR if path.endswith("/") else stat.S_IFREG
-                changes.append(Change(path, Copy(kind | old), Copy(kind | new)))
+        changes += [change for change in await self._mode_changes(a, b) if change.path.rstrip("/") not in seen]
+        return changes + self._folder_changes(a, b, changes)
+
+    async def _mode_changes(self, a: State, b: State) -> list[Change]:
+        """Return files with the same content, and folders, that have other permissions."""
+        modes = {path: (self._bits(a, b, path), self._bits(b, a, path)) for path in a.modes.keys() | b.modes.keys()}
+        differing = sorted(path for path, (old, new) in modes.items() if old != new)
+        folders = [path for path in differing if path.endswith("/")]
+        common = await self._folders_in(a, folders) & await self._folders_in(b, folders) if folders else set()
+        return [
+            Change(path, Copy(kind | modes[path][0]), Copy(kind | modes[path][1]))
+            for path in differing
+            if path in common or not path.endswith("/")
+            if a.covers(path) and b.covers(path)
+            for kind in [stat.S_IFDIR if path.endswith("/") else stat.S_IFREG]
+        ]
+
+    async def _folders_in(self, state: State, folders: Sequence[str]) -> set[str]:
+        """Return those of some folders that there are in a state."""
+        names = [folder.rstrip("/") for folder in folders]
+        listed = await self._shadow.run(
+            "ls-tree", "-z", "-d", "--name-only", "--full-tree", str(state.tree), "--", *names
+        )
+        found = {f"{os.fsdecode(name)}/" for name in listed.split(b"\0") if name}
+        return found | {folder for folder in folders if any(one.startswith(folder) for one in state.folders)}
+
+    def _folder_changes(self, a: State, b: State, changes: Sequence[Change]) -> list[Change]:
+        """Return folders that are empty in one state, and missing in the other."""
+        found: list[Change] = []
         added = {change.path for change in changes if change.before is None}
         removed = {change.path for change in changes if change.after is None}
         for one, other, full in ((a, b, added), (b, a, removed)):
-            for folder in set(one.folders) - set(other.folders):
-                if not any(path.startswith(folder) for path in full) and other.covers(folder):
+            for folder in sorted(set(one.folders) - set(other.folders)):
+                if not any(path.startswith(folder) for path in (*full, *other.folders)) and other.covers(folder):
                     form = Copy(stat.S_IFDIR | self._bits(one, other, folder))
-                    changes.append(Change(folder, form, None) if one is a else Change(folder, None, form))
-        return changes
+                    found.append(Change(folder, form, None) if one is a else Change(folder, None, form))
+        return found
 
     def _bits(self, state: State, other: State, path: str) -> int:
         """Return the permissions of a file or folder that has the same content in another state."""
@@ -433,11 +481,6 @@ class Snapshots:
             return state.modes[path]
         file, program, folder = self._usual
         return folder if path.endswith("/") else program if other.modes.get(path, 0) & 0o100 else file
-
-    def _is_in_both(self, a: State, b: State, path: str) -> bool:
-        if path.endswith("/"):
-            return (path in a.modes and path in b.modes) or os.path.isdir(self.root / path)
-        return a.covers(path) and b.covers(path)
 
     def _form(self, state: State, path: str, mode: str, oid: str) -> Copy | None:
         kind = int(mode, 8)
@@ -455,11 +498,12 @@ class Snapshots:
             found = [one for one in await self._between(a.tree, b.tree, largest) if a.covers(one.path)]
             found = [one for one in found if b.covers(one.path)]
         shared = a.copies.keys() & b.copies.keys()
+        found = [one for one in found if os.path.join(self.root, one.path) not in shared]
         if any(a.copies[path] != b.copies[path] for path in shared):
             trees = [await self._tree_of({path: state.copies[path] for path in shared}) for state in (a, b)]
             for one in await self._between(trees[0], trees[1], largest):
-                one.path = f"/{one.path}"
-                one.old_path = one.old_path and f"/{one.old_path}"
+                one.path = self.inside(f"/{one.path}")
+                one.old_path = one.old_path and self.inside(f"/{one.old_path}")
                 found.append(one)
         told = {one.path for one in found} | {one.old_path for one in found}
         for change in await self.compare(a, b):
@@ -556,15 +600,19 @@ class Snapshots:
         folder = Folder(self.root, target, self._usual[2])
         for path in form:
             if path.endswith("/"):  # so that files can be written into folders that are closed now
-                attempt(folder.make_folder, path, form[path].mode | 0o700)
+                folder.unlock(path)
         gone = [change.path for change in changes if change.after is None]
         for path in sorted(gone, key=len, reverse=True):
             attempt(folder.remove, path)
+        for change in changes:
+            if change.before is None and change.path.endswith("/"):
+                attempt(folder.make, change.path)
         async for (path, _), content in self._contents(wanted):
             await asyncio.to_thread(attempt, folder.write, path, form[path].mode, content)
         for path, copy in form.items():
             if not copy.oid:
                 attempt(folder.set_mode, path, copy.mode)
+        folder.finish()
         return failed
 
     async def check_kept(self, changes: Sequence[Change]) -> None:
@@ -601,10 +649,6 @@ def _write(path: Path, data: bytes) -> None:
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)
     beside.replace(path)
-
-
-async def _nothing() -> list[bytes]:
-    return []
 
 
 def _files(folder: Path) -> Iterator["os.DirEntry[str]"]:

@@ -51,7 +51,7 @@ class ChangedFile(Wire):
     """How a file differs between two states."""
 
     path: str
-    """Seen from the working directory; absolute if it is far from it. That of an empty folder ends with a slash."""
+    """Seen from the working directory; absolute if it is outside of the folder. An empty folder ends with `/`."""
     status: str
     """`added`, `deleted`, `modified` or `renamed`."""
     old_path: str | None = None

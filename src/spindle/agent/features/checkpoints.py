@@ -200,7 +200,7 @@ class Checkpoints(Hooks):
         compared = changed | first.copies.keys()
         said = {path: self._whole(path) for path in meter.files_changed}
         others = [path for path, whole in said.items() if whole not in compared and not snapshots.has_in_tree(whole)]
-        meter.files_changed = dict.fromkeys([*(shown(path, cwd) for path in sorted(changed)), *others])
+        meter.files_changed = dict.fromkeys([*(shown(path, cwd, first.root) for path in sorted(changed)), *others])
 
     def _whole(self, path: str) -> str:
         from spindle.tools.files import resolve_path
@@ -220,7 +220,6 @@ def data_of(entry: Entry) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and isinstance(data.get("id"), str) else None
 
 
-def shown(path: str, cwd: str) -> str:
-    """Return an absolute path as seen from the working directory, if it is near."""
-    near = os.path.relpath(path, cwd)
-    return path if near.startswith("../../../") else near
+def shown(path: str, cwd: str, root: str) -> str:
+    """Return an absolute path as people see it: from the working directory, if it is in the same folder."""
+    return os.path.relpath(path, cwd) if path.startswith(f"{root.rstrip('/')}/") else path

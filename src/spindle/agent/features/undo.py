@@ -72,15 +72,14 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
     snapshots = agent.checkpoints.snapshots()
     async with _at(agent, snapshots):
         now = await snapshots.now()
-        old = _resolved(agent, snapshots, since or ids[0])
+        old = await _resolved(agent, snapshots, since or ids[0])
         if until is None:
             now.copies = {path: await snapshots.copy(path) for path in old.copies}
             new = now
         else:
-            new = _resolved(agent, snapshots, until)
+            new = await _resolved(agent, snapshots, until)
             late = [path for path in old.copies if path not in new.copies]
             new.copies |= {path: await snapshots.copy(path) for path in late}
-        _drop_twins(snapshots, old, new)
         details = await snapshots.details(old, new, LARGEST_DIFFS)
         return _told(agent, snapshots, details, old.skipped | new.skipped)
 
@@ -144,9 +143,8 @@ class _Plan:
 
 
 async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, files: Sequence[str] | None) -> _Plan:
-    now, target = await snapshots.now(), _resolved(agent, snapshots, checkpoint)
+    now, target = await snapshots.now(), await _resolved(agent, snapshots, checkpoint)
     now.copies = {path: await snapshots.copy(path) for path in target.copies}
-    _drop_twins(snapshots, now, target)
     plan = _Plan(snapshots, now, target)
     wanted = None if files is None else [os.path.realpath(resolve_path(path, agent.cwd)) for path in files]
     left_out: list[str] = []
@@ -214,7 +212,7 @@ def _prompt(agent: "AgentSession", data: dict[str, Any]) -> str | None:
     return None
 
 
-def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> State:
+async def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> State:
     """Return the state at a checkpoint. A copy of a file may be in a later one: it was made before the first change.
 
     Raises `AgentError`.
@@ -230,13 +228,9 @@ def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> State:
     for later in ids[ids.index(id) + 1 :]:
         if snapshots.has(later):
             state.copies = snapshots.load(later).copies | state.copies
+    known = await snapshots.in_tree(state, state.copies)  # they were deleted, or became large, before the copy was made
+    state.copies = {path: copy for path, copy in state.copies.items() if path not in known}
     return state
-
-
-def _drop_twins(snapshots: Snapshots, *states: State) -> None:
-    """Forget copies of files that are in the tree by now."""
-    for state in states:
-        state.copies = {path: copy for path, copy in state.copies.items() if not snapshots.has_in_tree(path)}
 
 
 async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: State) -> dict[str, str]:
@@ -255,8 +249,11 @@ async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: St
                 earlier, why = snapshots.load(data["id"]), _UNKNOWN
         except StateGone:
             continue
-        for change in await snapshots.compare(earlier, later):
-            found.setdefault(change.path, why)
+        changed = await snapshots.compare(earlier, later)
+        if changed and later is not now:  # it may be as the agent had left it by now, as after a restore
+            still = {change.path for change in await snapshots.compare(earlier, now)}
+            changed = [change for change in changed if change.path in still]
+        found = {change.path: why for change in changed} | found
     return found
 
 
@@ -302,7 +299,8 @@ def _is_wanted(snapshots: Snapshots, path: str, wanted: Sequence[str] | None) ->
 
 def _shown(agent: "AgentSession", snapshots: Snapshots, path: str) -> str:
     """Return a path as clients see it: from the working directory, or absolute."""
-    near = shown(os.path.join(snapshots.root, path), os.path.realpath(agent.cwd))
+    root = str(snapshots.root)
+    near = shown(os.path.join(root, path), os.path.realpath(agent.cwd), root)
     return f"{near}/" if path.endswith("/") else near
 
 
