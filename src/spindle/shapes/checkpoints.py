@@ -16,6 +16,8 @@ class Checkpoint(Wire, kw_only=True):
     """`turn`, or `restore`: the state before one, which leads back to where the conversation was."""
     prompt: str | None = None
     """The message that the turn worked on, up to 200 characters."""
+    prompt_id: str | None = None
+    """The entry of that message."""
     on_branch: bool
     """Whether it is on the current branch of the conversation."""
     is_kept: bool

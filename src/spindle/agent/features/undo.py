@@ -47,7 +47,8 @@ def checkpoints_of(agent: "AgentSession") -> CheckpointList:
                 entry_id=entry.id,
                 timestamp=entry.timestamp,
                 kind=str(data.get("kind")),
-                prompt=_prompt(agent, data),
+                prompt=text_of(prompt[1].content)[:200] if (prompt := _prompt(agent, data)) else None,
+                prompt_id=prompt[0] if prompt else None,
                 on_branch=entry.id in branch,
                 is_kept=data.get("root") == str(snapshots.root) and snapshots.has(data["id"]),
                 covers=str(data.get("covers")),
@@ -171,12 +172,14 @@ async def _carry_out(agent: "AgentSession", plan: _Plan, checkpoint: str, jump: 
         place, text = _place(agent, jump, checkpoint)
         session.move(place)
     hook.note(id, plan.now, old_leaf, kind="restore", restored=checkpoint)
-    if jump is not None:
-        agent.rebuild("tree")
-    failed = await snapshots.put_back(plan.changes, plan.target)
-    after = await snapshots.now()
-    after.copies = {path: await snapshots.copy(path) for path in plan.now.copies}
-    snapshots.keep(id + AFTER, after)
+    try:
+        failed = await snapshots.put_back(plan.changes, plan.target)
+        after = await snapshots.now()
+        after.copies = {path: await snapshots.copy(path) for path in plan.now.copies}
+        snapshots.keep(id + AFTER, after)
+    finally:
+        if jump is not None:
+            agent.rebuild("tree")
     told = plan.told(agent, failed)
     told.checkpoint, told.editor_text = id, text
     if jump is not None:
@@ -202,13 +205,13 @@ def _of(agent: "AgentSession", id: str) -> dict[str, Any]:
     raise AgentError(f"There is no checkpoint {id} in this session: list_checkpoints has them")
 
 
-def _prompt(agent: "AgentSession", data: dict[str, Any]) -> str | None:
-    """Return the message that the turn of a checkpoint was for."""
+def _prompt(agent: "AgentSession", data: dict[str, Any]) -> tuple[str, UserMessage] | None:
+    """Return the message that the turn of a checkpoint was for, with the id of its entry."""
     if data.get("kind") != "turn" or data.get("leaf") is None or agent.session.entry(data["leaf"]) is None:
         return None
     for entry in reversed(agent.session.branch(data["leaf"])):
         if isinstance(message := entry_message(entry), UserMessage):
-            return text_of(message.content)[:200]
+            return entry.id, message
     return None
 
 
