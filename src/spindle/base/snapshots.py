@@ -174,22 +174,27 @@ class Snapshots:
 
     async def tidy(self) -> None:
         """Remove states that are too old or too many, pack the others, and remove stores that are not in use."""
-        if not self.store.exists():
-            return
-        states = sorted((self.store / "states").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        old = [path for path in states if path.stat().st_mtime < time.time() - MAX_AGE]
-        loose = sum(1 for entry in _files(self.store / "git/objects") if len(entry.name) == 38)
-        if not old and loose <= LOOSE and await asyncio.to_thread(self.size) <= STORE_BYTES:
+        states, old = await asyncio.to_thread(self._by_age)
+        if not old and not await asyncio.to_thread(self._is_untidy):
             return
         async with self.alone():
             await self._open()
             await self._drop(old)
-            states = states[len(old) :]
             while states and await asyncio.to_thread(self.size) > STORE_BYTES:
                 half = (len(states) + 1) // 2
                 await self._drop(states[:half])
                 states = states[half:]
         await asyncio.to_thread(self._remove_unused)
+
+    def _by_age(self) -> tuple[list[Path], list[Path]]:
+        """Return the files of all states that are not too old, the oldest first, and those that are."""
+        times = {path: path.stat().st_mtime for path in (self.store / "states").glob("*.json")}
+        states, limit = sorted(times, key=lambda path: times[path]), time.time() - MAX_AGE
+        return [path for path in states if times[path] >= limit], [path for path in states if times[path] < limit]
+
+    def _is_untidy(self) -> bool:
+        loose = sum(1 for entry in _files(self.store / "git/objects") if len(entry.name) == 38)
+        return loose > LOOSE or self.size() > STORE_BYTES
 
     async def _drop(self, states: Sequence[Path]) -> None:
         for path in states:

@@ -67,6 +67,8 @@ class Checkpoints(Hooks):
         self._working = ExitStack()
         """Tells other sessions in the folder that files are being written."""
         self._told: set[str] = set()
+        self._is_tidied = False
+        """Whether this process has removed checkpoints that are too old or too many."""
 
     @property
     def enabled(self) -> bool:
@@ -191,6 +193,9 @@ class Checkpoints(Hooks):
             changes = await snapshots.compare(first, state)
         if self._port.chain is not None and state.tree is not None and first.tree is not None:
             self._tell_meter(self._port.chain.meter, changes)
+        if not self._is_tidied:
+            self._is_tidied = True
+            await snapshots.tidy()
 
     def _tell_meter(self, meter: Meter, changes: Sequence["Change"]) -> None:
         """Put the files that differ into the result of the run. Tools are believed where nothing was compared."""
