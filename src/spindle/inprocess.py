@@ -344,11 +344,11 @@ class Agent:
         text, _ = await self.session.fork(entry_id)
         return text
 
-    def checkpoints(self) -> CheckpointList:
+    async def checkpoints(self) -> CheckpointList:
         """Return the states of the files that can be restored."""
         from spindle.agent.features import undo
 
-        return undo.checkpoints_of(self.session)
+        return await undo.checkpoints_of(self.session)
 
     async def changes(self, since: str | None = None, until: str | None = None) -> FileChanges:
         """Return how files differ between two checkpoints; by default between the first one and now."""

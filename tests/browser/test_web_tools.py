@@ -181,7 +181,7 @@ def test_a_file_that_was_changed_often_is_shown_once(browser: Any, shared: Serve
         tab.sees("#changes header", "+4 −7")
         signs = "[...document.querySelectorAll('.changed .diff > div')].filter(row => row.className)"
         assert tab.js(f"{signs}.map(row => row.querySelector('b').textContent + row.lastChild.textContent)") == [
-            "+a = 1", "+b = 3", *(f"-{word}" for word in "one two three four five six seven".split()),
+            "+a = 1", "+b = 3", *(f"-{word}" for word in ["one", "two", "three", "four", "five", "six", "seven"]),
             "+all is", "+different",
         ]  # fmt: skip
         assert tab.page.locator(".changed .aside").all_inner_texts() == ["added"]

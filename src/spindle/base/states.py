@@ -39,6 +39,8 @@ class Detail(Struct):
     """Lines; None if the file is binary."""
     removed: int | None = None
     diff: str | None = None
+    parts: int = 1
+    """How many diffs git writes: two if a file has become a link, or the other way round."""
 
 
 class State(Struct):
@@ -81,7 +83,8 @@ def read_differences(data: bytes) -> list[Detail]:
         if word.startswith(b":"):
             status = word.rsplit(b" ", 1)[1][:1].decode()
             old = os.fsdecode(next(words)) if status in "RC" else None
-            found.append(Detail(os.fsdecode(next(words)), _STATUSES.get(status, "modified"), old))
+            path = os.fsdecode(next(words))
+            found.append(Detail(path, _STATUSES.get(status, "modified"), old, parts=2 if status == "T" else 1))
         elif word.count(b"\t") >= 2:
             added, removed, name = word.split(b"\t", 2)
             if not name:  # a renamed file: two names follow

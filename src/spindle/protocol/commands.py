@@ -639,11 +639,11 @@ async def navigate_tree(
 
 
 @command("list_checkpoints")
-def list_checkpoints(call: Call) -> CheckpointList:
+async def list_checkpoints(call: Call) -> CheckpointList:
     """Return the checkpoints of this session: the states of the files before turns that wrote to them."""
     from spindle.agent.features import undo
 
-    return undo.checkpoints_of(call.agent)
+    return await undo.checkpoints_of(call.agent)
 
 
 @command("get_changes")

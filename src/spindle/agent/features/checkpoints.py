@@ -190,7 +190,7 @@ class Checkpoints(Hooks):
             state = await snapshots.now()
             state.copies = {path: await snapshots.copy(path) for path in first.copies}
             snapshots.keep(self._last[0] + AFTER, state)
-            changes = await snapshots.compare(first, state)
+            changes = await snapshots.differences.compare(first, state)
         if self._port.chain is not None and state.tree is not None and first.tree is not None:
             self._tell_meter(self._port.chain.meter, changes)
         if not self._is_tidied:

@@ -4,6 +4,7 @@ What the agent changed is known from its checkpoints and from the state at the e
 that was changed by somebody else: it is shown as a conflict, and overwritten only if the client says so.
 """
 
+import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +35,7 @@ _UNKNOWN = "changed after the last checkpoint of a run that did not come to its 
 _CHANGED = "changed since, but not by this session's agent"
 
 
-def checkpoints_of(agent: "AgentSession") -> CheckpointList:
+async def checkpoints_of(agent: "AgentSession") -> CheckpointList:
     """Return the checkpoints of the session, the oldest first."""
     hook = agent.checkpoints
     snapshots = hook.snapshots()
@@ -58,7 +59,7 @@ def checkpoints_of(agent: "AgentSession") -> CheckpointList:
                 restored=data.get("restored"),
             )
         )
-    size, days = snapshots.size(), int(MAX_AGE // 86400)
+    size, days = await asyncio.to_thread(snapshots.size), int(MAX_AGE // 86400)
     return CheckpointList(found, hook.enabled, str(snapshots.root), size, STORE_BYTES, days)
 
 
@@ -81,7 +82,7 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
             new = await _resolved(agent, snapshots, until)
             late = [path for path in old.copies if path not in new.copies]
             new.copies |= {path: await snapshots.copy(path) for path in late}
-        details = await snapshots.details(old, new, LARGEST_DIFFS)
+        details = await snapshots.differences.details(old, new, LARGEST_DIFFS)
         return _told(agent, snapshots, details, old.skipped | new.skipped)
 
 
@@ -149,13 +150,13 @@ async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, fi
     plan = _Plan(snapshots, now, target)
     wanted = None if files is None else [os.path.realpath(resolve_path(path, agent.cwd)) for path in files]
     left_out: list[str] = []
-    found = await snapshots.compare(now, target, left_out)
-    ignored = await snapshots.not_to_remove(found, target)
+    found = await snapshots.differences.compare(now, target, left_out)
+    ignored = await snapshots.differences.not_to_remove(found, target)
     plan.left = {path: "not covered by the checkpoint" for path in left_out if _is_wanted(snapshots, path, wanted)}
     plan.left |= dict.fromkeys(ignored, "ignored at the time of the checkpoint")
     plan.changes = [one for one in found if one.path not in ignored and _is_wanted(snapshots, one.path, wanted)]
     chosen = {one.path for one in plan.changes}
-    details = await snapshots.details(now, target, LARGEST_DIFFS)
+    details = await snapshots.differences.details(now, target, LARGEST_DIFFS)
     plan.details = [one for one in details if one.path in chosen or one.old_path in chosen]
     foreign = await _foreign(agent, snapshots, checkpoint, now)
     plan.conflicts = {path: foreign[path] for path in chosen if path in foreign}
@@ -165,7 +166,7 @@ async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, fi
 async def _carry_out(agent: "AgentSession", plan: _Plan, checkpoint: str, jump: Jump | None) -> Restored:
     """Keep the state as it is now, then change it: this can be taken back, and done again after a crash."""
     hook, snapshots, session = agent.checkpoints, plan.snapshots, agent.session
-    await snapshots.check_kept(plan.changes)
+    await snapshots.differences.check_kept(plan.changes)
     id, old_leaf, text = uuid.uuid4().hex[:12], session.leaf_id, None
     snapshots.keep(id, plan.now)
     if jump is not None:
@@ -173,7 +174,7 @@ async def _carry_out(agent: "AgentSession", plan: _Plan, checkpoint: str, jump: 
         session.move(place)
     hook.note(id, plan.now, old_leaf, kind="restore", restored=checkpoint)
     try:
-        failed = await snapshots.put_back(plan.changes, plan.target)
+        failed = await snapshots.differences.put_back(plan.changes, plan.target)
         after = await snapshots.now()
         after.copies = {path: await snapshots.copy(path) for path in plan.now.copies}
         snapshots.keep(id + AFTER, after)
@@ -231,7 +232,8 @@ async def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> Sta
     for later in ids[ids.index(id) + 1 :]:
         if snapshots.has(later):
             state.copies = snapshots.load(later).copies | state.copies
-    known = await snapshots.in_tree(state, state.copies)  # they were deleted, or became large, before the copy was made
+    # A file in the tree may have been deleted, or have become large, before the copy was made.
+    known = await snapshots.differences.in_tree(state, state.copies)
     state.copies = {path: copy for path, copy in state.copies.items() if path not in known}
     return state
 
@@ -252,9 +254,9 @@ async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: St
                 earlier, why = snapshots.load(data["id"]), _UNKNOWN
         except StateGone:
             continue
-        changed = await snapshots.compare(earlier, later)
+        changed = await snapshots.differences.compare(earlier, later)
         if changed and later is not now:  # it may be as the agent had left it by now, as after a restore
-            still = {change.path for change in await snapshots.compare(earlier, now)}
+            still = {change.path for change in await snapshots.differences.compare(earlier, now)}
             changed = [change for change in changed if change.path in still]
         found = {change.path: why for change in changed} | found
     return found
