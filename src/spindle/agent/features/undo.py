@@ -74,7 +74,7 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
     snapshots = agent.checkpoints.snapshots()
     async with _at(agent, snapshots):
         now = await snapshots.now()
-        old = await _resolved(agent, snapshots, since or ids[0])
+        old = await _resolved(agent, snapshots, ids[0] if since is None else since)
         if until is None:
             now.copies = {path: await snapshots.copy(path) for path in old.copies}
             new = now
