@@ -80,8 +80,7 @@ class AgentSession:
         self.name_answer = self._conversation.name_answer
         self._noticed: str | None = None
         self.mcp_servers: McpServers = NoMcpServers()
-        self._extension_hooks = Hooks()
-        self.hooks = HookChain()
+        self._extension_hooks, self.hooks = Hooks(), HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id, engine.limits = provider_session_id, limits
         self.queues, self.lifecycle = engine.queues, engine.lifecycle
