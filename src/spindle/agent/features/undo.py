@@ -100,6 +100,9 @@ async def restore(
     lifecycle.admit(Request.RESTORE)
     if hook.user_shell.is_running:
         raise AgentError("A shell command is running: wait for its end, or abort it, and restore then")
+    if (running := agent.background.running()) and not (force or dry_run):
+        names = ", ".join(command.command for command in running)
+        raise AgentError(f"Commands of the agent run in the background: {names}. End them, or restore with force")
     async with lifecycle.alone(Request.RESTORE, Phase.SWITCHING, agent.stop):
         jump = _jump(agent, checkpoint) if conversation else None
         if jump is not None and not dry_run and await _is_vetoed(agent, jump):
