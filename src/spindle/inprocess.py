@@ -31,6 +31,7 @@ from spindle.resources.loader import HERMETIC, ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
 from spindle.sessions.session import Session
+from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
 from spindle.shapes.events import Event
 from spindle.shapes.messages import AgentMessage, Image
 from spindle.shapes.model import THINKING_LEVELS, Model
@@ -342,6 +343,36 @@ class Agent:
         self._require_open()
         text, _ = await self.session.fork(entry_id)
         return text
+
+    async def checkpoints(self) -> CheckpointList:
+        """Return the states of the files that can be restored."""
+        from spindle.agent.features import undo
+
+        return await undo.checkpoints_of(self.session)
+
+    async def changes(self, since: str | None = None, until: str | None = None) -> FileChanges:
+        """Return how files differ between two checkpoints; by default between the first one and now."""
+        from spindle.agent.features import undo
+
+        return await undo.changes(self.session, since, until)
+
+    async def restore(
+        self,
+        checkpoint: str,
+        files: Sequence[str] | None = None,
+        *,
+        conversation: bool = False,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> Restored:
+        """Give files, and the conversation if wanted, the state of a checkpoint; `dry_run` only says what would change.
+
+        Raises `AgentError` if the agent is at work, and if files were changed outside of its runs, unless `force`.
+        """
+        from spindle.agent.features import undo
+
+        how = {"conversation": conversation, "dry_run": dry_run, "force": force}
+        return await undo.restore(self.session, checkpoint, files, **how)
 
     def subscribe(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with every event. Returns a function that ends the subscription."""

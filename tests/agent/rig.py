@@ -218,4 +218,4 @@ def slow_tool(name: str = "slow", seconds: float = 30.0, **options: Any) -> Tool
         await asyncio.sleep(seconds)
         return ToolResult([Text("slept")])
 
-    return Tool(name, name, {"type": "object", "properties": {}}, execute, **options)
+    return Tool(name, name, {"type": "object", "properties": {}}, execute, **{"effect": "reads", **options})

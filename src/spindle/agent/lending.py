@@ -79,7 +79,7 @@ def lend(parent: tuple[Engine, Hooks], child: tuple[Engine, Hooks], call_id: str
     borrower, own_permissions = child
     assert lender.chain is not None
     borrower.hooks.replace(own_permissions, _Borrowed(lender.hooks, permissions, borrower.port))
-    borrower.may_read, borrower.read_text, borrower.sandbox = lender.may_read, lender.read_text, lender.sandbox
+    borrower.may_read, borrower.files, borrower.sandbox = lender.may_read, lender.files, lender.sandbox
     borrower.hub.add(_Relay(lender.port, call_id, name))
     meter = lender.chain.meter
     return RunOptions(limits=meter.limits, lender=meter)

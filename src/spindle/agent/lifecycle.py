@@ -121,6 +121,7 @@ class Request(Enum):
     REGENERATE = "another answer to the last prompt, or an empty context"
     SUMMARY = "a compaction, or a jump in the tree"
     CHANGE = "another session"
+    RESTORE = "files as they were at a checkpoint"
 
 
 class Verdict(Enum):
@@ -133,6 +134,7 @@ class Verdict(Enum):
 _START, _QUEUE, _WAIT, _ABORT = Verdict.START, Verdict.QUEUE, Verdict.WAIT, Verdict.ABORT_FIRST
 _BUSY = "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message."
 _SUMMARY = "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry."
+_WRITING = "Cannot restore files while the agent is at work. Wait for its end, or abort it."
 _CHANGE = "Cannot submit a prompt while the session is being replaced."
 
 _COLUMNS = (
@@ -153,6 +155,7 @@ _ROWS: dict[Request, tuple[Verdict | str, ...]] = {
     Request.REGENERATE:      (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
     Request.SUMMARY:         (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
     Request.CHANGE:          (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
+    Request.RESTORE:         (_START, *[_WRITING] * 9),
 }
 # fmt: on
 _PROMPTS = (Request.PROMPT, Request.PROMPT_OR_QUEUE, Request.OWN)

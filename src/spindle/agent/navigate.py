@@ -77,18 +77,19 @@ async def navigate(agent: "AgentSession", engine: Engine, jump: Jump) -> Navigat
     If the entry is a user message, the conversation goes on before it, and its text is returned to be edited and
     sent again.
     """
-    place, _ = _landing(_target(agent.session, jump))
+    place, _ = landing(_target(agent.session, jump))
     if place == agent.session.leaf_id == jump.target_id:
         return Navigated(False)
     async with engine.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, engine.stop) as signal:
         session = agent.session  # another session may be in its place by now
         target = _target(session, jump)
         old_leaf = session.leaf_id
-        left, ancestor = _only_in_old(session.branch(), session.branch(jump.target_id))
+        left, _ = _only_in_old(session.branch(), session.branch(jump.target_id))
         try:
             with signal:
+                about = jump
                 answer = await agent.hooks.ask(
-                    "session_before_tree", lambda: {"preparation": _preparation(jump, old_leaf, ancestor, left)}
+                    "session_before_tree", lambda: {"preparation": preparation(session, about)}
                 )
                 if answer.get("cancel"):
                     return Navigated(True)
@@ -97,7 +98,7 @@ async def navigate(agent: "AgentSession", engine: Engine, jump: Jump) -> Navigat
                     notes = await _summarize(engine, left, jump)
         except Aborted:
             return Navigated(True, aborted=True)
-        place, editor_text = _landing(target)
+        place, editor_text = landing(target)
         summary_id = None
         if notes is not None:
             summary_id = session.branch_with_summary(place, notes.text, notes.details, notes.from_hook, notes.usage)
@@ -132,7 +133,7 @@ def _only_in_old(old: Sequence[Entry], new: Sequence[Entry]) -> tuple[list[Entry
     return [entry for entry in old if entry.id not in kept], common[-1] if common else None
 
 
-def _landing(target: Entry) -> tuple[str | None, str | None]:
+def landing(target: Entry) -> tuple[str | None, str | None]:
     """Return the id of the entry to go on from, and the text to edit if the target is a message that was sent."""
     message = entry_message(target)
     if isinstance(message, UserMessage | CustomMessage):
@@ -143,10 +144,11 @@ def _landing(target: Entry) -> tuple[str | None, str | None]:
 # -- extensions ----------------------------------------------------------------------------------
 
 
-def _preparation(jump: Jump, old_leaf: str | None, ancestor: str | None, left: Sequence[Entry]) -> Any:
+def preparation(session: Session, jump: Jump) -> TreePreparation:
+    left, ancestor = _only_in_old(session.branch(), session.branch(jump.target_id))
     return TreePreparation(
         jump.target_id,
-        old_leaf,
+        session.leaf_id,
         ancestor,
         [entry.value for entry in left],
         jump.summarize,

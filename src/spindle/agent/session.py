@@ -19,6 +19,7 @@ from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
 from spindle.agent.features import chosen_features
+from spindle.agent.features.checkpoints import Checkpoints
 from spindle.agent.features.stream_rules import StreamRules
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
@@ -80,9 +81,7 @@ class AgentSession:
         self.name_answer = self._conversation.name_answer
         self._noticed: str | None = None
         self.mcp_servers: McpServers = NoMcpServers()
-        self._extension_hooks = Hooks()
-        """Hooks of extensions."""
-        self.hooks = HookChain()
+        self._extension_hooks, self.hooks = Hooks(), HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id, engine.limits = provider_session_id, limits
         self.queues, self.lifecycle, self.abort_retry = engine.queues, engine.lifecycle, engine.abort_retry
@@ -98,7 +97,8 @@ class AgentSession:
         self._approval = Approval(engine.port, self.dialogs, permissions)
         self.sandbox_for = self._approval.sandbox_for
         self.background = Background(engine.port, mode)
-        own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval)
+        self.checkpoints = Checkpoints(engine.port, self._shell)
+        own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval, self.checkpoints)
         self.hooks.use(*own, *chosen_features(engine.port))
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)

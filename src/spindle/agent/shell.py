@@ -41,6 +41,10 @@ class Shell:
         self._port = port
         self._running: set[asyncio.Task[BashOutput]] = set()
 
+    @property
+    def is_running(self) -> bool:
+        return bool(self._running)
+
     async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashOutput:
         """Run a command to its end. Raises `AgentError`.
 

@@ -2,8 +2,8 @@
 
 `git` is the user's git, with their configuration, for repositories that no agent has worked in. `Shadow` records the
 state of a folder that an agent works in. It has a git directory of its own outside of that folder, with configuration
-and attributes that we write; of the repository in the folder it takes only plain facts, before the agent begins. No
-key is in the environment of either.
+and attributes that we write; of the repository in the folder it takes only plain facts, before the agent begins. A
+batch uses it for one attempt (`adopt`), checkpoints keep it (`keep`). No key is in the environment of either.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from spindle.base import limits, process
 from spindle.base.children import environment, on_path
@@ -57,6 +57,8 @@ _FACTS: Final = {
     "core.sparsecheckoutcone": r"true|false",
 }
 """Settings that say how files on this disk relate to files in the repository, with their possible values."""
+_SPELLING: Final = ("core.ignorecase", "core.precomposeunicode")
+"""Those that say which names mean the same file."""
 _SAME: Final = {"": "true", "yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
 """Other words of git for true and false."""
 _OWN_CONFIG: Final = """\
@@ -80,6 +82,9 @@ _CONVERSIONS: Final = ("text", "eol", "crlf", "ident", "working-tree-encoding", 
 """Attributes that change how git stores or shows a file, without running a program."""
 _PINNED: Final = (*_CONVERSIONS, "filter", "merge")
 _MACROS: Final = {"binary": ["-diff", "-merge", "-text"]}
+_MANY: Final = 200
+_INTO_PACK: Final = ("-c", "core.bigFileThreshold=1", "-c", "core.compression=1")
+"""Git puts all files of a command into one pack: half the time of a file for each, which matters from `_MANY` on."""
 _LARGEST_TEXT: Final = 1 << 20
 """Bytes of a file with attributes or excludes; larger ones are ignored."""
 
@@ -136,6 +141,16 @@ async def git(
     return await _run(name, arguments, settings=_PLAIN, cwd=cwd, env=variables, ok=ok)
 
 
+class Seen(NamedTuple):
+    """How a folder differs from its last tree. Names are as the disk has them, seen from the folder."""
+
+    gone: list[bytes]
+    there: list[bytes]
+    """Files that are new, or have other times, modes or content."""
+    folders: list[bytes]
+    """Folders that git did not look into, with a slash at the end."""
+
+
 class Shadow:
     """Records the states of a folder as tree objects, in a git directory outside of the folder.
 
@@ -171,10 +186,7 @@ class Shadow:
         With `is_clean` the folder is a fresh checkout, so all attributes are in files that git knows. With
         `has_only_copy` no other repository on this disk has its objects, so they are kept here, too.
         """
-        self._git_dir.mkdir(parents=True, mode=0o700)
-        for name in ("info", "objects", "refs"):
-            (self._git_dir / name).mkdir()
-        (self._git_dir / "HEAD").write_text("ref: refs/heads/main\n")
+        self._make()
         facts = await self._facts(withheld)
         local = b""
         if is_repository:
@@ -184,10 +196,8 @@ class Shadow:
                 shutil.copytree(self._objects[0], kept, copy_function=_link, dirs_exist_ok=True)
         plain = [(key, value) for key, value in facts if re.fullmatch(_FACTS.get(key, "-"), value)]
         self._config += "".join(f"[core]\n\t{key[5:]} = {value}\n" for key, value in plain)
-        home, given = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), dict(facts)
-        excludes = _content(self._work_tree / (given.get("core.excludesfile") or home / "git/ignore"))
-        self._info["exclude"] = excludes + b"\n" + self._info["exclude"]  # the repository's come last, and win
-        shared = _content(self._work_tree / (given.get("core.attributesfile") or home / "git/attributes"))
+        self._info["exclude"] = self._of_user(facts, "excludesfile", "ignore") + b"\n" + self._info["exclude"]
+        shared = self._of_user(facts, "attributesfile", "attributes")
         listed = () if is_clean else ("-o", "--exclude-standard")
         found = await self._run("ls-files", "-z", "-c", *listed, "--", ":(glob)**/.gitattributes")
         names = sorted(dict.fromkeys(_names(found)), key=lambda name: name.count("/"))
@@ -198,6 +208,37 @@ class Shadow:
             self._filtered = {name: self._signs(name) for name in filtered.split(b"\0") if name}
         pinned = "\n".join(_pinned([("", shared), *own, ("", local)]))
         self._info["attributes"] = os.fsencode(f"{pinned}\n")
+
+    async def keep(self, withheld: Collection[str] = (), *, is_repository: bool, excluded: Sequence[str] = ()) -> None:
+        """Record files byte for byte, in a git directory that outlives this process. Raises `GitError`, `OSError`.
+
+        It has objects of its own, so that nothing in the repository can break it. `excluded` are further patterns of
+        files that are not recorded.
+        """
+        self._make()
+        self._info["attributes"] = ("\n".join(_pinned([])) + "\n").encode()
+        facts, local = await asyncio.gather(self._facts(withheld), self._excludes(withheld, is_repository))
+        plain = [(key, value) for key, value in facts if key in _SPELLING and re.fullmatch(_FACTS[key], value)]
+        self._config += "".join(f"[core]\n\t{key[5:]} = {value}\n" for key, value in plain)
+        own = os.fsencode("\n".join(excluded))
+        self._info["exclude"] = b"\n".join([self._of_user(facts, "excludesfile", "ignore"), local, own, b""])
+
+    async def _excludes(self, withheld: Collection[str], is_repository: bool) -> bytes:
+        if not is_repository:
+            return b""
+        asked = ("--git-path", "info/exclude")
+        said = await git("rev-parse", *asked, cwd=str(self._work_tree), withheld=withheld, env=OFFLINE)
+        return _content(self._work_tree / os.fsdecode(said).rstrip("\n"))
+
+    def _make(self) -> None:
+        for name in ("info", "objects", "refs"):
+            (self._git_dir / name).mkdir(parents=True, mode=0o700, exist_ok=True)
+        _put(self._git_dir / "HEAD", b"ref: refs/heads/main\n")
+
+    def _of_user(self, facts: Sequence[tuple[str, str]], key: str, name: str) -> bytes:
+        """Return a file of the user that a setting names, or the one in its usual place."""
+        home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        return _content(self._work_tree / (dict(facts).get(f"core.{key}") or home / "git" / name))
 
     async def _facts(self, withheld: Collection[str]) -> list[tuple[str, str]]:
         """Return settings of the repository, or of the user."""
@@ -229,21 +270,45 @@ class Shadow:
 
     async def tree(self) -> str:
         """Put all files that git does not ignore into a tree, and return its name. Raises `GitError`, `OSError`."""
-        gone: list[bytes] = []
-        there: list[bytes] = []
-        changed, unknown = await asyncio.gather(
+        seen = await self.look()
+        for name in seen.folders:
+            self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
+        return await self.record(seen.gone, [name for name in seen.there if self._is_changed(name)])
+
+    async def look(self, *, deep: bool = True) -> Seen:
+        """Return the files that differ from the last tree. Raises `GitError`, `OSError`.
+
+        Git looks into all folders but repositories of their own, or with `deep=False` only into those that have files
+        in the last tree.
+        """
+        changed, others = await asyncio.gather(
             self._run("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty"),
-            self._run("ls-files", "-z", "-o", "--exclude-standard"),
+            self.unknown(*(() if deep else ("--directory",))),
         )
         raw = changed.split(b"\0")
-        for facts, name in zip(raw[::2], raw[1::2], strict=False):
-            (gone if facts.endswith(b" D") else there).append(name)
-        for name in unknown.split(b"\0"):
-            if name.endswith(b"/"):
-                self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
-            elif name:
-                there.append(name)
-        there = [name for name in dict.fromkeys(there) if self._is_changed(name)]
+        facts = dict(zip(raw[1::2], raw[::2], strict=False))
+        known = [name for name, about in facts.items() if not about.endswith(b" D")]
+        return Seen(
+            [name for name, about in facts.items() if about.endswith(b" D")],
+            list(dict.fromkeys([*known, *(name for name in others if not name.endswith(b"/"))])),
+            [name for name in others if name.endswith(b"/")],
+        )
+
+    async def unknown(self, *how: str) -> list[bytes]:
+        """Return the files, and folders with a slash at the end, that are not in the last tree. Raises `GitError`."""
+        return [
+            name for name in (await self._run("ls-files", "-z", "-o", "--exclude-standard", *how)).split(b"\0") if name
+        ]
+
+    def forget(self) -> None:
+        """Learn that another process has changed the index."""
+        self._tree = None
+
+    async def record(self, gone: Sequence[bytes], there: Sequence[bytes]) -> str:
+        """Return a tree without some files of the last one, and with others as they are now.
+
+        Raises `GitError`, `OSError`.
+        """
         for option, names in (("--force-remove", gone), ("--replace", there)):
             if names:
                 await self._record(option, names)
@@ -256,7 +321,8 @@ class Shadow:
         """Put files into the index, but those that git cannot read or convert: they would keep out all others."""
         try:
             asked = ("-z", "--add", "--remove", option, "--stdin")
-            await self._run("update-index", *asked, input=b"\0".join([*names, b""]))
+            how = _INTO_PACK if len(names) > _MANY else ()
+            await self._run("update-index", *asked, input=b"\0".join([*names, b""]), settings=how)
         except GitError as error:
             if len(names) == 1:
                 self._warn(f"{os.fsdecode(names[0])} is not recorded: {error}")
@@ -285,14 +351,36 @@ class Shadow:
     def _is_changed(self, name: bytes) -> bool:
         return name not in self._filtered or self._filtered[name] != self._signs(name)
 
-    async def _run(self, name: str, *arguments: str, input: bytes | None = None) -> bytes:
+    async def run(
+        self,
+        name: str,
+        *arguments: str,
+        input: bytes | None = None,
+        work_tree: Path | None = None,
+        index: Path | None = None,
+        ok: Sequence[int] = (0,),
+    ) -> bytes:
+        """Run a command of git on what was recorded; with another folder or index, if given. Raises `GitError`."""
+        env = {} if work_tree is None else {"GIT_WORK_TREE": str(work_tree)}
+        env |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
+        return await self._run(name, *arguments, input=input, env=env, ok=ok)
+
+    async def _run(
+        self,
+        name: str,
+        *arguments: str,
+        input: bytes | None = None,
+        settings: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        ok: Sequence[int] = (0,),
+    ) -> bytes:
         # An agent may have found the directory: the files that git obeys are looked at before every call.
         _put(self._git_dir / "config", self._config.encode())
         for file, data in self._info.items():
             _put(self._git_dir / "info" / file, data)
         own = str(self._git_dir)
-        env = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ} | OFFLINE
-        env |= {
+        variables = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ} | OFFLINE
+        variables |= {
             "LC_ALL": "C",
             "HOME": own,
             "XDG_CONFIG_HOME": own,
@@ -306,8 +394,9 @@ class Shadow:
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_TERMINAL_PROMPT": "0",
+            **(env or {}),
         }
-        return await _run(name, arguments, cwd=own, env=env, input=input)
+        return await _run(name, arguments, settings=settings, cwd=own, env=variables, input=input, ok=ok)
 
 
 # -- files of a repository -----------------------------------------------------------------------

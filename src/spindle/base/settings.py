@@ -230,6 +230,8 @@ class Settings(_Group, frozen=True):
     local: Local = Local()
     permissions: Permissions = Permissions()
     sandbox: Sandbox = Sandbox()
+    checkpoints: bool = True
+    """Whether the state of the files is kept before the agent changes them ([undo](undo.md))."""
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """Keys of the chat on a terminal."""
     limits: Bounds = Bounds()

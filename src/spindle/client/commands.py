@@ -370,6 +370,30 @@ class Commands:
         """Go on from another entry of the session, with or without a summary of the branch that is left."""
 
     @command()
+    async def list_checkpoints(self) -> Json:
+        """Return the `checkpoints` of the session, oldest first, and how much is kept."""
+
+    @command()
+    async def get_changes(self, from_: str | None = None, to: str | None = None, *, timeout: Timeout = None) -> Json:
+        """Return the `files` that differ between two checkpoints; by default between the first one and now."""
+
+    @command()
+    async def restore(
+        self,
+        checkpoint: str,
+        files: Sequence[str] | None = None,
+        *,
+        conversation: bool = False,
+        dry_run: bool = False,
+        force: bool = False,
+        timeout: Timeout = None,
+    ) -> Json:
+        """Give files, and the conversation if wanted, the state of a checkpoint; `dry_run` only says what would change.
+
+        Files that were changed outside of the agent's runs are only overwritten with `force`.
+        """
+
+    @command()
     async def set_label(self, entry_id: str, label: str | None = None) -> None:
         """Label an entry of the session; without a label, remove its label."""
 

@@ -24,6 +24,7 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import COMMANDS as COMMANDS
 from spindle.protocol.registry import Call, LiveInfo, Wanted, command
 from spindle.sessions.entries import iso_time
+from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
 from spindle.shapes.events import CompactionResult
 from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
@@ -632,3 +633,46 @@ async def navigate_tree(
     """Go on from another entry of the session; with `summarize`, the old branch is summarised."""
     done = await call.agent.navigate(entry_id, summarize, custom_instructions, label)
     return NavigatedTo(editor_text=done.editor_text, cancelled=done.cancelled)
+
+
+# -- changes of files ------------------------------------------------------------------------------
+
+
+@command("list_checkpoints")
+async def list_checkpoints(call: Call) -> CheckpointList:
+    """Return the checkpoints of this session: the states of the files before turns that wrote to them."""
+    from spindle.agent.features import undo
+
+    return await undo.checkpoints_of(call.agent)
+
+
+@command("get_changes")
+async def get_changes(call: Call, from_: str | None = None, to: str | None = None) -> FileChanges:
+    """Return how files differ between two checkpoints, whoever changed them; by default since the first one.
+
+    `from` and `to` are ids of checkpoints; without `to`, the files as they are now.
+    """
+    from spindle.agent.features import undo
+
+    return await undo.changes(call.agent, from_, to)
+
+
+@command("restore")
+async def restore(
+    call: Call,
+    checkpoint: str,
+    files: Sequence[str] | None = None,
+    conversation: bool = False,
+    dry_run: bool = False,
+    force: bool = False,
+) -> Restored:
+    """Give files the state that they had at a checkpoint; refused while something runs.
+
+    `files` names files and folders; the others stay. With `conversation`, the conversation goes back, too. With
+    `dryRun` nothing changes, and the answer says what would. Files that were changed outside of the agent's runs are
+    only overwritten with `force`.
+    """
+    from spindle.agent.features import undo
+
+    how = {"conversation": conversation, "dry_run": dry_run, "force": force}
+    return await undo.restore(call.agent, checkpoint, files, **how)

@@ -188,6 +188,7 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.keys("\x1b[B\x1b[B\x1b[B\r")  # arrows and Enter do as well
     terminal.wait_for("Allow bash? touch d → Deny", "Done.", "\n❯ half a message\n")
     assert sorted(path.name for path in place.project.iterdir()) == ["a", "c"]
+    terminal.quiet()  # the run has ended
     terminal.keys("\x03")
     terminal.enter("/permissions")
     terminal.wait_for("What may run?\n  bypass       Every tool call is allowed\n❯ default")

@@ -118,9 +118,10 @@ def test_what_was_changed_and_taking_a_message_back(place: Place, chat: Chat) ->
     place.write("project/a.txt", "one\ntwo\n")
     edit = {"name": "edit", "arguments": {"path": "a.txt", "edits": [{"oldText": "two", "newText": "zwei"}]}}
     write = {"name": "write", "arguments": {"path": "b.txt", "content": "new\n\x1b[31mfile"}}
-    terminal = chat(steps=["Hello.", {"calls": [edit, write]}, "Done."])
+    shell = {"name": "bash", "arguments": {"command": "mv a.txt c.txt"}}
+    terminal = chat(steps=["Hello.", {"calls": [edit, write]}, {"calls": [shell]}, "Done."])
     terminal.enter("/diff")
-    terminal.wait_for("have changed no file")
+    terminal.wait_for("No file has changed")
     terminal.enter("/undo")
     terminal.wait_for("There is no message of yours to take back")
     terminal.enter("hello")
@@ -128,12 +129,25 @@ def test_what_was_changed_and_taking_a_message_back(place: Place, chat: Chat) ->
     terminal.enter("change them")
     terminal.wait_for("Done.\n" + PROMPT)
     terminal.enter("/diff")
-    text = terminal.wait_for("shell commands may have made others").rpartition("/diff")[2]
-    assert "\na.txt\n   1 one\n  -2 two\n  +2 zwei\n" in text and "\nb.txt\n  +new\n  +file\n" in text
+    text = terminal.wait_for("c.txt  added, +2 -0", "+zwei").rpartition("/diff")[2]
+    assert "\na.txt  deleted, +0 -2\n" in text and "\n  +new\n  +file\n" in text
+    place.write("project/b.txt", "mine")
     terminal.enter("/undo")
-    terminal.wait_for("Hello.\n\nYour last message is taken back; files stay as they are, also ")
+    terminal.wait_for("Changed by someone else, too: b.txt. Overwrite?")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("Hello.\n\nYour last message is taken back; files put back: a.txt, b.txt, c.txt. /redo")
     terminal.wait_for("❯ change them\nscript.json")  # it is in the input again
-    assert (place.project / "b.txt").exists()
+    assert (place.project / "a.txt").read_text() == "one\ntwo\n" and not (place.project / "b.txt").exists()
+    terminal.keys("\x03")
+    terminal.enter("/redo")
+    terminal.wait_for("The undo is taken back; files put back: a.txt, b.txt, c.txt. /undo takes this back")
+    assert (place.project / "b.txt").read_text() == "mine" and not (place.project / "a.txt").exists()
+    terminal.enter("/undo")
+    terminal.wait_for("❯ n  No\n  y  Yes\n?")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("❯ change them\nscript.json")
     terminal.keys("\x03")
     terminal.enter("/undo")
     terminal.wait_for("❯ hello\nscript.json", "taken back; files stay as they are. /tree")

@@ -32,7 +32,12 @@ class StructuredAnswer(Hooks):
             parameters = {"type": "object", "properties": {"value": inner}, "required": ["value"]}
             parameters |= {"$defs": schema["$defs"]} if "$defs" in schema else {}
         self.tool = Tool(
-            TOOL_NAME, "Hand in the result of the task. This ends the work.", parameters, self._take, sequential=True
+            TOOL_NAME,
+            "Hand in the result of the task. This ends the work.",
+            parameters,
+            self._take,
+            sequential=True,
+            effect="reads",
         )
         self.value: Any = UNSET
         """The result, once it was handed in."""

@@ -64,7 +64,8 @@ class RunResult(Wire, kw_only=True, omit_defaults=False):
     session_id: str
     session_file: str | None
     files_changed: list[str]
-    """Paths that the tools `write` and `edit` wrote to."""
+    """Files that differ from before the run, whoever changed them; without checkpoints those that `write` and `edit`
+    wrote to."""
     duration_ms: int
 
     def figures(self) -> dict[str, Any]:

@@ -1,12 +1,9 @@
-"""What this conversation did to files, and taking back its last message.
-
-Only the tools' own reports are known here: what `edit` and `write` changed, not what a shell command did.
-"""
+"""What the agent did to files, and taking back its last turn: files and conversation."""
 
 from typing import TYPE_CHECKING, Any
 
+from spindle.apps.console.input import Question
 from spindle.apps.console.look import clean, one_line
-from spindle.shapes.builtin_tools import kind_of
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
@@ -16,6 +13,7 @@ Json = dict[str, Any]
 _OF_FILE = 200
 """Lines that are shown of each file."""
 _COLOURS = {"+": "green", "-": "red"}
+_MOST_NAMES = 8
 
 
 class Changes:
@@ -24,72 +22,81 @@ class Changes:
         self._client = talk.client
 
     async def show(self) -> None:
-        """Print the changes of every file, in the order in which they were made."""
-        say, files = self._talk.view.say, _by_file(await self._branch())
-        for path, lines in files.items():
-            say(one_line(path), "bold", kind="text")
+        """Print how files differ from the state before this session first changed any."""
+        say, changes = self._talk.view.say, await self._client.get_changes()
+        for file in changes["files"]:
+            name = one_line(f"{file['oldPath']} → {file['path']}" if "oldPath" in file else file["path"])
+            counts = f"+{file.get('added', 0)} -{file.get('removed', 0)}" if "added" in file else "binary"
+            say(f"{name}  {file['status']}, {counts}", "bold", kind="text")
+            lines = _body(file.get("diff") or "")
             for line in lines[:_OF_FILE]:
                 say(f"  {line}", _COLOURS.get(line[:1], "dim"), kind="more")
             if len(lines) > _OF_FILE:
                 say(f"  … {len(lines) - _OF_FILE} more lines", "dim", kind="more")
-        if files:
-            say("Changes by edit and write in this conversation; shell commands may have made others.", "dim")
-        else:
-            say("The tools edit and write have changed no file in this conversation.", "dim")
+        for file in changes["notCovered"][:_MOST_NAMES]:
+            say(f"Not compared: {one_line(file['path'])} ({file['why']})", "dim", kind="more")
+        if not changes["files"]:
+            say("No file has changed since this session began to work on files.", "dim")
 
     async def undo(self) -> None:
-        """Go back to before the user's last message, and put it into the input. Files stay as they are."""
-        branch = await self._branch()
-        last = max((at for at, entry in enumerate(branch) if _message(entry).get("role") == "user"), default=None)
-        if last is None:
+        """Go back to before the user's last message: the conversation, and the files. The message is in the input."""
+        if (last := await self._last_message()) is None:
             self._talk.view.say("There is no message of yours to take back", "yellow")
             return
-        done = await self._client.navigate_tree(branch[last]["id"])
+        found = (await self._client.list_checkpoints())["checkpoints"]
+        fitting = [one for one in found if one.get("promptId") == last and one["onBranch"] and one["isKept"]]
+        if fitting:
+            await self._restore(fitting[0]["id"], "Your last message is taken back")
+            return
+        done = await self._client.navigate_tree(last)
         if not done.get("cancelled"):
             self._talk.editor.put(done.get("editorText") or "")
-            changed = ", ".join(map(one_line, _by_file(branch[last:])))
-            files = f"files stay as they are, also {changed}" if changed else "files stay as they are"
-            self._talk.remark = f"Your last message is taken back; {files}. /tree goes there again"
+            self._talk.remark = "Your last message is taken back; files stay as they are. /tree goes there again"
 
-    async def _branch(self) -> list[Json]:
-        """Return the entries of the conversation as it stands, oldest first."""
+    async def redo(self) -> None:
+        """Take an undo back."""
+        found = (await self._client.list_checkpoints())["checkpoints"]
+        turns = {one["id"] for one in found if one["kind"] == "turn"}
+        last = next((one for one in reversed(found) if one["onBranch"]), None)
+        if last is None or last["kind"] != "restore" or last.get("restored") not in turns:
+            self._talk.view.say("There is no undo to take back", "yellow")
+        else:
+            await self._restore(last["id"], "The undo is taken back")
+
+    async def _restore(self, checkpoint: str, words: str) -> None:
+        would = await self._client.restore(checkpoint, conversation=True, dry_run=True)
+        if conflicts := would["conflicts"]:
+            title = f"Changed by someone else, too: {_names(conflicts)}. Overwrite?"
+            if await self._talk.editor.ask(Question(title, ["No", "Yes"], "ny")) != 1:
+                self._talk.view.say("Nothing was taken back", "dim")
+                return
+        done = await self._client.restore(checkpoint, conversation=True, force=bool(conflicts))
+        if done.get("cancelled"):
+            return
+        self._talk.editor.put(done.get("editorText") or "")
+        files = f"files put back: {_names(done['files'])}" if done["files"] else "no file had changed"
+        self._talk.remark = f"{words}; {files}. {'/redo' if words.startswith('Your') else '/undo'} takes this back"
+        for file in done.get("failed", ()):
+            self._talk.view.fail(f"{one_line(file['path'])}: {file['why']}")
+
+    async def _last_message(self) -> str | None:
+        """Return the id of the user's last message on this branch."""
         data = await self._client.get_entries()
-        return _path(data["entries"], data["leafId"])
+        by_id, at = {entry.get("id"): entry for entry in data["entries"]}, data["leafId"]
+        while (entry := by_id.get(at)) is not None:
+            message = entry.get("message")
+            if isinstance(message, dict) and message.get("role") == "user":
+                return str(entry["id"])
+            at = entry.get("parentId")
+        return None
 
 
-def _path(entries: list[Json], leaf: str | None) -> list[Json]:
-    by_id = {entry.get("id"): entry for entry in entries}
-    found = []
-    while (entry := by_id.get(leaf)) is not None:
-        found.append(entry)
-        leaf = entry.get("parentId")
-    return found[::-1]
+def _body(diff: str) -> list[str]:
+    """Return the lines of a diff without its head."""
+    lines = clean(diff).rstrip("\n").split("\n")
+    return lines[next((at for at, line in enumerate(lines) if line.startswith("@@")), len(lines)) :]
 
 
-def _message(entry: Json) -> Json:
-    message = entry.get("message")
-    return message if isinstance(message, dict) else {}
-
-
-def _by_file(entries: list[Json]) -> dict[str, list[str]]:
-    """Return the lines of the changes that tools reported, by path."""
-    calls: dict[Any, Json] = {}
-    files: dict[str, list[str]] = {}
-    for message in map(_message, entries):
-        if message.get("role") == "assistant":
-            calls |= {block.get("id"): block for block in message.get("content") or () if isinstance(block, dict)}
-        elif message.get("role") == "toolResult" and not message.get("isError"):
-            call = calls.get(message.get("toolCallId"), {})
-            arguments = call.get("arguments")
-            if kind_of(call.get("name", "")) != "edit" or not isinstance(arguments, dict):
-                continue
-            details = message.get("details")
-            diff = details.get("diff") if isinstance(details, dict) else None
-            lines = clean(str(diff or _added(arguments.get("content")))).split("\n")
-            files.setdefault(str(arguments.get("path")), []).extend(lines)
-    return files
-
-
-def _added(content: Any) -> str:
-    """Return a whole file as a diff: what was there before is not known."""
-    return "\n".join(f"+{line}" for line in str(content or "").splitlines())
+def _names(files: list[Json]) -> str:
+    names = [one_line(file["path"]) for file in files[:_MOST_NAMES]]
+    return ", ".join(names) + (f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else "")

@@ -84,8 +84,9 @@ class Slash(DummyCompleter):
                 lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
             ),
             "clear": SlashCommand(self._clear, "", "Begin an empty session on an empty screen"),
-            "undo": SlashCommand(lambda _: self._changes.undo(), "", "Take back your last message; files stay"),
-            "diff": SlashCommand(lambda _: self._changes.show(), "", "What edit and write changed in files"),
+            "undo": SlashCommand(lambda _: self._changes.undo(), "", "Take back your last message, in files too"),
+            "redo": SlashCommand(lambda _: self._changes.redo(), "", "Take back the undo"),
+            "diff": SlashCommand(lambda _: self._changes.show(), "", "What has changed in files"),
             "copy": SlashCommand(self._copy, "", "Copy the last answer"),
             "cost": SlashCommand(self._cost, "", "Tokens and money so far"),
             "name": SlashCommand(self._name, "[NAME]", "Name this session"),

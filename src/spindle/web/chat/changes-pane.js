@@ -1,6 +1,6 @@
 // All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
-import { counts, diffView, rowsOfDiff, rowsOfText } from '../shared/diff.js';
+import { counts, diffView, rowsOfDiff, rowsOfPatch, rowsOfText } from '../shared/diff.js';
 import { $, button, copyButton, el, icon, iconButton } from '../shared/dom.js';
 import { count, obj, str } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
@@ -13,10 +13,34 @@ export class ChangesPane {
     this.node = $('changes');
     this.closed = new Set(); // files whose diff the reader has folded away
     $('open-changes').addEventListener('click', () => this.toggle());
-    for (const event of ['entries', 'reset']) session.on(event, () => this.refresh());
-    session.on('tool_execution_end', ({ toolName, isError }) => {
-      if (!isError && CHANGING.has(toolName)) session.attempt(() => session.updateEntries());
-    });
+    this.compared = new Map(); // file → its difference from the first checkpoint, whoever has made it
+    for (const event of ['entries', 'reset']) session.on(event, () => this.compare());
+    session.on('tool_execution_end', () => session.attempt(() => session.updateEntries()));
+    session.on('agent_settled', () => session.attempt(() => session.updateEntries()));
+  }
+
+  /** Whether the agent keeps checkpoints of this conversation's files: then the files themselves are compared. */
+  get hasCheckpoints() {
+    return this.session.entries.path().some(({ raw }) => raw.customType === 'checkpoint');
+  }
+
+  /** Look at the files, and once more if something happens meanwhile. */
+  async compare() {
+    this.isOld = true;
+    if (this.isComparing) return;
+    this.isComparing = true;
+    while (this.isOld) {
+      this.isOld = false;
+      let files = [];
+      if (this.hasCheckpoints) {
+        await this.session.attempt(async () => {
+          ({ files } = await this.session.call('get_changes'));
+        });
+      }
+      this.compared = new Map(files.map(file => [file.path, [new Compared(file)]]));
+    }
+    this.isComparing = false;
+    this.refresh();
   }
 
   get isOpen() {
@@ -35,6 +59,11 @@ export class ChangesPane {
 
   /** File → the changes to it, merged; several if something else has changed the file in between. */
   files() {
+    return this.hasCheckpoints ? this.compared : this.reported();
+  }
+
+  /** The same, from what the tools said: something else may have changed files, too. */
+  reported() {
     const files = new Map();
     const calls = new Map();
     for (const { raw } of this.session.entries.path()) {
@@ -158,8 +187,22 @@ export class ChangesPane {
   }
 }
 
+/** How a file differs from the first checkpoint. */
+class Compared {
+  constructor({ status, oldPath, added, diff }) {
+    this.patch = diff ?? '';
+    const form = added === undefined ? 'binary' : '';
+    this.about = [oldPath ? `renamed from ${oldPath}` : status === 'modified' ? '' : status, form].filter(Boolean).join(', ');
+  }
+
+  rows() {
+    return rowsOfPatch(this.patch);
+  }
+}
+
 /** What stands above a diff. */
 function aboutOf(changes, all) {
+  if (changes instanceof Compared) return changes.about;
   const facts = [
     changes.whole ? 'written whole' : '',
     changes.size > 1 ? count(changes.size, 'change') : '',

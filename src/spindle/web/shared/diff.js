@@ -21,6 +21,22 @@ export function rowsOfDiff(text) {
   });
 }
 
+/** A difference in the form of git. */
+export function rowsOfPatch(text) {
+  const rows = [];
+  let [before, after, inside] = [0, 0, false];
+  for (const line of lines(text)) {
+    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/.exec(line);
+    if (hunk) {
+      if (inside) rows.push({ sign: '', before: '', after: '', text: '…' });
+      [before, after, inside] = [Number(hunk[1]), Number(hunk[2]), true];
+    } else if (inside && line[0] === '+') rows.push({ sign: '+', before: '', after: after++, text: line.slice(1) });
+    else if (inside && line[0] === '-') rows.push({ sign: '-', before: before++, after: '', text: line.slice(1) });
+    else if (inside && line[0] === ' ') rows.push({ sign: '', before: before++, after: after++, text: line.slice(1) });
+  }
+  return rows;
+}
+
 /** The arguments of an edit, before it is made: what goes and what comes, without the lines that stay. */
 export function rowsOfEdit(args) {
   return (Array.isArray(args.edits) ? list(args.edits) : [args]).map(obj).flatMap((edit, index) => {

@@ -1,0 +1,331 @@
+"""What changed since a checkpoint, and the way back to it.
+
+What the agent changed is known from its checkpoints and from the state at the end of each run. Whatever differs from
+that was changed by somebody else: it is shown as a conflict, and overwritten only if the client says so.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from spindle.agent import AgentError
+from spindle.agent.features.checkpoints import AFTER, data_of, shown
+from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.navigate import Jump, landing, preparation
+from spindle.base.git import GitError
+from spindle.base.snapshots import MAX_AGE, STORE_BYTES, Snapshots
+from spindle.base.states import Change, Detail, State, StateGone
+from spindle.sessions.entries import Entry
+from spindle.sessions.tree import entry_message
+from spindle.shapes.checkpoints import ChangedFile, Checkpoint, CheckpointList, FileChanges, NotedFile, Restored
+from spindle.shapes.messages import UserMessage, text_of
+from spindle.tools.files import resolve_path
+
+if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
+
+LARGEST_DIFFS = 4 << 20
+"""Bytes of all diffs in one answer; files beyond that come without."""
+MOST_NAMES = 100
+"""Files that are not covered, in one answer."""
+_UNKNOWN = "changed after the last checkpoint of a run that did not come to its end"
+_CHANGED = "changed since, but not by this session's agent"
+
+
+async def checkpoints_of(agent: "AgentSession") -> CheckpointList:
+    """Return the checkpoints of the session, the oldest first."""
+    hook = agent.checkpoints
+    snapshots = hook.snapshots()
+    branch = {entry.id for entry in agent.session.branch()}
+    found = []
+    for entry, data in _noted(agent):
+        found.append(
+            Checkpoint(
+                id=data["id"],
+                entry_id=entry.id,
+                timestamp=entry.timestamp,
+                kind=str(data.get("kind")),
+                prompt=text_of(prompt[1].content)[:200] if (prompt := _prompt(agent, data)) else None,
+                prompt_id=prompt[0] if prompt else None,
+                on_branch=entry.id in branch,
+                is_kept=data.get("root") == str(snapshots.root) and snapshots.has(data["id"]),
+                covers=str(data.get("covers")),
+                files=data.get("files"),
+                not_covered=data.get("skipped"),
+                duration_ms=data.get("durationMs"),
+                restored=data.get("restored"),
+            )
+        )
+    size, days = await asyncio.to_thread(snapshots.size), int(MAX_AGE // 86400)
+    return CheckpointList(found, hook.enabled, str(snapshots.root), size, STORE_BYTES, days)
+
+
+async def changes(agent: "AgentSession", since: str | None, until: str | None) -> FileChanges:
+    """Return the files that differ between two checkpoints, by default between the first one and now.
+
+    Raises `AgentError`.
+    """
+    ids = [data["id"] for _, data in _noted(agent)]
+    if since is None and not ids:
+        return FileChanges([], 0, 0, [])
+    snapshots = agent.checkpoints.snapshots()
+    async with _at(agent, snapshots):
+        now = await snapshots.now()
+        old = await _resolved(agent, snapshots, ids[0] if since is None else since)
+        if until is None:
+            now.copies = {path: await snapshots.copy(path) for path in old.copies}
+            new = now
+        else:
+            new = await _resolved(agent, snapshots, until)
+            late = [path for path in old.copies if path not in new.copies]
+            new.copies |= {path: await snapshots.copy(path) for path in late}
+        details = await snapshots.differences.details(old, new, LARGEST_DIFFS)
+        return _told(agent, snapshots, details, old.skipped | new.skipped)
+
+
+async def restore(
+    agent: "AgentSession",
+    checkpoint: str,
+    files: Sequence[str] | None,
+    *,
+    conversation: bool,
+    dry_run: bool,
+    force: bool,
+) -> Restored:
+    """Give files, and the conversation if wanted, the state that they had at a checkpoint. Raises `AgentError`."""
+    hook, lifecycle = agent.checkpoints, agent.lifecycle
+    lifecycle.admit(Request.RESTORE)
+    if hook.user_shell.is_running:
+        raise AgentError("A shell command is running: wait for its end, or abort it, and restore then")
+    if (running := agent.background.running()) and not (force or dry_run):
+        names = ", ".join(command.command for command in running)
+        raise AgentError(f"Commands of the agent run in the background: {names}. End them, or restore with force")
+    async with lifecycle.alone(Request.RESTORE, Phase.SWITCHING, agent.stop):
+        jump = _jump(agent, checkpoint) if conversation else None
+        if jump is not None and not dry_run and await _is_vetoed(agent, jump):
+            return Restored([], [], [], cancelled=True)
+        snapshots = hook.snapshots()
+        with snapshots.nobody_at_work() as is_free:
+            if not is_free:
+                raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
+            async with _at(agent, snapshots):
+                plan = await _plan(agent, snapshots, checkpoint, files)
+                if dry_run:
+                    return plan.told(agent)
+                if plan.conflicts and not force:
+                    raise AgentError(plan.refusal())
+                return await _carry_out(agent, plan, checkpoint, jump)
+
+
+class _Plan:
+    """What a restore would do."""
+
+    def __init__(self, snapshots: Snapshots, now: State, target: State) -> None:
+        self.snapshots = snapshots
+        self.now = now
+        self.target = target
+        self.changes: list[Change] = []
+        self.details: list[Detail] = []
+        self.conflicts: dict[str, str] = {}
+        self.left: dict[str, str] = {}
+        """Files that stay as they are, because nothing is known of their former state."""
+
+    def refusal(self) -> str:
+        names = [f"{path} ({why})" for path, why in sorted(self.conflicts.items())]
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        return f"Not restored, because this would be lost: {', '.join(names[:10])}{more}. With force it is overwritten"
+
+    def told(self, agent: "AgentSession", failed: dict[str, str] | None = None) -> Restored:
+        def noted(found: dict[str, str]) -> list[NotedFile]:
+            names = sorted(found.items())[:MOST_NAMES]
+            return [NotedFile(_shown(agent, self.snapshots, path), why) for path, why in names]
+
+        files = [_changed_file(agent, self.snapshots, one) for one in self.details]
+        return Restored(files, noted(self.conflicts), noted(self.left), failed=noted(failed or {}))
+
+
+async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, files: Sequence[str] | None) -> _Plan:
+    now, target = await snapshots.now(), await _resolved(agent, snapshots, checkpoint)
+    now.copies = {path: await snapshots.copy(path) for path in target.copies}
+    plan = _Plan(snapshots, now, target)
+    wanted = None if files is None else [os.path.realpath(resolve_path(path, agent.cwd)) for path in files]
+    left_out: list[str] = []
+    found = await snapshots.differences.compare(now, target, left_out)
+    ignored = await snapshots.differences.not_to_remove(found, target)
+    plan.left = {path: "not covered by the checkpoint" for path in left_out if _is_wanted(snapshots, path, wanted)}
+    plan.left |= dict.fromkeys(ignored, "ignored at the time of the checkpoint")
+    plan.changes = [one for one in found if one.path not in ignored and _is_wanted(snapshots, one.path, wanted)]
+    chosen = {one.path for one in plan.changes}
+    details = await snapshots.differences.details(now, target, LARGEST_DIFFS)
+    plan.details = [one for one in details if one.path in chosen or one.old_path in chosen]
+    foreign = await _foreign(agent, snapshots, checkpoint, now)
+    plan.conflicts = {path: foreign[path] for path in chosen if path in foreign}
+    return plan
+
+
+async def _carry_out(agent: "AgentSession", plan: _Plan, checkpoint: str, jump: Jump | None) -> Restored:
+    """Keep the state as it is now, then change it: this can be taken back, and done again after a crash."""
+    hook, snapshots, session = agent.checkpoints, plan.snapshots, agent.session
+    await snapshots.differences.check_kept(plan.changes)
+    id, old_leaf, text = uuid.uuid4().hex[:12], session.leaf_id, None
+    snapshots.keep(id, plan.now)
+    if jump is not None:
+        place, text = _place(agent, jump, checkpoint)
+        session.move(place)
+    hook.note(id, plan.now, old_leaf, kind="restore", restored=checkpoint)
+    try:
+        failed = await snapshots.differences.put_back(plan.changes, plan.target)
+        after = await snapshots.now()
+        after.copies = {path: await snapshots.copy(path) for path in plan.now.copies}
+        snapshots.keep(id + AFTER, after)
+    finally:
+        if jump is not None:
+            agent.rebuild("tree")
+    told = plan.told(agent, failed)
+    told.checkpoint, told.editor_text = id, text
+    if jump is not None:
+        leaf = session.leaf_id
+        await agent.hooks.notify(
+            "session_tree", new_leaf_id=leaf, old_leaf_id=old_leaf, summary_entry=None, from_extension=None
+        )
+    return told
+
+
+# -- the checkpoints of a session ----------------------------------------------------------------
+
+
+def _noted(agent: "AgentSession") -> list[tuple[Entry, dict[str, Any]]]:
+    found = [(entry, data_of(entry)) for entry in agent.session.entries if entry.type == "custom"]
+    return [(entry, data) for entry, data in found if data is not None]
+
+
+def _of(agent: "AgentSession", id: str) -> dict[str, Any]:
+    for _, data in _noted(agent):
+        if data["id"] == id:
+            return data
+    raise AgentError(f"There is no checkpoint {id} in this session: list_checkpoints has them")
+
+
+def _prompt(agent: "AgentSession", data: dict[str, Any]) -> tuple[str, UserMessage] | None:
+    """Return the message that the turn of a checkpoint was for, with the id of its entry."""
+    if data.get("kind") != "turn" or data.get("leaf") is None or agent.session.entry(data["leaf"]) is None:
+        return None
+    for entry in reversed(agent.session.branch(data["leaf"])):
+        if isinstance(message := entry_message(entry), UserMessage):
+            return entry.id, message
+    return None
+
+
+async def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> State:
+    """Return the state at a checkpoint. A copy of a file may be in a later one: it was made before the first change.
+
+    Raises `AgentError`.
+    """
+    data = _of(agent, id)
+    if data.get("root") != str(snapshots.root):
+        raise AgentError(f"Checkpoint {id} is of another folder: {data.get('root')}")
+    try:
+        state = snapshots.load(id)
+    except StateGone:
+        raise AgentError(f"Checkpoint {id} is not kept any more") from None
+    ids = [data["id"] for _, data in _noted(agent)]
+    for later in ids[ids.index(id) + 1 :]:
+        if snapshots.has(later):
+            state.copies = snapshots.load(later).copies | state.copies
+    # A file in the tree may have been deleted, or have become large, before the copy was made.
+    known = await snapshots.differences.in_tree(state, state.copies)
+    state.copies = {path: copy for path, copy in state.copies.items() if path not in known}
+    return state
+
+
+async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: State) -> dict[str, str]:
+    """Return what was changed since a checkpoint outside of the runs of this session."""
+    noted = [data for _, data in _noted(agent) if data.get("root") == str(snapshots.root)]
+    at = next(at for at, data in enumerate(noted) if data["id"] == id)
+    found: dict[str, str] = {}
+    for data, following in zip(noted[at:], [*noted[at + 1 :], None], strict=True):
+        try:
+            later = now if following is None else snapshots.load(following["id"])
+            if snapshots.has(data["id"] + AFTER):
+                earlier, why = snapshots.load(data["id"] + AFTER), _CHANGED
+            elif following is not None and following.get("run") == data.get("run"):
+                continue  # the next turn of the same run
+            else:
+                earlier, why = snapshots.load(data["id"]), _UNKNOWN
+        except StateGone:
+            continue
+        changed = await snapshots.differences.compare(earlier, later)
+        if changed and later is not now:  # it may be as the agent had left it by now, as after a restore
+            still = {change.path for change in await snapshots.differences.compare(earlier, now)}
+            changed = [change for change in changed if change.path in still]
+        found = {change.path: why for change in changed} | found
+    return found
+
+
+@asynccontextmanager
+async def _at(agent: "AgentSession", snapshots: Snapshots) -> AsyncIterator[None]:
+    try:
+        async with snapshots.alone():
+            yield
+    except (GitError, OSError) as error:
+        raise AgentError(f"Cannot read the checkpoints of {snapshots.root}: {error}") from None
+
+
+# -- the conversation ----------------------------------------------------------------------------
+
+
+def _jump(agent: "AgentSession", checkpoint: str) -> Jump:
+    leaf = _of(agent, checkpoint).get("leaf")
+    if leaf is None or agent.session.entry(leaf) is None:
+        raise AgentError("The conversation of this checkpoint is not in this session: restore only the files")
+    return Jump(leaf)
+
+
+def _place(agent: "AgentSession", jump: Jump, checkpoint: str) -> tuple[str | None, str | None]:
+    """Return the entry to go on from, and the prompt to be edited and sent again."""
+    entry = agent.session.entry(jump.target_id)
+    assert entry is not None
+    return landing(entry) if _of(agent, checkpoint).get("kind") == "turn" else (entry.id, None)
+
+
+async def _is_vetoed(agent: "AgentSession", jump: Jump) -> bool:
+    session = agent.session
+    answer = await agent.hooks.ask("session_before_tree", lambda: {"preparation": preparation(session, jump)})
+    return bool(answer.get("cancel"))
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def _is_wanted(snapshots: Snapshots, path: str, wanted: Sequence[str] | None) -> bool:
+    whole = os.path.join(snapshots.root, path).rstrip("/")
+    return wanted is None or any(whole == one or whole.startswith(f"{one.rstrip('/')}/") for one in wanted)
+
+
+def _shown(agent: "AgentSession", snapshots: Snapshots, path: str) -> str:
+    """Return a path as clients see it: from the working directory, or absolute."""
+    root = str(snapshots.root)
+    near = shown(os.path.join(root, path), os.path.realpath(agent.cwd), root)
+    return f"{near}/" if path.endswith("/") else near
+
+
+def _changed_file(agent: "AgentSession", snapshots: Snapshots, one: Detail) -> ChangedFile:
+    old_path = None if one.old_path is None else _shown(agent, snapshots, one.old_path)
+    path = _shown(agent, snapshots, one.path)
+    return ChangedFile(path, one.status, old_path, one.added, one.removed, one.diff)
+
+
+def _told(
+    agent: "AgentSession", snapshots: Snapshots, details: Sequence[Detail], skipped: dict[str, str]
+) -> FileChanges:
+    files = [_changed_file(agent, snapshots, one) for one in details]
+    names = sorted(skipped.items())[:MOST_NAMES]
+    return FileChanges(
+        files,
+        sum(one.added or 0 for one in details),
+        sum(one.removed or 0 for one in details),
+        [NotedFile(_shown(agent, snapshots, path), why) for path, why in names],
+    )

@@ -1,0 +1,265 @@
+"""How two states of a folder differ, and the way from one to the other."""
+
+import asyncio
+import os
+import shutil
+import stat
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from spindle.base.git import GitError, Shadow
+from spindle.base.put_back import Folder
+from spindle.base.states import Change, Copy, Detail, State, read_differences
+
+_AT_ONCE: Final = 32
+"""Files whose content is read together."""
+
+
+class Differences:
+    """Differences of the states that a `Shadow` has recorded. The methods raise `GitError` and `OSError`."""
+
+    def __init__(self, shadow: Shadow, root: Path, scratch: Path) -> None:
+        """`scratch` is a folder for files that we need for a moment."""
+        self._shadow = shadow
+        self._root = root
+        self._scratch = scratch
+        self.usual = (0o644, 0o755, 0o755)
+        """Permissions of files, programs and folders for which a state has no others."""
+
+    async def compare(self, a: State, b: State, left_out: list[str] | None = None) -> list[Change]:
+        """Return the paths that differ, but those that one of the states does not cover. They go into `left_out`.
+
+        Raises `GitError`, `OSError`.
+        """
+        shared = sorted(a.copies.keys() & b.copies.keys())
+        changes = [
+            Change(self.inside(path), a.copies[path], b.copies[path])
+            for path in shared
+            if a.copies[path] != b.copies[path]
+        ]
+        if a.tree is None or b.tree is None:
+            return changes
+        seen = set(map(self.inside, shared))
+        raw: list[bytes] = []
+        if a.tree != b.tree:
+            raw = (await self._shadow.run("diff-tree", "-r", "-z", "--raw", "--no-renames", a.tree, b.tree)).split(
+                b"\0"
+            )
+        for facts, name in zip(raw[::2], raw[1::2], strict=False):
+            path, words = os.fsdecode(name), facts.decode().lstrip(":").split()
+            before, after = self._form(a, path, words[0], words[2]), self._form(b, path, words[1], words[3])
+            if path in seen:
+                continue
+            seen.add(path)
+            if a.covers(path) and b.covers(path):
+                changes.append(Change(path, before, after))
+            elif left_out is not None:
+                left_out.append(path)
+        changes += [change for change in await self._mode_changes(a, b) if change.path.rstrip("/") not in seen]
+        return changes + self._folder_changes(a, b, changes)
+
+    async def _mode_changes(self, a: State, b: State) -> list[Change]:
+        """Return files with the same content, and folders, that have other permissions."""
+        modes = {path: (self._bits(a, b, path), self._bits(b, a, path)) for path in a.modes.keys() | b.modes.keys()}
+        differing = sorted(path for path, (old, new) in modes.items() if old != new)
+        folders = [path for path in differing if path.endswith("/")]
+        common = await self._folders_in(a, folders) & await self._folders_in(b, folders) if folders else set()
+        return [
+            Change(path, Copy(kind | modes[path][0]), Copy(kind | modes[path][1]))
+            for path in differing
+            if path in common or not path.endswith("/")
+            if a.covers(path) and b.covers(path)
+            for kind in [stat.S_IFDIR if path.endswith("/") else stat.S_IFREG]
+        ]
+
+    async def _folders_in(self, state: State, folders: Sequence[str]) -> set[str]:
+        """Return those of some folders that there are in a state."""
+        names = [folder.rstrip("/") for folder in folders]
+        listed = await self._shadow.run(
+            "ls-tree", "-z", "-d", "--name-only", "--full-tree", str(state.tree), "--", *names
+        )
+        found = {f"{os.fsdecode(name)}/" for name in listed.split(b"\0") if name}
+        return found | {folder for folder in folders if any(one.startswith(folder) for one in state.folders)}
+
+    def _folder_changes(self, a: State, b: State, changes: Sequence[Change]) -> list[Change]:
+        """Return folders that are empty in one state, and missing in the other."""
+        found: list[Change] = []
+        added = {change.path for change in changes if change.before is None}
+        removed = {change.path for change in changes if change.after is None}
+        for one, other, full in ((a, b, added), (b, a, removed)):
+            for folder in sorted(set(one.folders) - set(other.folders)):
+                if not any(path.startswith(folder) for path in (*full, *other.folders)) and other.covers(folder):
+                    form = Copy(stat.S_IFDIR | self._bits(one, other, folder))
+                    found.append(Change(folder, form, None) if one is a else Change(folder, None, form))
+        return found
+
+    def _bits(self, state: State, other: State, path: str) -> int:
+        """Return the permissions of a file or folder that has the same content in another state."""
+        if path in state.modes:
+            return state.modes[path]
+        file, program, folder = self.usual
+        return folder if path.endswith("/") else program if other.modes.get(path, 0) & 0o100 else file
+
+    def _form(self, state: State, path: str, mode: str, oid: str) -> Copy | None:
+        kind = int(mode, 8)
+        if kind == 0:
+            return None
+        if stat.S_ISLNK(kind):
+            return Copy(stat.S_IFLNK | 0o777, oid)
+        usual = self.usual[1] if kind & 0o100 else self.usual[0]
+        return Copy(stat.S_IFREG | state.modes.get(path, usual), oid)
+
+    async def details(self, a: State, b: State, largest: int) -> list[Detail]:
+        """Return the files that differ, with their diffs up to a number of bytes. Raises `GitError`, `OSError`."""
+        found: list[Detail] = []
+        if a.tree is not None and b.tree is not None and a.tree != b.tree:
+            found = [one for one in await self._between(a.tree, b.tree, largest) if a.covers(one.path)]
+            found = [one for one in found if b.covers(one.path)]
+        found = [one for one in found if os.path.join(self._root, one.path) not in a.copies.keys() & b.copies.keys()]
+        found += await self._of_copies(a, b, largest)
+        told = {one.path for one in found} | {one.old_path for one in found}
+        for change in await self.compare(a, b):
+            if change.path not in told:
+                status = "added" if change.before is None else "deleted" if change.after is None else "modified"
+                found.append(Detail(change.path, status, added=0, removed=0))
+        return sorted(found, key=lambda one: one.path)
+
+    async def _of_copies(self, a: State, b: State, largest: int) -> list[Detail]:
+        shared = a.copies.keys() & b.copies.keys()
+        if all(a.copies[path] == b.copies[path] for path in shared):
+            return []
+        trees = [await self._tree_of({path: state.copies[path] for path in shared}) for state in (a, b)]
+        found = await self._between(trees[0], trees[1], largest)
+        for one in found:
+            one.path = self.inside(f"/{one.path}")
+            one.old_path = one.old_path and self.inside(f"/{one.old_path}")
+        return found
+
+    async def _tree_of(self, copies: dict[str, Copy | None]) -> str:
+        index = self._scratch / "copies-index"
+        index.unlink(missing_ok=True)
+        lines = [
+            b"%o %s\t%s\0" % (_git_mode(copy.mode), copy.oid.encode(), os.fsencode(path.lstrip("/")))
+            for path, copy in copies.items()
+            if copy is not None
+        ]
+        await self._shadow.run("update-index", "-z", "--index-info", input=b"".join(lines), index=index)
+        return (await self._shadow.run("write-tree", index=index)).decode().strip()
+
+    async def _between(self, a: str, b: str, largest: int) -> list[Detail]:
+        how = ("-r", "-M", "--no-ext-diff", "--no-textconv")
+        listed, patch = await asyncio.gather(
+            self._shadow.run("diff-tree", *how, "-z", "--raw", "--numstat", a, b),
+            self._shadow.run("diff-tree", *how, "-p", a, b),
+        )
+        found = read_differences(listed)
+        parts = (b"\n" + patch).split(b"\ndiff --git ")[1:]
+        for one in found:
+            part = b"\n".join(b"diff --git " + part.rstrip(b"\n") for part in parts[: one.parts]) + b"\n"
+            del parts[: one.parts]
+            if one.added is not None and len(part) <= largest:
+                one.diff = part.decode("utf-8", "replace")
+                largest -= len(part)
+        return found
+
+    # -- putting back ----------------------------------------------------------------------------
+
+    async def not_to_remove(self, changes: Sequence[Change], target: State) -> set[str]:
+        """Return files that were ignored in the target state, so that nothing is known of them then.
+
+        Raises `GitError`, `OSError`.
+        """
+        removed = [change.path for change in changes if change.after is None and not change.path.startswith("/")]
+        if not removed or not any(os.path.basename(change.path) == ".gitignore" for change in changes):
+            return set()
+        assert target.tree is not None
+        listed = await self._shadow.run("ls-tree", "-r", "-z", target.tree)
+        rules: list[tuple[str, str]] = []
+        for line in map(os.fsdecode, listed.split(b"\0")):
+            facts, _, name = line.partition("\t")
+            if os.path.basename(name) == ".gitignore" and facts.startswith("100"):
+                rules.append((name, facts.split()[2]))
+        folder = self._scratch / "ignoring"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        try:
+            async for (name, _), content in self._contents(rules):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+            names = b"\0".join(map(os.fsencode, removed)) + b"\0"
+            asked = ("-z", "--stdin", "--no-index")
+            said = await self._shadow.run("check-ignore", *asked, input=names, work_tree=folder, ok=(0, 1))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return {os.fsdecode(name) for name in said.split(b"\0") if name}
+
+    async def _contents(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[tuple[tuple[str, str], bytes]]:
+        """Yield `(path, object)` with the content of the object."""
+        rest = list(wanted)
+        while rest:
+            part, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            asked = "".join(f"{oid}\n" for _, oid in part).encode()
+            data, at = await self._shadow.run("cat-file", "--batch", input=asked), 0
+            for item in part:
+                line = data.index(b"\n", at)
+                words = data[at:line].split()
+                if words[-1:] == [b"missing"]:
+                    raise GitError(f"the content of {item[0]} is not kept any more")
+                size = int(words[2])
+                yield item, data[line + 1 : line + 1 + size]
+                at = line + size + 2
+
+    async def put_back(self, changes: Sequence[Change], target: State) -> dict[str, str]:
+        """Give paths the form that they have `after` each change. Returns those that failed, with the reason."""
+        files = [change for change in changes if change.after is not None and change.after.oid]
+        wanted = [(change.path, change.after.oid) for change in files if change.after is not None]
+        failed: dict[str, str] = {}
+        form = {change.path: change.after for change in changes if change.after is not None}
+
+        def attempt(work: Callable[..., None], path: str, *rest: Any) -> None:
+            try:
+                work(path, *rest)
+            except OSError as error:
+                failed[path] = error.strerror or str(error)
+
+        folder = Folder(self._root, target, self.usual[2])
+        for path in form:
+            if path.endswith("/"):  # so that files can be written into folders that are closed now
+                folder.unlock(path)
+        gone = [change.path for change in changes if change.after is None]
+        for path in sorted(gone, key=len, reverse=True):
+            attempt(folder.remove, path)
+        for change in changes:
+            if change.before is None and change.path.endswith("/"):
+                attempt(folder.make, change.path)
+        async for (path, _), content in self._contents(wanted):
+            await asyncio.to_thread(attempt, folder.write, path, form[path].mode, content)
+        for path, copy in form.items():
+            if not copy.oid:
+                attempt(folder.set_mode, path, copy.mode)
+        folder.finish()
+        return failed
+
+    async def check_kept(self, changes: Sequence[Change]) -> None:
+        """Raise `GitError` if the content that files get by these changes is lost."""
+        asked = "".join(f"{change.after.oid}\n" for change in changes if change.after and change.after.oid).encode()
+        said = await self._shadow.run("cat-file", "--batch-check", input=asked) if asked else b""
+        if b" missing\n" in said:
+            raise GitError("the content of some files is not kept any more")
+
+    async def in_tree(self, state: State, paths: Iterable[str]) -> set[str]:
+        """Return those of some absolute paths that a state has in its tree. Raises `GitError`."""
+        wanted = {name: path for path in paths if not os.path.isabs(name := self.inside(path))}
+        if state.tree is None or not wanted:
+            return set()
+        listed = await self._shadow.run("ls-tree", "-z", "--name-only", "--full-tree", state.tree, "--", *wanted)
+        return {wanted[name] for line in listed.split(b"\0") if (name := os.fsdecode(line)) in wanted}
+
+    def inside(self, path: str) -> str:
+        """Return an absolute path as seen from the folder, if it is in there."""
+        return path.removeprefix(f"{self._root}/")
+
+
+def _git_mode(mode: int) -> int:
+    return 0o120000 if stat.S_ISLNK(mode) else 0o100755 if mode & 0o100 else 0o100644

@@ -1,0 +1,109 @@
+"""Files, links and folders get the form back that they had in a state, each in one step."""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from spindle.base.states import State, folders_of
+
+RESTORING: Final = ".spindle-restoring"
+"""A file that is being put back has this name in the folder until it is complete."""
+
+
+class Folder:
+    """The folder that a state is put back into. Its methods raise `OSError`.
+
+    Paths are absolute, or seen from the folder; that of a folder ends with a slash. No link is followed.
+    """
+
+    def __init__(self, root: Path, target: State, usual: int) -> None:
+        """`usual` are the permissions of folders for which the state has no others."""
+        self.root = root
+        self._target = target
+        self._usual = usual
+        self._made: dict[str, int] = {}
+        """Folders that were made, with the permissions that they get in the end."""
+
+    def _parent(self, path: str) -> str:
+        """Make the folder that a file belongs in, and return it. Raises `OSError` if something else has its name."""
+        folder = os.path.dirname(path)
+        if path.startswith("/"):
+            os.makedirs(folder, exist_ok=True)
+            return folder
+        here = str(self.root)
+        for one in folders_of(path):
+            here = os.path.join(self.root, one.rstrip("/"))
+            with suppress(FileExistsError):
+                os.mkdir(here, 0o700)
+                self._made[here] = self._target.modes.get(one, self._usual)
+            if not stat.S_ISDIR(os.lstat(here).st_mode):
+                raise OSError(f"{one.rstrip('/')} is no folder")
+        return here
+
+    def make(self, folder: str) -> None:
+        self._parent(f"{folder}x")
+
+    def finish(self) -> None:
+        for folder, mode in self._made.items():
+            with suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.lstat(folder).st_mode):
+                    os.chmod(folder, mode)
+
+    def unlock(self, folder: str) -> None:
+        """Let us write into a folder, if it is there; `set_mode` ends that."""
+        with suppress(OSError):
+            about = os.lstat(self.root / folder.rstrip("/"))
+            if stat.S_ISDIR(about.st_mode):
+                os.chmod(self.root / folder, stat.S_IMODE(about.st_mode) | 0o700)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        whole = self.root / path
+        if not stat.S_ISLNK(os.lstat(whole).st_mode):
+            os.chmod(whole, stat.S_IMODE(mode))
+
+    def remove(self, path: str) -> None:
+        if path.startswith("/"):
+            os.unlink(path)
+            return
+        whole = os.path.join(self.root, path.rstrip("/"))
+        if os.path.realpath(os.path.dirname(whole)) != os.path.dirname(whole):
+            raise OSError("a link leads to it")
+        try:
+            (os.rmdir if path.endswith("/") else os.unlink)(whole)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # it has ignored files, which stay
+                raise
+        keeping = set(self._target.folders)
+        for folder in reversed(list(folders_of(path.rstrip("/")))):
+            if folder in keeping:
+                break
+            try:
+                os.rmdir(os.path.join(self.root, folder))
+            except OSError:  # it has other files, ignored ones perhaps
+                break
+
+    def write(self, path: str, mode: int, content: bytes) -> None:
+        beside = os.path.join(self.root, RESTORING)
+        whole = os.path.join(self._parent(path), os.path.basename(path))
+        if path.startswith("/"):  # perhaps on another disk
+            beside = os.path.join(os.path.dirname(path), RESTORING)
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+        if stat.S_ISLNK(mode):
+            os.symlink(content, os.fsencode(beside))
+        else:
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+                file.write(content)
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+        try:
+            if os.path.isdir(whole) and not os.path.islink(whole):
+                os.rmdir(whole)  # a folder has taken its place, and its files are gone by now
+            os.replace(beside, whole)
+        except OSError:
+            os.unlink(beside)
+            raise

@@ -1,0 +1,550 @@
+"""Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte."""
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.base import snapshots
+from spindle.testing import Pause
+
+from .rig import Rig, run
+
+SETTINGS = [
+    "user.name=n", "user.email=e@x", "protocol.file.allow=always", "core.hooksPath=/dev/null", "core.fsmonitor=false",
+    "filter.lfs.clean=cat", "filter.lfs.smudge=cat",
+]  # fmt: skip
+GIT = ["git", *(word for setting in SETTINGS for word in ("-c", setting))]
+
+
+def git(folder: Path, *arguments: str, ok: bool = True) -> str:
+    done = subprocess.run([*GIT, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0 or not ok, done.stderr
+    return done.stdout
+
+
+def calls(*given: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"calls": [{"name": name, "arguments": arguments} for name, arguments in given]}
+
+
+def shell(command: str) -> dict[str, Any]:
+    return calls(("bash", {"command": command}))
+
+
+def rig(folder: Path, steps: list[Any], **options: Any) -> Rig:
+    from spindle.tools.base import builtin_tools
+
+    found = builtin_tools()
+    return Rig(folder, steps, tools=[found["bash"], found["edit"]], **options)
+
+
+def picture(folder: Path) -> dict[str, Any]:
+    """All files, links and folders below a folder, with modes and content; git's own are left out."""
+    seen: dict[str, Any] = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in (*folders, *(name for name in files if name != ".git")):
+            path = os.path.join(place, name)
+            about = os.lstat(path)
+            content: Any = None
+            if stat.S_ISLNK(about.st_mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(about.st_mode):
+                content = Path(path).read_bytes()
+            seen[os.path.relpath(path, folder)] = (about.st_mode, content)
+    return seen
+
+
+def of_git(folder: Path) -> dict[str, str]:
+    """Index, HEAD, refs, hooks and objects of a repository, as digests."""
+    top = folder / git(folder, "rev-parse", "--git-common-dir").strip()
+    return {str(path): hashlib.sha1(path.read_bytes()).hexdigest() for path in top.rglob("*") if path.is_file()}
+
+
+# -- repositories as people have them ------------------------------------------------------------
+
+
+def plain(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src/a.py").write_text("one\ntwo\n")
+    (folder / "src/run.sh").write_text("#!/bin/sh\n")
+    (folder / "src/run.sh").chmod(0o755)
+    (folder / "data.bin").write_bytes(bytes(range(256)) * 40)
+    (folder / "notes.txt").write_text("notes\n")
+    (folder / "notes.txt").chmod(0o600)
+    (folder / "to-notes").symlink_to("notes.txt")
+    (folder / "nowhere").symlink_to("missing/file")
+    (folder / "empty/inside").mkdir(parents=True)
+    (folder / "tight").mkdir(mode=0o700)
+    (folder / "tight/x").write_text("x")
+    (folder / ".gitignore").write_text("*.log\n/build/\n")
+    (folder / "old.log").write_text("log\n")
+    os.makedirs(os.fsencode(folder / "names"))
+    Path(os.fsdecode(os.fsencode(folder / "names") + b"/\xff b\n\xc3\xa4")).write_text("odd\n")
+
+
+def repository(folder: Path) -> None:
+    plain(folder)
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "one")
+
+
+def dirty(folder: Path) -> None:
+    repository(folder)
+    (folder / "src/a.py").write_text("one\nchanged\n")
+    (folder / "staged.txt").write_text("staged\n")
+    git(folder, "add", "staged.txt")
+    (folder / "staged.txt").write_text("staged, then changed\n")
+    (folder / "untracked.txt").write_text("untracked\n")
+    git(folder, "rm", "-q", "--cached", "notes.txt")
+    (folder / "src/run.sh").write_text("stashed\n")
+    git(folder, "stash", "-q")
+    git(folder, "stash", "apply", "-q")
+
+
+def conflict(folder: Path) -> None:
+    repository(folder)
+    git(folder, "checkout", "-qb", "other")
+    (folder / "src/a.py").write_text("theirs\n")
+    git(folder, "commit", "-qam", "theirs")
+    git(folder, "checkout", "-q", "-")
+    (folder / "src/a.py").write_text("ours\n")
+    git(folder, "commit", "-qam", "ours")
+    git(folder, "merge", "other", ok=False)
+    assert "UU src/a.py" in git(folder, "status", "--porcelain")
+
+
+def converted(folder: Path) -> None:
+    """Line endings, keywords and a filter, all of which change files on their way into git."""
+    repository(folder)
+    git(folder, "config", "core.autocrlf", "true")
+    git(folder, "config", "filter.lfs.clean", "exit 1; touch ../ran")
+    git(folder, "config", "filter.lfs.smudge", "touch ../ran")
+    git(folder, "config", "filter.lfs.required", "true")
+    git(folder, "config", "core.fsmonitor", "touch ../ran; false")
+    (folder / ".git/hooks/post-index-change").write_text("#!/bin/sh\ntouch ../ran\n")
+    (folder / ".git/hooks/post-index-change").chmod(0o755)
+    (folder / "mixed.txt").write_bytes(b"a\r\nb\nc\rd\r\n")
+    (folder / "src/a.py").write_bytes(b"one\r\ntwo\n")
+    (folder / "keyword.txt").write_text("$Id: 1234 $\n")
+    (folder / "big.psd").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n")
+    (folder / ".gitattributes").write_text("*.psd filter=lfs diff=lfs -text\n*.txt text ident\n*.py eol=crlf\n")
+
+
+def sparse(folder: Path) -> None:
+    repository(folder)
+    git(folder, "sparse-checkout", "set", "--no-cone", "/src", "/.gitignore")
+
+
+def worktree(folder: Path) -> None:
+    beside = folder.parent / "main"
+    beside.mkdir()
+    repository(beside)
+    folder.rmdir()
+    git(beside, "worktree", "add", "-q", str(folder))
+
+
+def submodule(folder: Path) -> None:
+    beside = folder.parent / "library"
+    beside.mkdir()
+    repository(beside)
+    repository(folder)
+    git(folder, "submodule", "--quiet", "add", str(beside), "lib")
+    git(folder, "commit", "-qm", "lib")
+
+
+KINDS = [plain, repository, dirty, conflict, converted, sparse, worktree, submodule]
+
+
+def some_edits(seed: int, folder: Path) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """A shell command with random changes, and calls of tools."""
+    dice = random.Random(seed)
+    files = sorted(path for path in picture(folder) if not path.startswith(("lib", "names")))
+    lines = []
+    for number in range(12):
+        path = dice.choice(files)
+        lines.append(
+            dice.choice(
+                [
+                    f"rm -rf '{path}'",
+                    f"mv '{path}' 'moved {number}'",
+                    f"mkdir -p 'new {number}/deep/empty' && echo new > 'new {number}/deep/f'",
+                    f"printf 'a\\0b\\r\\n' > '{path}'",
+                    f"chmod {dice.choice(['600', '755', '711', '640'])} '{path}'",
+                    f"sed -i 's/o/0/' '{path}'",
+                    f"ln -sfn elsewhere '{path}'",
+                    f"rm -rf '{path}' && mkdir -p '{path}/now a folder' && echo x > '{path}/x'",
+                    f"mkdir -p 'bare {number}'; rmdir empty/inside",
+                ]
+            )
+        )
+    writes = [
+        ("write", {"path": f"written-{seed}.txt", "content": "w\r\n"}),
+        ("write", {"path": "src/a.py", "content": "w"}),
+    ]
+    return "; ".join(f"{{ {line}; }} 2>/dev/null" for line in lines) + "; true", writes
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_all_files_come_back(tmp_path, kind):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    kind(folder)
+    seed = KINDS.index(kind) + int(os.environ.get("SPINDLE_TEST_SEED", "0"))
+    command, writes = some_edits(seed, folder)
+    is_repository = (folder / ".git").exists()
+    before, status = picture(folder), git(folder, "status", "--porcelain") if is_repository else ""
+    own = of_git(folder) if is_repository else {}
+
+    async def main():
+        async with rig(tmp_path, [shell(command), calls(*writes), shell("rm -f old.log.1; true"), "done"]) as it:
+            await it.run("change things")
+            changed = picture(folder)
+            assert changed != before
+            found = await it.data("list_checkpoints")
+            assert [one["kind"] for one in found["checkpoints"]] == ["turn"] * 3
+            assert 0 < found["bytes"] < found["maxBytes"]
+            first = found["checkpoints"][0]["id"]
+            # Ignored files are covered only if a tool names them.
+            ignored = {path for path in before.keys() | changed.keys() if ".log" in path}
+            told = {one["path"].rstrip("/") for one in (await it.data("get_changes"))["files"]}
+            told |= {one["oldPath"] for one in (await it.data("get_changes"))["files"] if "oldPath" in one}
+            files = {path for path in before.keys() | changed.keys() if before.get(path) != changed.get(path)}
+            files = {path for path in files if not stat.S_ISDIR((changed.get(path) or before[path])[0])} - ignored
+            assert files <= told
+
+            would = await it.data("restore", checkpoint=first, dryRun=True)
+            assert would["files"] and not would["conflicts"] and picture(folder) == changed
+            done = await it.data("restore", checkpoint=first)
+            assert "failed" not in done
+            kept = {path: form for path, form in picture(folder).items() if path not in ignored}
+            assert kept == {path: form for path, form in before.items() if path not in ignored}
+            if is_repository:
+                assert of_git(folder) == own
+                assert git(folder, "status", "--porcelain") == status
+                git(folder, "fsck", "--no-progress")
+                assert not (tmp_path / "ran").exists()
+
+            await it.data("restore", checkpoint=done["checkpoint"])  # and the undo is undone
+            again = {path: form for path, form in picture(folder).items() if path not in ignored}
+            assert again == {path: form for path, form in changed.items() if path not in ignored}
+
+    run(main())
+
+
+def test_a_file_that_the_user_changed_is_not_overwritten(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        steps = [shell("echo agent >> src/a.py; echo new > new.txt"), "done", shell("echo more >> notes.txt"), "done"]
+        async with rig(tmp_path, steps) as it:
+            await it.run("one")
+            (folder / "src/a.py").write_text("mine\n")
+            await it.run("two")
+            (folder / "notes.txt").write_text("my notes\n")
+            (folder / "own.txt").write_text("own\n")
+            first, second = (one["id"] for one in (await it.data("list_checkpoints"))["checkpoints"])
+
+            would = await it.data("restore", checkpoint=first, dryRun=True)
+            assert {one["path"] for one in would["conflicts"]} == {"src/a.py", "notes.txt", "own.txt"}
+            refused = await it.call("restore", checkpoint=first)
+            assert not refused["success"] and "src/a.py" in refused["error"] and "force" in refused["error"]
+            assert (folder / "src/a.py").read_text() == "mine\n" and (folder / "new.txt").exists()
+
+            done = await it.data("restore", checkpoint=first, files=["new.txt"])
+            assert [one["path"] for one in done["files"]] == ["new.txt"] and not (folder / "new.txt").exists()
+            would = await it.data("restore", checkpoint=second, dryRun=True)
+            assert {one["path"] for one in would["conflicts"]} == {"notes.txt", "own.txt"}
+
+            done = await it.data("restore", checkpoint=first, force=True)
+            assert (folder / "src/a.py").read_text() == "one\ntwo\n" and not (folder / "own.txt").exists()
+            await it.data("restore", checkpoint=done["checkpoint"])
+            assert (folder / "own.txt").read_text() == "own\n" and (folder / "notes.txt").read_text() == "my notes\n"
+
+    run(main())
+
+
+def test_the_conversation_goes_back_too_and_forth_again(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        steps = ["hello", shell("echo 1 > n"), shell("echo 2 > n"), "done", "again"]
+        async with rig(tmp_path, steps, session=True) as it:
+            await it.run("hi")
+            await it.run("count")
+            first, second = (await it.data("list_checkpoints"))["checkpoints"]
+            assert first["prompt"] == second["prompt"] == "count" and first["files"] == 9
+            path = it.agent.session.path
+
+            done = await it.data("restore", checkpoint=second["id"], conversation=True)
+            assert (folder / "n").read_text() == "1\n" and "editorText" not in done
+            assert it.roles() == ["user", "assistant(stop)", "user", "assistant(toolUse)", "toolResult"]
+            undone = await it.data("restore", checkpoint=first["id"], conversation=True)
+            assert undone["editorText"] == "count" and it.roles() == ["user", "assistant(stop)"]
+            assert not (folder / "n").exists()
+        async with rig(tmp_path, ["again"], open=str(path)) as it:  # a new process goes on there
+            assert it.roles() == ["user", "assistant(stop)"]
+            listed = (await it.data("list_checkpoints"))["checkpoints"]
+            assert [(one["kind"], one["onBranch"]) for one in listed] == [
+                ("turn", False), ("turn", False), ("restore", False), ("restore", True),
+            ]  # fmt: skip
+            await it.data("restore", checkpoint=done["checkpoint"], conversation=True)
+            assert (folder / "n").read_text() == "2\n" and it.roles()[-1] == "assistant(stop)" and len(it.roles()) == 8
+            fork = (await it.data("get_fork_messages"))["messages"][-1]["entryId"]
+            await it.data("clone")
+            kept = (await it.data("list_checkpoints"))["checkpoints"]
+            assert [one["isKept"] for one in kept] == [True] * 3 and fork
+            await it.data("restore", checkpoint=first["id"])
+            assert not (folder / "n").exists()
+
+    run(main())
+
+
+def test_nothing_is_restored_while_the_agent_works(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        async with rig(tmp_path, [shell("echo 1 > n"), {"text": ["x", Pause(gate="go"), "y"]}]) as it:
+            await it.call("prompt", message="hi")
+            await it.script.reached("go")
+            (only,) = (await it.data("list_checkpoints"))["checkpoints"]
+            assert [one["path"] for one in (await it.data("get_changes"))["files"]] == ["n"]
+            refused = await it.call("restore", checkpoint=only["id"])
+            assert not refused["success"] and "at work" in refused["error"]
+            async with rig(tmp_path, [shell("true"), "done"]) as other:
+                await other.run("hi")
+                (own,) = (await other.data("list_checkpoints"))["checkpoints"]
+                refused = await other.call("restore", checkpoint=own["id"])
+                assert not refused["success"] and "Another session is at work" in refused["error"]
+            it.script.release("go")
+            await it.until("agent_settled")
+            assert (await it.call("restore", checkpoint="nonsense"))["error"].startswith("There is no checkpoint")
+            assert (await it.data("restore", checkpoint=only["id"]))["files"][0]["status"] == "deleted"
+
+    run(main())
+
+
+def test_turns_that_only_read_and_the_setting_cost_nothing(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        async with rig(tmp_path, [calls(("read", {"path": "notes.txt"})), "done"]) as it:
+            await it.run("read")
+            assert (await it.data("list_checkpoints"))["checkpoints"] == []
+            assert (await it.data("get_changes"))["files"] == []
+        async with rig(tmp_path, [shell("echo 1 > n"), "done"], settings={"checkpoints": False}) as it:
+            await it.run("write")
+            found = await it.data("list_checkpoints")
+            assert found["checkpoints"] == [] and found["enabled"] is False
+        assert not (tmp_path / "agent/checkpoints").exists()
+
+    run(main())
+
+
+def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshots, "LARGEST", 1000)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    submodule(folder)
+    (folder / "large").write_text("x" * 2000)
+    (folder / "grows").write_text("small\n")
+    (folder / ".env").write_text("KEY=1\n")
+    (folder / ".gitignore").write_text(".env\n*.log\n")
+    outside = tmp_path / "outside.txt"
+    outside.write_text("outside\n")
+
+    async def main():
+        command = (
+            "git init -q nested; echo 1 > nested/f; echo y > large; head -c 2000 /dev/zero > grows; "
+            "echo 1 >> lib/notes.txt; echo > .gitignore; echo 2 >> notes.txt"
+        )
+        edits = [
+            ("write", {"path": str(outside), "content": "changed\n"}),
+            ("write", {"path": "old.log", "content": ""}),
+        ]
+        async with rig(tmp_path, [calls(*edits), shell(command), "done"]) as it:
+            await it.run("go")
+            found = await it.data("get_changes")
+            told = {one["path"]: one["why"] for one in found["notCovered"]}
+            assert {"large", "grows", "lib/", "nested/"} <= told.keys()
+            assert {"notes.txt", str(outside), "old.log"} <= {one["path"] for one in found["files"]} | {"old.log"}
+            first = (await it.data("list_checkpoints"))["checkpoints"][0]["id"]
+            done = await it.data("restore", checkpoint=first)
+            assert {"large", "grows", ".env"} <= {one["path"] for one in done["notCovered"]}
+            assert (folder / ".env").read_text() == "KEY=1\n"  # it was ignored then, and is not now
+            assert (folder / "large").read_text() == "y\n" and (folder / "nested/f").exists()
+            assert (folder / "lib/notes.txt").read_text() == "notes\n1\n"
+            assert (folder / "notes.txt").read_text() == "notes\n"
+            assert outside.read_text() == "outside\n" and (folder / "old.log").read_text() == "log\n"
+
+    run(main())
+
+
+def test_of_a_folder_that_is_too_large_the_edits_of_tools_are_covered(tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshots, "MOST_FILES_OUTSIDE", 3)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    plain(folder)
+
+    async def main():
+        edit = ("edit", {"path": "src/a.py", "edits": [{"oldText": "one", "newText": "1"}]})
+        steps = [
+            calls(("write", {"path": "new/n.txt", "content": "n"})),
+            calls(edit),
+            shell("echo 1 > by-shell"),
+            "done",
+        ]
+        async with rig(tmp_path, steps) as it:
+            frames = await it.run("go")
+            assert any("do not cover" in frame.get("message", "") for frame in frames if frame["type"] == "notice")
+            found = await it.data("list_checkpoints")
+            assert {one["covers"] for one in found["checkpoints"]} == {"edits"}
+            assert {one["path"] for one in (await it.data("get_changes"))["files"]} == {"new/n.txt", "src/a.py"}
+            done = await it.data("restore", checkpoint=found["checkpoints"][0]["id"])
+            assert (folder / "src/a.py").read_text() == "one\ntwo\n" and not (folder / "new/n.txt").exists()
+            assert (folder / "by-shell").exists()
+            await it.data("restore", checkpoint=done["checkpoint"])
+            assert (folder / "src/a.py").read_text() == "1\ntwo\n" and (folder / "new/n.txt").read_text() == "n"
+
+    run(main())
+
+
+def test_the_result_of_a_run_names_the_files_that_the_shell_changed(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        both = calls(("write", {"path": "kept.txt", "content": "k"}), ("write", {"path": "brief.txt", "content": "b"}))
+        steps = [both, shell("sed -i s/one/1/ src/a.py; git mv notes.txt N; rm brief.txt; touch data.bin"), "done"]
+        async with rig(tmp_path, steps) as it:
+            await it.run("go")
+            result = (await it.data("get_run_result"))["result"]
+            assert result["filesChanged"] == ["N", "kept.txt", "notes.txt", "src/a.py"]
+
+    run(main())
+
+
+def test_what_is_too_old_goes_and_the_rest_stays(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    plain(folder)
+
+    async def main():
+        async with rig(tmp_path, [shell("echo 1 > n"), "done", shell("echo 2 > n"), "done"]) as it:
+            await it.run("one")
+            await it.run("two")
+            first, second = (await it.data("list_checkpoints"))["checkpoints"]
+            kept = it.agent.checkpoints.snapshots()
+            long_ago = time.time() - snapshots.MAX_AGE - 60
+            for name in (first["id"], first["id"] + "+"):
+                os.utime(kept.store / "states" / f"{name}.json", (long_ago, long_ago))
+            await kept.tidy()
+            listed = (await it.data("list_checkpoints"))["checkpoints"]
+            assert [one["isKept"] for one in listed] == [False, True]
+            assert "not kept" in (await it.call("restore", checkpoint=first["id"]))["error"]
+            await it.data("restore", checkpoint=second["id"])
+            assert (folder / "n").read_text() == "1\n"
+
+    run(main())
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from spindle.agent.features import undo
+from spindle.base import put_back
+from spindle.sessions import open as sessions
+from spindle.recipe import AgentOptions, make_agent
+from spindle.testing import Script
+
+left = int(sys.argv[3])
+write = put_back.Folder.write
+
+def dying(self, *args):
+    global left
+    left -= 1
+    if left < 0:
+        replace = os.replace
+        os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    write(self, *args)
+
+put_back.Folder.write = dying
+
+async def main():
+    agent, _ = await make_agent(sessions.load(sys.argv[1]), AgentOptions(model=Script(["x"]).model()))
+    await undo.restore(agent, sys.argv[2], None, conversation=False, dry_run=False, force=False)
+
+asyncio.run(main())
+"""
+
+
+def test_a_restore_that_is_killed_can_be_repeated(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+    before = picture(folder)
+
+    async def main():
+        command = "for f in src/a.py notes.txt data.bin src/run.sh; do echo changed > $f; done; rm tight/x; echo 1 > n"
+        async with rig(tmp_path, [shell(command), "done"], session=True) as it:
+            await it.run("go")
+            changed = picture(folder)
+            (only,) = (await it.data("list_checkpoints"))["checkpoints"]
+            path = it.agent.session.path
+        arguments = [sys.executable, "-c", KILLED, str(path), only["id"], "2"]
+        assert (await asyncio.to_thread(subprocess.run, arguments)).returncode == -9
+        half = picture(folder)
+        assert half not in (before, changed)
+        async with rig(tmp_path, ["x"], open=str(path)) as it:
+            *_, saved = (await it.data("list_checkpoints"))["checkpoints"]
+            assert saved["kind"] == "restore" and saved["isKept"]
+            await it.data("restore", checkpoint=only["id"])
+            assert picture(folder) == before
+            await it.data("restore", checkpoint=saved["id"])
+            assert picture(folder) == changed
+            assert not list(folder.rglob(".spindle*"))
+
+    run(main())
+
+
+def test_an_agent_that_is_killed_while_it_takes_a_checkpoint_leaves_the_store_whole(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+    store = snapshots.Snapshots(tmp_path / "agent/checkpoints", folder, is_repository=True).store
+    (store / "git").mkdir(parents=True)
+    (store / "git/index.lock").write_bytes(b"half of an index")  # a git that was killed leaves this
+    (folder / ".spindle-restoring").write_text("half of a file")
+
+    async def main():
+        async with rig(tmp_path, [shell("rm -r src"), "done"]) as it:
+            await it.run("go")
+            (only,) = (await it.data("list_checkpoints"))["checkpoints"]
+            await it.data("restore", checkpoint=only["id"])
+            assert (folder / "src/a.py").read_text() == "one\ntwo\n"
+            assert not (folder / ".spindle-restoring").exists()
+
+    run(main())
+    shutil.rmtree(folder / ".git")  # the objects are our own
+    assert json.loads(next((store / "states").glob("*.json")).read_bytes())["tree"]
+    subprocess.run(["git", "fsck", "--no-progress"], check=True, env={**os.environ, "GIT_DIR": str(store / "git")})
