@@ -88,7 +88,7 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
     [
         (
             "README.md",
-            "async with await Agent.create()",
+            "async with Agent.create()",
             "AgentSettled(aborted=False, stop_reason='end')\nok\n",
         ),
         ("docs/python.md", 'tools=["read", "grep"]', "AgentSettled(aborted=False, stop_reason='end')\nok\n"),

@@ -96,7 +96,7 @@ await app.connectWith(stream, async (context) => {
   await context.request(agent.session.delete, { sessionId });
   const gone = await context.request(agent.session.load, { sessionId, cwd, mcpServers }).catch((error) => error.code);
   const kinds = ["usage_update", "available_commands_update", "current_mode_update", "user_message_chunk", "tool_call"];
-  const all = kinds.every((kind) => seen[kind]), level = configOptions.at(-1).currentValue;
+  const all = kinds.every((kind) => seen[kind]), level = configOptions.find((o) => o.id === "thinking").currentValue;
   console.log([stopReason, asked, first, again, cancelled, level, sessions[0].title, gone, all].join("|"));
 });
 child.kill();

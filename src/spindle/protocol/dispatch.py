@@ -236,7 +236,8 @@ def _explain(problem: str, shape: type[msgspec.Struct]) -> str:
     what, field = placed[1].replace("`", "").replace("Expected", "expected", 1), placed[2]
     what = re.sub(_JSON_KINDS, lambda kind: _JSON_WORDS[kind[0]], what)
     if what.startswith("Invalid enum value "):
-        return f"Invalid {field}: {what.removeprefix('Invalid enum value ')} is none of {_choices(field, shape)}"
+        wrong, choices = what.removeprefix("Invalid enum value "), _choices(field, shape)
+        return f"Invalid {field}: {wrong} is none of {choices}" if choices else f"Invalid {field}: {wrong}"
     return f"Invalid {field}: {what}"
 
 
@@ -245,6 +246,7 @@ _JSON_KINDS = rf"\b({'|'.join(_JSON_WORDS)})\b"
 
 
 def _choices(field: str, shape: type[msgspec.Struct]) -> str:
-    kind = next(item.type for item in msgspec.structs.fields(shape) if item.encode_name == field)
+    """Return the words that a field of the command may have; empty for a field inside another."""
+    kind = next((item.type for item in msgspec.structs.fields(shape) if item.encode_name == field), None)
     values = [value for part in get_args(kind) for value in get_args(part) or (part,)]
     return ", ".join(str(value) for value in values if value is not type(None))

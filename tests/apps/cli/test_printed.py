@@ -208,7 +208,7 @@ def test_settings_as_printed_are_understood() -> None:
 def test_models_and_keys_as_printed_are_understood(place: Place) -> None:
     models = [value for value in printed_json("providers.md") if "providers" in value]
     keys = [value for value in printed_json("providers.md") if "providers" not in value]
-    assert len(models) == 1 and len(keys) == 3
+    assert len(models) == 2 and len(keys) == 3
     place.write("agent/models.json", models[0])
     place.write("agent/auth.json", {name: entry for value in keys for name, entry in value.items()})
     registry = ModelRegistry(place.agent)

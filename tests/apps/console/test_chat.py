@@ -18,7 +18,7 @@ from tests.support.images import PIXEL
 from .conftest import Chat
 from .terminal import PROMPT, Terminal
 
-_COMMANDS = ["model", "thinking", "new", "resume", "tree", "fork", "compact", "clear", "undo", "diff", "copy"]
+_COMMANDS = ["model", "thinking", "new", "resume", "tree", "fork", "compact", "clear", "undo", "redo", "diff", "copy"]
 _COMMANDS += ["cost", "name", "export", "permissions", "login", "background", "mcp", "help", "quit", "exit"]
 LONG_WAY = ["/usr/bin/env", sys.executable, "-m", "spindle"]
 """As a user starts it: not a fork of what the tests have imported."""

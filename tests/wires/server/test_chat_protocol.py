@@ -237,7 +237,7 @@ AS_PROTOCOL = "spindle, spindle.token.c2VjcmV0LXRva2VuLTEyMzQ"
         (LOCAL, {"Host": "127.0.0.1.evil.example:8080"}, 403),
         (LOCAL, {"Host": "localhost:8080@evil.example"}, 403),
         (LOCAL, {"Host": "127.0.0.1:8080, evil.example"}, 403),
-        (LOCAL, {"Host": "127.0.0.1:9"}, 403),
+        (LOCAL, {"Host": "127.0.0.1:9"}, None),  # a forwarded port; Origin still guards
         (LOCAL, {"Host": "127.0.0.1:99999999"}, 403),
         (LOCAL, {"Host": "[::1"}, 403),
         (LOCAL, {}, 403),

@@ -215,12 +215,12 @@ def test_a_misspelt_tool_stops_the_start_and_an_unknown_one_is_told(tmp_path):
         assert done.returncode in (1, 2) and said in done.stderr and not done.stdout
         done = spindle(tmp_path, "-p", "go", steps=[reply("no")], settings={"permissions": {"allow": [rule]}})
         assert done.returncode != 0 and said in done.stderr and not done.stdout
-    settings = {"permissions": {"deny": ["WebFetch", "Task(x)", "Bash(rm *)", "deploy(prod)"]}}
+    settings = {"permissions": {"deny": ["WebFetch", "Skill(x)", "Bash(rm *)", "deploy(prod)"]}}
     with AgentProcess([reply("a"), reply("b")], settings=settings) as agent:
         tool = {"name": "Deploy", "description": "d", "parameters": {"type": "object", "properties": {}}}
         assert agent.call("set_host_tools", tools=[tool])["success"]
         notices = [frame["message"] for frame in agent.run("go") if frame["type"] == "notice"]
-        assert notices == ["These permission rules hold for no tool that there is: WebFetch, Task(x)"]
+        assert notices == ["These permission rules hold for no tool that there is: WebFetch, Skill(x)"]
         assert not [frame for frame in agent.run("again") if frame["type"] == "notice"]
         refused = agent.call("set_permissions", deny=["Edti(x)"])
         assert not refused["success"] and "Did you mean Edit?" in refused["error"]
