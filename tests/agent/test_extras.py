@@ -83,11 +83,7 @@ def test_messages_in_any_writing_are_one_line_of_sound_json(tmp_path):
         found = agent.data("get_messages")["messages"]
         (line,) = [line for line in agent.lines if b'"command":"get_messages"' in line]
     assert b"\xe2\x80" not in line and "BROKEN" not in line.decode()
-    assert (
-        found[:2] == [user | {"attachments": []} for user in users[:2]]
-        and found[2]["content"] == "\ufffd"
-        and found[3] == strange
-    )
+    assert found[:2] == users[:2] and found[2]["content"] == "\ufffd" and found[3] == strange
 
 
 def test_an_attached_image_of_a_stored_message_reaches_the_model(tmp_path):
@@ -120,7 +116,6 @@ def test_empty_keys_of_the_documents_samples(tmp_path, dialect):
         ]
         before, command, user, _ = agent.data("get_messages")["messages"]
     empty = {"attachments": []} if dialect == "spindle" else {}
-    assert before == stored | empty
-    assert [{key: m[key] for key in m if key == "attachments"} for m in (user, run, *told)] == [empty] * 4
-    assert command.get("fullOutputPath", "left out") == (None if dialect == "spindle" else "left out")
+    assert (before, "fullOutputPath" in command, "attachments" in user) == (stored, False, False), "as it is stored"
+    assert [{key: m[key] for key in m if key == "attachments"} for m in (run, *told)] == [empty] * 3
     assert "attachments" not in file.read_text()

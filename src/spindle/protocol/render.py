@@ -261,36 +261,16 @@ def _documented(item: Item) -> Item:
         return item if shown is item.message else replace(item, message=shown)
     if isinstance(item, AgentEnd):
         return replace(item, messages=[*map(_with_empty_key, item.messages)])
-    if isinstance(item, Response) and item.success and item.command in ("get_messages", "get_messages_page"):
-        return replace(item, data=item.data | {"messages": [*map(_with_empty_key, item.data["messages"])]})
     return item
-
-
-class _Keys(msgspec.Struct, rename="camel"):
-    """The keys of a stored message that decide whether one is added."""
-
-    role: str = ""
-    attachments: msgspec.Raw | msgspec.UnsetType = UNSET
-    full_output_path: msgspec.Raw | msgspec.UnsetType = UNSET
-
-
-_EMPTY_KEYS = {
-    "user": ("attachments", b',"attachments":[]}'),
-    "bashExecution": ("full_output_path", b',"fullOutputPath":null}'),
-}
 
 
 def _with_empty_key(message: Any) -> Any:
     """Return a message of the user, or a command of the user, with its empty key; others as they are."""
-    if not isinstance(message, UserMessage | BashExecutionMessage | msgspec.Raw):
-        return message
-    data = bytes(message) if isinstance(message, msgspec.Raw) else codec.encode(message)
-    try:
-        keys = msgspec.json.decode(data, type=_Keys)
-    except msgspec.ValidationError:  # a message of another program, whatever it is
-        return message
-    key, empty = _EMPTY_KEYS.get(keys.role, ("role", b""))
-    return msgspec.Raw(data.rstrip()[:-1] + empty) if getattr(keys, key) is UNSET else message
+    if isinstance(message, UserMessage) and message.attachments is None:
+        return msgspec.Raw(codec.encode(message)[:-1] + b',"attachments":[]}')
+    if isinstance(message, BashExecutionMessage) and message.full_output_path is None:
+        return msgspec.Raw(codec.encode(message)[:-1] + b',"fullOutputPath":null}')
+    return message
 
 
 def _bare(fault: Misread | Misused) -> Response:
