@@ -21,6 +21,7 @@ read -r head <&3 || exit 0
     trap 'kill $nap; exit 0' TERM
     sleep "$2" & nap=$!
     wait $nap
+    trap '' TERM
     kill -9 "$1" && echo "Error: The process was killed: it did not end within $2 s of a signal" >&4
 ) & timer=$!
 while read -r line <&3; do
