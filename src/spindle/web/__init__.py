@@ -33,7 +33,7 @@ MADE = frozenset(("early.js", "chat.js", "chat.css"))
 """Files that are made of others, so that one round trip loads all that the page needs."""
 STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$", re.MULTILINE | re.DOTALL)
-IMPORT = re.compile(r"^import .* from '(.+)';$", re.MULTILINE)
+IMPORT = re.compile(r"^import [^;]+ from '(.+)';$", re.MULTILINE)
 
 
 def read(name: str) -> str:
@@ -132,12 +132,12 @@ def modules(name: str) -> list[str]:
 def inline(*names: str) -> str:
     """Return style sheets or scripts as one text, without indentation and the comments that fill whole lines.
 
-    All scripts become one, so imports and the word `export` are left out, too. For this, each of them has to stand on
-    one line, and no two modules may declare the same name.
+    All scripts become one, so imports and the word `export` are left out, too. For this, no two modules may declare the
+    same name.
     """
-    whole = (COMMENT.sub("", read(name)) for name in names)
+    whole = (IMPORT.sub("", COMMENT.sub("", read(name))) for name in names)
     lines = (line.strip().removeprefix("export ") for text in whole for line in text.split("\n"))
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "import ")))
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
 
 
 def inline_policy(style: str, *scripts: str) -> str:

@@ -192,7 +192,9 @@ class Compared {
   constructor({ status, oldPath, added, diff }) {
     this.patch = diff ?? '';
     const form = added === undefined ? 'binary' : '';
-    this.about = [oldPath ? `renamed from ${oldPath}` : status === 'modified' ? '' : status, form].filter(Boolean).join(', ');
+    this.about = [oldPath ? `renamed from ${oldPath}` : status === 'modified' ? '' : status, form]
+      .filter(Boolean)
+      .join(', ');
   }
 
   rows() {

@@ -111,7 +111,11 @@ export class Conversation {
     const { message } = path.findLast(({ type }) => type === 'message' || type === 'compaction')?.raw ?? {};
     const calls = message?.role === 'assistant' && message.stopReason === 'toolUse';
     if (!calls && message?.role !== 'user' && message?.role !== 'toolResult') return null;
-    return this.notice('warning', 'The work ended here before there was an answer', button('link', () => this.actions.again(), 'Try again'));
+    return this.notice(
+      'warning',
+      'The work ended here before there was an answer',
+      button('link', () => this.actions.again(), 'Try again'),
+    );
   }
 
   editAgain({ id, at }) {

@@ -3,7 +3,16 @@
 // full and out of sight; so a long answer costs as much per frame as a short one.
 
 import { el } from '../shared/dom.js';
-import { CodeBlock, expandTabs, Fence, findDefinitions, isBlank, isFence, markdown, renderTop } from '../shared/markdown.js';
+import {
+  CodeBlock,
+  expandTabs,
+  Fence,
+  findDefinitions,
+  isBlank,
+  isFence,
+  markdown,
+  renderTop,
+} from '../shared/markdown.js';
 import { settled } from './unfinished.js';
 
 const PART = 24; // blocks in one

@@ -188,11 +188,12 @@ function conversationActions() {
 const idInAddress = () => globalThis.wire.idInAddress();
 
 // With the first word of the server, while the messages are on their way: changing an address takes a while.
-for (const event of ['attached', 'state']) session.on(event, () => {
-  if (!session.id || session.id === idInAddress()) return;
-  // A step back leads to the session before; the first one has none.
-  history[idInAddress() ? 'pushState' : 'replaceState'](null, '', '#' + encodeURIComponent(session.id));
-});
+for (const event of ['attached', 'state'])
+  session.on(event, () => {
+    if (!session.id || session.id === idInAddress()) return;
+    // A step back leads to the session before; the first one has none.
+    history[idInAddress() ? 'pushState' : 'replaceState'](null, '', '#' + encodeURIComponent(session.id));
+  });
 
 addEventListener('popstate', () => {
   if (idInAddress() !== session.id) session.open(idInAddress());

@@ -61,7 +61,10 @@ export class MergedChanges {
       const [old, fresh] = [gone.splice(0, went), come];
       come = [];
       // What was taken away and put back is no change.
-      for (const [sign, text] of common(old.map(line => line.text), fresh.map(line => line.text))) {
+      for (const [sign, text] of common(
+        old.map(line => line.text),
+        fresh.map(line => line.text),
+      )) {
         const before = sign === '+' ? '' : old.shift().before;
         all.push({ sign, before, after: sign === '-' ? '' : fresh.shift().after, text });
       }

@@ -77,8 +77,7 @@ export class Sidebar {
     if (name === 'sessions') {
       $('session-search').select();
       this.lookElsewhere();
-    }
-    else {
+    } else {
       await shown;
       this.tree.focus();
     }
@@ -192,7 +191,10 @@ export class Sidebar {
         el('h2', null, period),
         ...sessions.map(session => this.item(session, pinned.has(session.id))),
       ]);
-    const places = Map.groupBy(others.filter(one => !pinned.has(one.id)), one => one.cwd);
+    const places = Map.groupBy(
+      others.filter(one => !pinned.has(one.id)),
+      one => one.cwd,
+    );
     if (places.size) nodes.push(el('h2', null, 'Other directories'));
     for (const [place, sessions] of places) nodes.push(this.place(place, sessions, words.join('') !== ''));
     const none = words.join('') ? 'Nothing found' : 'Conversations will be listed here';
@@ -216,7 +218,10 @@ export class Sidebar {
   others() {
     const known = new Set([...this.sessions, ...this.elsewhere].map(one => one.id));
     const begun = [...(this.live ?? [])].filter(([id, { cwd }]) => !known.has(id) && cwd !== this.session.cwd);
-    return [...begun.map(([id, { name, cwd }]) => ({ id, name, cwd, firstMessage: 'Conversation' })), ...this.elsewhere];
+    return [
+      ...begun.map(([id, { name, cwd }]) => ({ id, name, cwd, firstMessage: 'Conversation' })),
+      ...this.elsewhere,
+    ];
   }
 
   /** The conversations of a directory, folded away unless one of them lives. */
@@ -226,7 +231,14 @@ export class Sidebar {
     const node = el(
       'details',
       { class: 'place', open: isOpen },
-      el('summary', { title: cwd }, icon('folder'), el('span', null, nameOf(cwd)), el('small', null, sessions.length), icon('chevron')),
+      el(
+        'summary',
+        { title: cwd },
+        icon('folder'),
+        el('span', null, nameOf(cwd)),
+        el('small', null, sessions.length),
+        icon('chevron'),
+      ),
       ...sessions.map(session => this.item(session, false)),
     );
     node.addEventListener('toggle', () => searching || this.folded.set(cwd, !node.open));

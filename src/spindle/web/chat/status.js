@@ -98,7 +98,9 @@ export class StatusView {
     $('cost').textContent = unknown ? (dollars ? `>${cost(dollars)}` : 'cost unknown') : dollars ? cost(dollars) : '';
     $('cost').title = unknown
       ? 'The price of a model, or what it used, is not known'
-      : costSource === 'billed' ? 'As billed by the provider' : 'Computed from the price list';
+      : costSource === 'billed'
+        ? 'As billed by the provider'
+        : 'Computed from the price list';
   }
 
   /** While an answer is written: what it has used so far comes on top of the session's figures. */

@@ -182,8 +182,7 @@ export class TreePanel {
     const buttons = [iconButton('Label', 'tag', () => this.label(id, node()))];
     if (this.onPath.has(id))
       buttons.push(iconButton('Show it in the conversation', 'search', () => this.actions.show(id)));
-    else
-      buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
+    else buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
     if (role === 'user')
       buttons.push(iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(id)));
     return buttons;

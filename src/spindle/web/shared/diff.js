@@ -40,7 +40,10 @@ export function rowsOfPatch(text) {
 /** The arguments of an edit, before it is made: what goes and what comes, without the lines that stay. */
 export function rowsOfEdit(args) {
   return (Array.isArray(args.edits) ? list(args.edits) : [args]).map(obj).flatMap((edit, index) => {
-    const rows = compare(lines(str(edit.oldText) || str(edit.old_string)), lines(str(edit.newText) || str(edit.new_string)));
+    const rows = compare(
+      lines(str(edit.oldText) || str(edit.old_string)),
+      lines(str(edit.newText) || str(edit.new_string)),
+    );
     return index && rows.length ? [{ sign: '', before: '', after: '', text: '…' }, ...rows] : rows;
   });
 }
@@ -78,14 +81,17 @@ function longest(a, b) {
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       best[i * width + j] =
-        a[i] === b[j] ? best[(i + 1) * width + j + 1] + 1 : Math.max(best[(i + 1) * width + j], best[i * width + j + 1]);
+        a[i] === b[j]
+          ? best[(i + 1) * width + j + 1] + 1
+          : Math.max(best[(i + 1) * width + j], best[i * width + j + 1]);
   const found = [];
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
     if (i < a.length && j < b.length && a[i] === b[j]) {
       found.push(['', a[i++]]);
       j++;
-    } else if (i < a.length && (j === b.length || best[(i + 1) * width + j] >= best[i * width + j + 1])) found.push(['-', a[i++]]);
+    } else if (i < a.length && (j === b.length || best[(i + 1) * width + j] >= best[i * width + j + 1]))
+      found.push(['-', a[i++]]);
     else found.push(['+', b[j++]]);
   }
   return found;
@@ -141,15 +147,28 @@ function markWords(gone, come, marks) {
   const same = pieces.reduce((sum, [sign, word]) => (sign || !word.trim() ? sum : sum + word.length), 0);
   // Lines that have little in common were not changed but replaced.
   if (same * 3 < Math.max(gone.text.trim().length, come.text.trim().length)) return;
-  marks.set(gone, pieces.filter(([sign]) => sign !== '+'));
-  marks.set(come, pieces.filter(([sign]) => sign !== '-'));
+  marks.set(
+    gone,
+    pieces.filter(([sign]) => sign !== '+'),
+  );
+  marks.set(
+    come,
+    pieces.filter(([sign]) => sign !== '-'),
+  );
 }
 
 function diffRow({ sign, before, after, text }, words, language) {
   const kind = { '+': 'add', '-': 'del' }[sign] ?? (text === '…' && before === '' ? 'gap' : null);
   const content = el('span', null, language && text.length < 2000 ? highlight(text, language) : text);
   if (words) mark(content, words);
-  return el('div', { class: kind }, el('i', null, String(before)), el('i', null, String(after)), el('b', null, sign), content);
+  return el(
+    'div',
+    { class: kind },
+    el('i', null, String(before)),
+    el('i', null, String(after)),
+    el('b', null, sign),
+    content,
+  );
 }
 
 /** Put marks around the words that differ; the colours inside stay. */

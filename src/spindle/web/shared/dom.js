@@ -80,13 +80,19 @@ export function announce(text) {
 
 const keptIn = getStorage => ({
   get(key) {
-    try { return getStorage().getItem('spindle-' + key); } catch { return null; }
+    try {
+      return getStorage().getItem('spindle-' + key);
+    } catch {
+      return null;
+    }
   },
   set(key, value) {
     try {
       if (value === null) getStorage().removeItem('spindle-' + key);
       else getStorage().setItem('spindle-' + key, value);
-    } catch { /* no storage: it is forgotten with the page */ }
+    } catch {
+      /* no storage: it is forgotten with the page */
+    }
   },
 });
 

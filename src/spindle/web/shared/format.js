@@ -11,7 +11,9 @@ export function duration(ms) {
   const seconds = ms / 1000;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 60
+    ? `${minutes} min ${Math.round(seconds % 60)} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** The text of a content field: a string, or a list of blocks. */
@@ -25,7 +27,10 @@ export function textOf(content) {
 export const imagesOf = content => list(content).filter(block => obj(block).type === 'image');
 
 export function oneLine(text, limit = 160) {
-  const line = text.slice(0, limit * 4).replace(/\s+/g, ' ').trim();
+  const line = text
+    .slice(0, limit * 4)
+    .replace(/\s+/g, ' ')
+    .trim();
   return line.length > limit ? line.slice(0, limit - 1) + '…' : line;
 }
 

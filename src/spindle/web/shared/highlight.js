@@ -5,120 +5,189 @@ import { el } from './dom.js';
 
 const words = text => new Set(text.split(' '));
 
-const C_LIKE = 'break case const continue default do else enum for goto if return static struct switch void while true false null';
+const C_LIKE =
+  'break case const continue default do else enum for goto if return static struct switch void while true false null';
 const LANGUAGES = {
   javascript: {
     words: words(
       'as async await break case catch class const continue debugger default delete do else export extends false ' +
-      'finally for from function get if implements import in instanceof interface let new null of package private ' +
-      'protected public readonly return set static super switch this throw true try type typeof undefined var void ' +
-      'while with yield abstract any boolean declare enum infer is keyof namespace never number satisfies string ' +
-      'symbol unknown',
+        'finally for from function get if implements import in instanceof interface let new null of package private ' +
+        'protected public readonly return set static super switch this throw true try type typeof undefined var void ' +
+        'while with yield abstract any boolean declare enum infer is keyof namespace never number satisfies string ' +
+        'symbol unknown',
     ),
     strings: '"\'`',
   },
   python: {
     words: words(
       'False None True and as assert async await break class continue def del elif else except finally for from ' +
-      'global if import in is lambda match nonlocal not or pass raise return self try while with yield case type',
+        'global if import in is lambda match nonlocal not or pass raise return self try while with yield case type',
     ),
-    comment: '#', strings: '"\'', triple: true, decorator: true,
+    comment: '#',
+    strings: '"\'',
+    triple: true,
+    decorator: true,
   },
   c: {
     words: words(
-      C_LIKE + ' auto bool char class constexpr constinit consteval delete double explicit export extern final float friend ' +
-      'inline int long mutable namespace new noexcept nullptr operator override private protected public register ' +
-      'short signed sizeof template this throw try catch typedef typename union unsigned using virtual volatile',
+      C_LIKE +
+        ' auto bool char class constexpr constinit consteval delete double explicit export extern final float friend ' +
+        'inline int long mutable namespace new noexcept nullptr operator override private protected public register ' +
+        'short signed sizeof template this throw try catch typedef typename union unsigned using virtual volatile',
     ),
     directive: true,
   },
   java: {
     words: words(
-      C_LIKE + ' abstract as assert async await boolean byte catch char class data decimal delegate double dynamic event ' +
-      'explicit extends extension final finally fixed float foreach fun get implements import in init inner ' +
-      'instanceof int interface internal is lateinit let lock long match module namespace new object open operator ' +
-      'out override package params partial permits private protected public readonly record ref sealed set short ' +
-      'string super suspend synchronized this throw throws trait transient try typealias typeof using val var virtual ' +
-      'volatile when where with yield',
+      C_LIKE +
+        ' abstract as assert async await boolean byte catch char class data decimal delegate double dynamic event ' +
+        'explicit extends extension final finally fixed float foreach fun get implements import in init inner ' +
+        'instanceof int interface internal is lateinit let lock long match module namespace new object open operator ' +
+        'out override package params partial permits private protected public readonly record ref sealed set short ' +
+        'string super suspend synchronized this throw throws trait transient try typealias typeof using val var virtual ' +
+        'volatile when where with yield',
     ),
     decorator: true,
   },
   go: {
     words: words(
       'break case chan const continue default defer else fallthrough for func go goto if import interface map nil ' +
-      'package range return select struct switch type var true false any bool byte error float32 float64 int int32 ' +
-      'int64 rune string uint uint8 uint32 uint64',
+        'package range return select struct switch type var true false any bool byte error float32 float64 int int32 ' +
+        'int64 rune string uint uint8 uint32 uint64',
     ),
     strings: '"\'`',
   },
   rust: {
     words: words(
       'as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move ' +
-      'mut pub ref return self Self static struct super trait true type union unsafe use where while bool char f32 ' +
-      'f64 i8 i16 i32 i64 i128 isize str u8 u16 u32 u64 u128 usize',
+        'mut pub ref return self Self static struct super trait true type union unsafe use where while bool char f32 ' +
+        'f64 i8 i16 i32 i64 i128 isize str u8 u16 u32 u64 u128 usize',
     ),
-    strings: '"', directive: true,
+    strings: '"',
+    directive: true,
   },
   swift: {
     words: words(
       'actor as associatedtype async await break case catch class continue default defer deinit do else enum ' +
-      'extension fallthrough false fileprivate final for func get guard if import in init inout internal is lazy let ' +
-      'mutating nil open operator override private protocol public repeat required rethrows return self Self set some ' +
-      'static struct subscript super switch throw throws true try typealias var weak where while',
+        'extension fallthrough false fileprivate final for func get guard if import in init inout internal is lazy let ' +
+        'mutating nil open operator override private protocol public repeat required rethrows return self Self set some ' +
+        'static struct subscript super switch throw throws true try typealias var weak where while',
     ),
-    strings: '"', triple: true, decorator: true,
+    strings: '"',
+    triple: true,
+    decorator: true,
   },
   php: {
     words: words(
       'abstract and array as break callable case catch class clone const continue declare default do echo else elseif ' +
-      'empty enum extends false final finally fn for foreach function global if implements include instanceof ' +
-      'interface isset list match namespace new null or private protected public readonly require require_once return ' +
-      'static switch throw trait true try unset use var while yield',
+        'empty enum extends false final finally fn for foreach function global if implements include instanceof ' +
+        'interface isset list match namespace new null or private protected public readonly require require_once return ' +
+        'static switch throw trait true try unset use var while yield',
     ),
     hash: true,
   },
   ruby: {
     words: words(
       'BEGIN END alias and begin break case class def defined do else elsif end ensure false for if in module next ' +
-      'nil not or redo rescue retry return self super then true undef unless until when while yield require ' +
-      'attr_reader attr_accessor private',
+        'nil not or redo rescue retry return self super then true undef unless until when while yield require ' +
+        'attr_reader attr_accessor private',
     ),
     comment: '#',
   },
   shell: {
     words: words(
       'case do done elif else esac export fi for function if in local read return select set shift source then trap ' +
-      'unset until while cd echo exit printf test alias sudo',
+        'unset until while cd echo exit printf test alias sudo',
     ),
-    comment: '#', variables: true,
+    comment: '#',
+    variables: true,
   },
-  lua: { words: words(
-    'and break do else elseif end false for function goto if in local nil not or repeat return then true until ' +
-    'while',
-  ), comment: '--' },
+  lua: {
+    words: words(
+      'and break do else elseif end false for function goto if in local nil not or repeat return then true until ' +
+        'while',
+    ),
+    comment: '--',
+  },
   sql: {
     words: words(
       'add all alter and as asc begin between by case check column commit constraint create cross default delete desc ' +
-      'distinct drop else end exists foreign from full group having if in index inner insert into is join key left ' +
-      'like limit not null offset on or order outer primary references returning right rollback select set table then ' +
-      'transaction union unique update using values view when where with',
+        'distinct drop else end exists foreign from full group having if in index inner insert into is join key left ' +
+        'like limit not null offset on or order outer primary references returning right rollback select set table then ' +
+        'transaction union unique update using values view when where with',
     ),
-    comment: '--', block: true, anyCase: true,
+    comment: '--',
+    block: true,
+    anyCase: true,
   },
   config: { words: words('true false null yes no on off'), comment: '#', keys: true },
   json: { words: words('true false null'), comment: '', keys: true, strings: '"' },
   css: { words: words('important'), comment: '', block: true, keys: true, at: true },
 };
 const ALIASES = {
-  js: 'javascript', jsx: 'javascript', mjs: 'javascript', cjs: 'javascript', ts: 'javascript', tsx: 'javascript', mts: 'javascript',
-  typescript: 'javascript', vue: 'markup', svelte: 'markup', py: 'python', pyi: 'python', python3: 'python', h: 'c',
-  cc: 'c', cpp: 'c', cxx: 'c', hpp: 'c',
-  'c++': 'c', objc: 'c', m: 'c', kt: 'java', kts: 'java', kotlin: 'java', cs: 'java', csharp: 'java', scala: 'java', dart: 'java',
-  groovy: 'java', gradle: 'java', golang: 'go', rs: 'rust', rb: 'ruby', sh: 'shell', bash: 'shell', zsh: 'shell', fish: 'shell',
-  console: 'shell', shellsession: 'shell', dockerfile: 'shell', docker: 'shell', makefile: 'shell', mk: 'shell', yaml: 'config',
-  yml: 'config', toml: 'config', ini: 'config', conf: 'config', cfg: 'config', env: 'config', properties: 'config', jsonc: 'json',
-  json5: 'json', jsonl: 'json', ndjson: 'json', scss: 'css', less: 'css', html: 'markup', xml: 'markup', svg: 'markup', xhtml: 'markup',
-  htm: 'markup', patch: 'diff',
+  js: 'javascript',
+  jsx: 'javascript',
+  mjs: 'javascript',
+  cjs: 'javascript',
+  ts: 'javascript',
+  tsx: 'javascript',
+  mts: 'javascript',
+  typescript: 'javascript',
+  vue: 'markup',
+  svelte: 'markup',
+  py: 'python',
+  pyi: 'python',
+  python3: 'python',
+  h: 'c',
+  cc: 'c',
+  cpp: 'c',
+  cxx: 'c',
+  hpp: 'c',
+  'c++': 'c',
+  objc: 'c',
+  m: 'c',
+  kt: 'java',
+  kts: 'java',
+  kotlin: 'java',
+  cs: 'java',
+  csharp: 'java',
+  scala: 'java',
+  dart: 'java',
+  groovy: 'java',
+  gradle: 'java',
+  golang: 'go',
+  rs: 'rust',
+  rb: 'ruby',
+  sh: 'shell',
+  bash: 'shell',
+  zsh: 'shell',
+  fish: 'shell',
+  console: 'shell',
+  shellsession: 'shell',
+  dockerfile: 'shell',
+  docker: 'shell',
+  makefile: 'shell',
+  mk: 'shell',
+  yaml: 'config',
+  yml: 'config',
+  toml: 'config',
+  ini: 'config',
+  conf: 'config',
+  cfg: 'config',
+  env: 'config',
+  properties: 'config',
+  jsonc: 'json',
+  json5: 'json',
+  jsonl: 'json',
+  ndjson: 'json',
+  scss: 'css',
+  less: 'css',
+  html: 'markup',
+  xml: 'markup',
+  svg: 'markup',
+  xhtml: 'markup',
+  htm: 'markup',
+  patch: 'diff',
 };
 const HIGHLIGHT_LIMIT = 400_000;
 const CHUNK = 64; // lines that are laid out together
@@ -158,12 +227,16 @@ function scannerOf(language) {
   if (language.variables) sigils.push(String.raw`\$\{?\w+\}?`);
   const none = '(?!)';
   const name = language.keys ? String.raw`[A-Za-z_$][\w$-]*` : String.raw`[A-Za-z_$][\w$]*`;
-  language.scanner = new RegExp([
-    `(${comments.join('|') || none})`,
-    `(${strings.join('|')})`,
-    String.raw`(\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)\w*)`,
-    `(${sigils.join('|') || none})`, `(${name})`,
-  ].join('|'), 'g');
+  language.scanner = new RegExp(
+    [
+      `(${comments.join('|') || none})`,
+      `(${strings.join('|')})`,
+      String.raw`(\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)\w*)`,
+      `(${sigils.join('|') || none})`,
+      `(${name})`,
+    ].join('|'),
+    'g',
+  );
   return language.scanner;
 }
 
@@ -284,7 +357,9 @@ function paintCode(code, language, paint, start) {
 function paintDiff(code, paint, start) {
   let at = start;
   for (const line of code.slice(start).split('\n')) {
-    const style = /^(?:\+\+\+|---|diff |index )/.test(line) ? 'comment' : { '+': 'add', '-': 'del', '@': 'name' }[line[0]];
+    const style = /^(?:\+\+\+|---|diff |index )/.test(line)
+      ? 'comment'
+      : { '+': 'add', '-': 'del', '@': 'name' }[line[0]];
     if (style) paint(at, at + line.length, style);
     at += line.length + 1;
   }

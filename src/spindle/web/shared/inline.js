@@ -6,14 +6,29 @@ import { mathElement } from './math.js';
 
 const MAX_OPEN = 24; // of elements in each other
 const ENTITIES = {
-  amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', copy: '©', hellip: '…', mdash: '—', ndash: '–',
-  rarr: '→', larr: '←', times: '×', middot: '·', bull: '•',
+  amp: '&',
+  lt: '<',
+  gt: '>',
+  quot: '"',
+  apos: "'",
+  nbsp: '\u00a0',
+  copy: '©',
+  hellip: '…',
+  mdash: '—',
+  ndash: '–',
+  rarr: '→',
+  larr: '←',
+  times: '×',
+  middot: '·',
+  bull: '•',
 };
 const PUNCTUATION = /[!-/:-@[-`{-~\p{P}\p{S}]/u;
 // Every repeat has a limit, so that a bracket without an end costs little.
 const INLINE_TARGET = new RegExp(
   String.raw`\(\s{0,20}(?:<([^<>\n]{0,2000})>|((?:[^\s()\\]|\\.|\([^\s()]{0,500}\)){0,2000}))` +
-  String.raw`(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)`, 'y');
+    String.raw`(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)`,
+  'y',
+);
 const SPECIAL = /[\\`*_~[\]!<&$\n]|https?:\/\//g;
 // The few elements that people write in Markdown; whatever else stands in angle brackets is text.
 const PLAIN_TAG = /<(\/?)(kbd|sub|sup|u|mark|small)>/iy;
@@ -44,7 +59,7 @@ function tokenize(text, links) {
     if (to > from) push({ type: 'text', text: text.slice(from, to) });
   };
   SPECIAL.lastIndex = 0;
-  for (let match; (SPECIAL.lastIndex = at, match = SPECIAL.exec(text)) !== null;) {
+  for (let match; ((SPECIAL.lastIndex = at), (match = SPECIAL.exec(text))) !== null;) {
     plain(at, match.index);
     at = match.index;
     const c = text[at];
@@ -123,7 +138,12 @@ function readDelimiters(text, at, push) {
   const right = !spaceBefore && (!PUNCTUATION.test(before) || spaceAfter || PUNCTUATION.test(after));
   const inWord = c === '_';
   push({
-    type: 'delimiter', c, width: to - at, text: '', opens: [], closes: [],
+    type: 'delimiter',
+    c,
+    width: to - at,
+    text: '',
+    opens: [],
+    closes: [],
     canOpen: c === '~' ? to - at <= 2 && left : left && (!inWord || !right || PUNCTUATION.test(before)),
     canClose: c === '~' ? to - at <= 2 && right : right && (!inWord || !left || PUNCTUATION.test(after)),
     whole: to - at,
@@ -171,7 +191,11 @@ function readTarget(text, at, label, links) {
   if (text[at] === '(') {
     INLINE_TARGET.lastIndex = at;
     const match = INLINE_TARGET.exec(text);
-    if (match) return { href: decodeEntities((match[1] ?? match[2] ?? '').replace(/\\([!-/:-@[-`{-~])/g, '$1')), end: INLINE_TARGET.lastIndex };
+    if (match)
+      return {
+        href: decodeEntities((match[1] ?? match[2] ?? '').replace(/\\([!-/:-@[-`{-~])/g, '$1')),
+        end: INLINE_TARGET.lastIndex,
+      };
   }
   const reference = /\[([^[\]]{0,200})\]/y;
   reference.lastIndex = at;
@@ -231,7 +255,9 @@ function decodeEntities(text) {
   return text.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|([a-z]{2,8}));/g, (whole, decimal, hex, name) => {
     if (name) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] : whole;
     const point = decimal ? parseInt(decimal, 10) : parseInt(hex, 16);
-    return point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff) ? String.fromCodePoint(point) : '\ufffd';
+    return point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff)
+      ? String.fromCodePoint(point)
+      : '\ufffd';
   });
 }
 
@@ -284,7 +310,8 @@ function pairDelimiters(tokens, from) {
       opener.opens.push(tag);
       token.closes.push(tag);
       // Whatever was opened in between and not closed stays text.
-      for (const other of Object.values(openers)) while (other.length && other[other.length - 1].place > opener.place) other.pop();
+      for (const other of Object.values(openers))
+        while (other.length && other[other.length - 1].place > opener.place) other.pop();
       if (opener.width === 0) stack.pop();
     }
     if (token.canOpen && token.width > 0) {
@@ -320,21 +347,37 @@ function build(tokens, parent) {
   };
   for (const token of tokens) {
     switch (token.type) {
-      case 'text': case 'bracket': add(token.text); break;
-      case 'code': add(el('code', null, token.text)); break;
-      case 'break': add(el('br')); break;
-      case 'math': add(mathElement(token.text, token.block)); break;
-      case 'footnote': add(el('sup', { class: 'note-mark' }, token.text)); break;
+      case 'text':
+      case 'bracket':
+        add(token.text);
+        break;
+      case 'code':
+        add(el('code', null, token.text));
+        break;
+      case 'break':
+        add(el('br'));
+        break;
+      case 'math':
+        add(mathElement(token.text, token.block));
+        break;
+      case 'footnote':
+        add(el('sup', { class: 'note-mark' }, token.text));
+        break;
       case 'tag':
         if (!token.paired) add(token.text);
-        else if (token.closes) tags.pop()?.(); // emphasis that was opened inside ends with it
+        else if (token.closes)
+          tags.pop()?.(); // emphasis that was opened inside ends with it
         else {
           const depth = open.length;
           enter(el(token.name));
-          tags.push(() => { open.length = Math.min(open.length, depth); });
+          tags.push(() => {
+            open.length = Math.min(open.length, depth);
+          });
         }
         break;
-      case 'url': add(linked ? token.text : anchor(token.text, token.text.replace(/^mailto:/i, ''))); break;
+      case 'url':
+        add(linked ? token.text : anchor(token.text, token.text.replace(/^mailto:/i, '')));
+        break;
       case 'link':
         enter(token.href && !linked ? anchor(token.href, token.image ? 'Image: ' : '') : el('span'));
         linked++;

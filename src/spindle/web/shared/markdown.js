@@ -15,7 +15,8 @@ const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^\n]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/s;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|)$/s;
 const QUOTE = /^ {0,3}>[ \t]?/;
-const DEFINITION = /^ {0,3}\[(?!\^)([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
+const DEFINITION =
+  /^ {0,3}\[(?!\^)([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
 const DETAILS = /^ {0,3}<details>\s*(?:<summary>(.*?)<\/summary>)?\s*$/i;
 const FOOTNOTE = /^ {0,3}\[\^([\w-]{1,30})\]:[ \t]+(.*)$/;
 export const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
@@ -267,7 +268,9 @@ function renderQuote(lines, i, parent, depth, links) {
 
 /** Whether a line is plain text that may go on a paragraph begun on the line before. */
 function continues(line) {
-  return !isBlank(line) && !isFence(line) && !HEADING.test(line) && !isRule(line) && !QUOTE.test(line) && !ITEM.test(line);
+  return (
+    !isBlank(line) && !isFence(line) && !HEADING.test(line) && !isRule(line) && !QUOTE.test(line) && !ITEM.test(line)
+  );
 }
 
 /** Whether a paragraph is open at the end of a line, inside whatever quotes and items begin on it. */
@@ -371,7 +374,10 @@ function isTable(lines, i) {
 
 /** Split a row at its bars, but not at escaped ones. */
 function cells(line) {
-  const row = line.trim().replace(/^\|/, '').replace(/([^\\]|^)\|$/, '$1');
+  const row = line
+    .trim()
+    .replace(/^\|/, '')
+    .replace(/([^\\]|^)\|$/, '$1');
   const found = [];
   let from = 0;
   for (let at = 0; at < row.length; at++) {
@@ -386,7 +392,9 @@ function cells(line) {
 }
 
 function renderTable(lines, i, parent, links) {
-  const sides = cells(lines[i + 1]).map(cell => (cell.endsWith(':') ? (cell.startsWith(':') ? 'center' : 'right') : ''));
+  const sides = cells(lines[i + 1]).map(cell =>
+    cell.endsWith(':') ? (cell.startsWith(':') ? 'center' : 'right') : '',
+  );
   const row = (line, tag) => {
     const tr = el('tr');
     const texts = cells(line);
@@ -418,7 +426,17 @@ function renderParagraph(lines, i, parent, depth, links) {
     const item = ITEM.exec(line);
     const interrupts = item !== null && item[4] !== undefined && (item[2].length === 1 || /^1[.)]$/.test(item[2]));
     const nested = depth < MAX_NESTING && (interrupts || QUOTE.test(line));
-    if (isBlank(line) || isFence(line) || HEADING.test(line) || isRule(line) || nested || isTable(lines, i) || DETAILS.test(line) || FOOTNOTE.test(line)) break;
+    if (
+      isBlank(line) ||
+      isFence(line) ||
+      HEADING.test(line) ||
+      isRule(line) ||
+      nested ||
+      isTable(lines, i) ||
+      DETAILS.test(line) ||
+      FOOTNOTE.test(line)
+    )
+      break;
     body.push(line.trim());
   }
   const paragraph = el('p');

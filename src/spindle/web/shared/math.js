@@ -2,16 +2,28 @@
 // it was written.
 
 const MATHML = 'http://www.w3.org/1998/Math/MathML';
-const GREEK = 'alpha α beta β gamma γ delta δ epsilon ε varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ ' +
+const GREEK =
+  'alpha α beta β gamma γ delta δ epsilon ε varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ ' +
   'pi π rho ρ sigma σ tau τ upsilon υ phi φ varphi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Phi Φ Psi Ψ ' +
   'Omega Ω infty ∞ ell ℓ hbar ℏ nabla ∇ partial ∂ emptyset ∅ Re ℜ Im ℑ aleph ℵ dots … ldots … cdots ⋯ vdots ⋮';
-const OPERATORS = 'times × cdot ⋅ div ÷ pm ± mp ∓ leq ≤ le ≤ geq ≥ ge ≥ neq ≠ ne ≠ approx ≈ equiv ≡ sim ∼ propto ∝ to → rightarrow → leftarrow ← ' +
+const OPERATORS =
+  'times × cdot ⋅ div ÷ pm ± mp ∓ leq ≤ le ≤ geq ≥ ge ≥ neq ≠ ne ≠ approx ≈ equiv ≡ sim ∼ propto ∝ to → rightarrow → leftarrow ← ' +
   'Rightarrow ⇒ Leftarrow ⇐ implies ⟹ iff ⟺ leftrightarrow ↔ mapsto ↦ in ∈ notin ∉ subset ⊂ subseteq ⊆ supset ⊃ cup ∪ cap ∩ setminus ∖ ' +
   'forall ∀ exists ∃ neg ¬ land ∧ wedge ∧ lor ∨ vee ∨ oplus ⊕ otimes ⊗ circ ∘ ast ∗ star ⋆ perp ⊥ parallel ∥ mid ∣ langle ⟨ rangle ⟩ ' +
   'lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ ll ≪ gg ≫ prime ′ angle ∠ therefore ∴';
 const LARGE = 'sum ∑ prod ∏ int ∫ oint ∮ bigcup ⋃ bigcap ⋂ lim lim max max min min sup sup inf inf';
-const NAMES = new Set('sin cos tan log ln exp det dim ker gcd arg deg sinh cosh tanh arcsin arccos arctan mod Pr'.split(' '));
-const SPACES = { ',': '0.17em', ':': '0.22em', ';': '0.28em', ' ': '0.33em', '!': '-0.17em', quad: '1em', qquad: '2em' };
+const NAMES = new Set(
+  'sin cos tan log ln exp det dim ker gcd arg deg sinh cosh tanh arcsin arccos arctan mod Pr'.split(' '),
+);
+const SPACES = {
+  ',': '0.17em',
+  ':': '0.22em',
+  ';': '0.28em',
+  ' ': '0.33em',
+  '!': '-0.17em',
+  quad: '1em',
+  qquad: '2em',
+};
 const ACCENTS = { hat: '^', bar: '¯', vec: '→', tilde: '~', dot: '˙', ddot: '¨', overline: '‾', widehat: '^' };
 const LETTERS = { R: 'ℝ', N: 'ℕ', Z: 'ℤ', Q: 'ℚ', C: 'ℂ', P: 'ℙ', E: '𝔼' };
 const MAX_DEPTH = 40;
@@ -116,15 +128,40 @@ class TexReader {
     }
     if (Object.hasOwn(ACCENTS, name)) return tag('mover', this.argument(depth), tag('mo', ACCENTS[name]));
     switch (name) {
-      case 'frac': case 'dfrac': case 'tfrac': return tag('mfrac', this.argument(depth), this.argument(depth));
-      case 'binom': return tag('mrow', tag('mo', '('), this.stacked(depth), tag('mo', ')'));
-      case 'sqrt': return this.root(depth);
-      case 'text': case 'textrm': case 'mathrm': case 'operatorname': case 'textbf': case 'mathbf': return tag('mtext', this.text());
-      case 'mathbb': return tag('mi', ...Array.from(this.text(), letter => LETTERS[letter] ?? letter));
-      case 'mathcal': case 'mathit': case 'boldsymbol': return this.argument(depth);
-      case 'left': case 'right': case 'big': case 'Big': case 'bigg': case 'Bigg': return this.fence();
-      case 'begin': return this.environment(depth);
-      case 'displaystyle': case 'limits': case 'nolimits': return tag('mrow');
+      case 'frac':
+      case 'dfrac':
+      case 'tfrac':
+        return tag('mfrac', this.argument(depth), this.argument(depth));
+      case 'binom':
+        return tag('mrow', tag('mo', '('), this.stacked(depth), tag('mo', ')'));
+      case 'sqrt':
+        return this.root(depth);
+      case 'text':
+      case 'textrm':
+      case 'mathrm':
+      case 'operatorname':
+      case 'textbf':
+      case 'mathbf':
+        return tag('mtext', this.text());
+      case 'mathbb':
+        return tag('mi', ...Array.from(this.text(), letter => LETTERS[letter] ?? letter));
+      case 'mathcal':
+      case 'mathit':
+      case 'boldsymbol':
+        return this.argument(depth);
+      case 'left':
+      case 'right':
+      case 'big':
+      case 'Big':
+      case 'bigg':
+      case 'Bigg':
+        return this.fence();
+      case 'begin':
+        return this.environment(depth);
+      case 'displaystyle':
+      case 'limits':
+      case 'nolimits':
+        return tag('mrow');
       default:
         if (/^[{}%$#&_|]$/.test(name)) return tag('mo', name === '|' ? '‖' : name);
         throw new Error(`unknown: ${name}`);
@@ -175,7 +212,8 @@ class TexReader {
       if (part === '\\end') open = this.text() !== name;
     }
     const made = tag('mtable', ...rows);
-    const [left, right] = { p: '()', b: '[]', v: '||', B: '{}', V: '‖‖' }[kind[1]] ?? (name === 'cases' ? ['{', ''] : ['', '']);
+    const [left, right] =
+      { p: '()', b: '[]', v: '||', B: '{}', V: '‖‖' }[kind[1]] ?? (name === 'cases' ? ['{', ''] : ['', '']);
     return left ? tag('mrow', tag('mo', left), made, ...(right ? [tag('mo', right)] : [])) : made;
   }
 

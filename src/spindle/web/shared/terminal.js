@@ -37,7 +37,11 @@ export function terminal(text) {
 /** A carriage return goes back to the beginning of the line: what follows is written over what stood there. */
 function overwritten(text) {
   if (!text.includes('\r')) return text;
-  return text.replace(/\r+\n/g, '\n').split('\n').map(line => (line.includes('\r') ? overwrittenLine(line) : line)).join('\n');
+  return text
+    .replace(/\r+\n/g, '\n')
+    .split('\n')
+    .map(line => (line.includes('\r') ? overwrittenLine(line) : line))
+    .join('\n');
 }
 
 function overwrittenLine(line) {
@@ -52,7 +56,14 @@ function overwrittenLine(line) {
 }
 
 const SIMPLE = { 1: 'a-bold', 2: 'a-dim', 3: 'a-italic', 4: 'a-under', 9: 'a-strike' };
-const ENDS = { 22: /^a-(?:bold|dim)$/, 23: /^a-italic$/, 24: /^a-under$/, 29: /^a-strike$/, 39: /^a-c\d+$/, 49: /^a-g\d+$/ };
+const ENDS = {
+  22: /^a-(?:bold|dim)$/,
+  23: /^a-italic$/,
+  24: /^a-under$/,
+  29: /^a-strike$/,
+  39: /^a-c\d+$/,
+  49: /^a-g\d+$/,
+};
 
 function styled(style, codes) {
   const numbers = codes.split(/[;:]/).map(Number);

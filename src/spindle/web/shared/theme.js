@@ -2,4 +2,6 @@
 try {
   const theme = localStorage.getItem('spindle-theme');
   if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
-} catch { /* no storage: the system decides */ }
+} catch {
+  /* no storage: the system decides */
+}

@@ -9,13 +9,25 @@ import { picture } from './images.js';
 import { plainOutput, terminal } from './terminal.js';
 import { TOOL_KINDS } from './tool-kinds.js';
 
-const KIND_ICONS = { read: 'file', search: 'search', edit: 'pencil', execute: 'terminal', think: 'list', other: 'tool' };
+const KIND_ICONS = {
+  read: 'file',
+  search: 'search',
+  edit: 'pencil',
+  execute: 'terminal',
+  think: 'list',
+  other: 'tool',
+};
 const OPEN_BY_ITSELF = new Set(['edit', 'execute']);
 // Arguments that the line about a call names already.
 const TOLD = { read: ['offset', 'limit'], grep: ['pattern'], find: ['pattern'] };
 const PATHS = ['path', 'file_path', 'filePath'];
 const CARD_STATES = {
-  writing: 'being written', called: 'about to run', asking: 'waits for an answer', running: 'running', done: 'done', failed: 'failed',
+  writing: 'being written',
+  called: 'about to run',
+  asking: 'waits for an answer',
+  running: 'running',
+  done: 'done',
+  failed: 'failed',
   cancelled: 'no result',
 };
 export const MAX_OUTPUT = 100_000;
@@ -29,7 +41,8 @@ export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? 
 export function callTitle(name, args) {
   const path = pathOf(args);
   if (name === 'bash') return oneLine(str(args.command));
-  if (name === 'grep' || name === 'find') return oneLine([str(args.pattern), path && `in ${path}`].filter(Boolean).join(' '));
+  if (name === 'grep' || name === 'find')
+    return oneLine([str(args.pattern), path && `in ${path}`].filter(Boolean).join(' '));
   if (name === 'read') return oneLine(path) + lineRange(args);
   if (name === 'task') return oneLine(`${str(args.agent) || 'general'}: ${str(args.prompt)}`);
   return oneLine([path, ...Object.values(args)].map(str).find(Boolean) ?? '');
@@ -63,8 +76,24 @@ export class ToolCard {
     this.output = el('div', { class: 'tool-output' });
     const kind = Object.hasOwn(TOOL_KINDS, name) ? TOOL_KINDS[name] : 'other';
     const symbol = name === 'ls' ? 'folder' : KIND_ICONS[kind];
-    const summary = el('summary', null, icon(symbol), this.label, this.title, this.size, this.time, this.mark, icon('chevron'));
-    this.node = el('details', { class: 'tool', 'data-tool': name, open: OPEN_BY_ITSELF.has(kind) }, summary, this.input, this.output);
+    const summary = el(
+      'summary',
+      null,
+      icon(symbol),
+      this.label,
+      this.title,
+      this.size,
+      this.time,
+      this.mark,
+      icon('chevron'),
+    );
+    this.node = el(
+      'details',
+      { class: 'tool', 'data-tool': name, open: OPEN_BY_ITSELF.has(kind) },
+      summary,
+      this.input,
+      this.output,
+    );
     summary.addEventListener('click', () => this.touch());
     this.setState(state);
   }
@@ -89,13 +118,15 @@ export class ToolCard {
     const { name, args } = this;
     const edit = name === 'edit' ? rowsOfEdit(args) : [];
     if (name === 'bash' && str(args.command)) this.showInput(args.command, 'sh', 'command');
-    else if (name === 'write' && str(args.content)) this.showInput(args.content, languageOfPath(pathOf(args)), 'content');
+    else if (name === 'write' && str(args.content))
+      this.showInput(args.content, languageOfPath(pathOf(args)), 'content');
     else if (edit.length) {
       if (!this.hasDiff) this.input.replaceChildren(this.diffView(edit));
     } else {
       const told = [...PATHS, ...(Object.hasOwn(TOLD, name) ? TOLD[name] : [])];
       const title = this.title.textContent;
-      const isTold = (key, value) => told.includes(key) && (typeof value === 'string' ? title.includes(value) : Number.isInteger(value));
+      const isTold = (key, value) =>
+        told.includes(key) && (typeof value === 'string' ? title.includes(value) : Number.isInteger(value));
       const rest = Object.entries(args).filter(([key, value]) => value !== title && !isTold(key, value));
       this.showInput(rest.length ? pretty(Object.fromEntries(rest)) : '', 'json', 'arguments');
     }
@@ -117,7 +148,12 @@ export class ToolCard {
 
   diffView(rows) {
     const { added, removed } = counts(rows);
-    if (added || removed) this.size.replaceChildren(el('span', { class: 'plus' }, `+${added}`), ' ', el('span', { class: 'minus' }, `−${removed}`));
+    if (added || removed)
+      this.size.replaceChildren(
+        el('span', { class: 'plus' }, `+${added}`),
+        ' ',
+        el('span', { class: 'minus' }, `−${removed}`),
+      );
     return diffView(rows, languageOfPath(pathOf(this.args)));
   }
 
@@ -138,7 +174,9 @@ export class ToolCard {
     const said = textOf(content).trimEnd();
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
     const text = exit ? said.slice(0, exit.index) : said;
-    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : ''].filter(Boolean).join(' · ');
+    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : '']
+      .filter(Boolean)
+      .join(' · ');
     if (this.name === 'task') this.size.textContent = workOf(obj(details));
     const diff = isError ? '' : str(obj(details).diff);
     if (diff) {
@@ -146,7 +184,16 @@ export class ToolCard {
       this.input.replaceChildren();
       this.output.append(this.diffView(rowsOfDiff(diff)));
     } else if (text && (isError || this.name !== 'write')) {
-      const node = this.outputView(text, isError ? '' : this.name === 'task' ? 'markdown' : this.name === 'read' ? languageOfPath(pathOf(this.args)) : '');
+      const node = this.outputView(
+        text,
+        isError
+          ? ''
+          : this.name === 'task'
+            ? 'markdown'
+            : this.name === 'read'
+              ? languageOfPath(pathOf(this.args))
+              : '',
+      );
       node.classList.add('with-copy');
       node.append(copyButton('Copy output', () => plainOutput(said)));
       this.output.append(node);

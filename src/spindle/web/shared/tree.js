@@ -27,7 +27,7 @@ export function treeRows(roots, childrenOf, isVisible) {
     const up = rows[row.above];
     row.siblings = members[row.above + 1];
     row.depth = (up?.depth ?? 0) + (row.siblings > 1 ? 1 : 0);
-    row.branch = row.siblings > 1 ? i : up?.branch ?? -1;
+    row.branch = row.siblings > 1 ? i : (up?.branch ?? -1);
   });
   return rows;
 }

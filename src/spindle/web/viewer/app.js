@@ -13,12 +13,16 @@ const app = {
   hits: [],
 
   async start() {
-    const store = this.store = new Store($('data').textContent);
+    const store = (this.store = new Store($('data').textContent));
     const status = $('status');
-    await store.load(part => { status.textContent = `Reading… ${Math.round(part * 100)}%`; });
+    await store.load(part => {
+      status.textContent = `Reading… ${Math.round(part * 100)}%`;
+    });
     this.search = new Search(store);
     this.feed = new Feed(store, $('messages'), {
-      select: i => this.select(i), linkTo: i => this.linkTo(i), painted: () => this.search.mark($('messages')),
+      select: i => this.select(i),
+      linkTo: i => this.linkTo(i),
+      painted: () => this.search.mark($('messages')),
     });
     this.tree = new TreeView(store, $('tree'), status, i => this.select(i, { fromTree: true }));
     view.redraw = () => this.feed.redraw();
@@ -30,8 +34,10 @@ const app = {
       outcome.replaceWith(told);
     }
     // The plain page says times in UTC, because it does not know better.
-    for (const time of document.querySelectorAll('.card time')) time.textContent = localTime(time.dateTime) || time.textContent;
-    for (const part of document.querySelectorAll('.card details')) part.addEventListener('toggle', () => view.printing || (part.dataset.open = part.open));
+    for (const time of document.querySelectorAll('.card time'))
+      time.textContent = localTime(time.dateTime) || time.textContent;
+    for (const part of document.querySelectorAll('.card details'))
+      part.addEventListener('toggle', () => view.printing || (part.dataset.open = part.open));
     document.documentElement.classList.add('ready');
     this.wire();
     this.follow();
@@ -71,7 +77,11 @@ const app = {
     this.reveal(i, fromTree);
     const place = this.address(i);
     // Pages opened from disk may not touch their history; the link buttons still work.
-    try { history.replaceState(null, '', place); } catch { /* stay */ }
+    try {
+      history.replaceState(null, '', place);
+    } catch {
+      /* stay */
+    }
   },
 
   reveal(i, fromTree = false) {
@@ -185,7 +195,9 @@ const app = {
 
   wire() {
     const onClick = (id, act) => $(id).addEventListener('click', act);
-    onClick('menu', () => (document.documentElement.classList.contains('sidebar-open') ? this.closeSidebar() : this.openSidebar()));
+    onClick('menu', () =>
+      document.documentElement.classList.contains('sidebar-open') ? this.closeSidebar() : this.openSidebar(),
+    );
     onClick('backdrop', () => this.closeSidebar());
     onClick('thinking-button', () => this.toggleThinking());
     onClick('tools-button', () => this.toggleTools());
@@ -216,8 +228,13 @@ const app = {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (document.querySelector('dialog[open]') || event.target.closest?.('input, textarea, [contenteditable]')) return;
     const keys = {
-      t: () => this.toggleThinking(), o: () => this.toggleTools(), d: toggleTheme, j: () => this.feed.step(1),
-      k: () => this.feed.step(-1), '?': () => $('help').showModal(), escape: () => this.escape(),
+      t: () => this.toggleThinking(),
+      o: () => this.toggleTools(),
+      d: toggleTheme,
+      j: () => this.feed.step(1),
+      k: () => this.feed.step(-1),
+      '?': () => $('help').showModal(),
+      escape: () => this.escape(),
       '/': () => (narrow.matches ? this.openSidebar() : $('search').focus()),
     };
     const key = event.key.toLowerCase();

@@ -11,12 +11,23 @@ import { KIND } from './store.js';
 import { view } from './view.js';
 
 const TITLES = {
-  [KIND.USER]: 'User', [KIND.ASSISTANT]: 'Assistant', [KIND.TOOL]: 'Tool result', [KIND.BASH]: 'Command',
-  [KIND.CUSTOM]: 'Custom', [KIND.COMPACTION]: 'Compaction', [KIND.SUMMARY]: 'Branch summary', [KIND.MODEL]: 'Model',
+  [KIND.USER]: 'User',
+  [KIND.ASSISTANT]: 'Assistant',
+  [KIND.TOOL]: 'Tool result',
+  [KIND.BASH]: 'Command',
+  [KIND.CUSTOM]: 'Custom',
+  [KIND.COMPACTION]: 'Compaction',
+  [KIND.SUMMARY]: 'Branch summary',
+  [KIND.MODEL]: 'Model',
 };
 export const CLASSES = {
-  [KIND.USER]: 'user', [KIND.ASSISTANT]: 'assistant', [KIND.TOOL]: 'tool-result', [KIND.BASH]: 'command',
-  [KIND.COMPACTION]: 'summary', [KIND.SUMMARY]: 'summary', [KIND.MODEL]: 'model',
+  [KIND.USER]: 'user',
+  [KIND.ASSISTANT]: 'assistant',
+  [KIND.TOOL]: 'tool-result',
+  [KIND.BASH]: 'command',
+  [KIND.COMPACTION]: 'summary',
+  [KIND.SUMMARY]: 'summary',
+  [KIND.MODEL]: 'model',
 };
 
 const PROSE_LIMIT = 200_000; // characters of a message that are shown at once
@@ -51,13 +62,19 @@ export function renderEntry(store, i, results, continued, linkTo) {
   const body = renderBody(store, i, entry, message, results);
   if (kind === KIND.MODEL) return el('article', { class: 'item model', 'aria-label': 'Model change' }, body);
   const label = store.label(i);
-  const head = el('header', { class: 'head' },
+  const head = el(
+    'header',
+    { class: 'head' },
     el('h2', { class: 'who' }, title.slice(0, 80)),
     label === undefined ? null : el('span', { class: 'label' }, label),
     timeElement(entry.timestamp, store.header.timestamp),
-    el('span', { class: 'actions' },
+    el(
+      'span',
+      { class: 'actions' },
       copyButton('Copy text', () => sourceText(entry)),
-      copyButton('Copy link', () => linkTo(i), 'link')));
+      copyButton('Copy link', () => linkTo(i), 'link'),
+    ),
+  );
   const name = `item ${CLASSES[kind] ?? 'custom'}${continued ? ' continued' : ''}`;
   return el('article', { class: name, 'aria-label': title.slice(0, 80) }, head, body);
 }
@@ -65,17 +82,39 @@ export function renderEntry(store, i, results, continued, linkTo) {
 function renderBody(store, i, entry, message, results) {
   const body = el('div', { class: 'body' });
   switch (store.kind[i]) {
-    case KIND.USER: appendUser(body, message, i); break;
-    case KIND.ASSISTANT: appendAnswer(body, store, message, i, results); break;
-    case KIND.TOOL: body.append(toolCard({}, message, `${i}:0`, i)); break;
-    case KIND.BASH: appendCommand(body, message, i); break;
-    case KIND.CUSTOM: appendContent(body, entry.content ?? message.content, i); break;
-    case KIND.COMPACTION:
-      body.append(disclosure(`${i}:s`, false, `Compacted from ${count(Number(entry.tokensBefore) || 0, 'token')}`, str(entry.summary)));
+    case KIND.USER:
+      appendUser(body, message, i);
       break;
-    case KIND.SUMMARY: body.append(disclosure(`${i}:s`, true, 'What happened on the branch that was left', str(entry.summary))); break;
-    case KIND.MODEL: body.append(el('span', null, 'Model: ', el('b', null, modelName(entry.provider, entry.modelId)))); break;
-    default: appendOther(body, entry, message, i);
+    case KIND.ASSISTANT:
+      appendAnswer(body, store, message, i, results);
+      break;
+    case KIND.TOOL:
+      body.append(toolCard({}, message, `${i}:0`, i));
+      break;
+    case KIND.BASH:
+      appendCommand(body, message, i);
+      break;
+    case KIND.CUSTOM:
+      appendContent(body, entry.content ?? message.content, i);
+      break;
+    case KIND.COMPACTION:
+      body.append(
+        disclosure(
+          `${i}:s`,
+          false,
+          `Compacted from ${count(Number(entry.tokensBefore) || 0, 'token')}`,
+          str(entry.summary),
+        ),
+      );
+      break;
+    case KIND.SUMMARY:
+      body.append(disclosure(`${i}:s`, true, 'What happened on the branch that was left', str(entry.summary)));
+      break;
+    case KIND.MODEL:
+      body.append(el('span', null, 'Model: ', el('b', null, modelName(entry.provider, entry.modelId))));
+      break;
+    default:
+      appendOther(body, entry, message, i);
   }
   return body;
 }
@@ -96,7 +135,9 @@ function appendUser(body, message, i) {
 function readSkill(text) {
   const open = /^<skill name="([^"\n]{1,200})" location="[^"\n]{0,2000}">\n/.exec(text);
   const close = open ? text.indexOf('\n</skill>', open[0].length - 1) : -1;
-  return close < 0 ? null : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
+  return close < 0
+    ? null
+    : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
 }
 
 function appendContent(body, content, i) {
@@ -111,21 +152,25 @@ function appendImages(body, content) {
 function appendAnswer(body, store, message, i, results) {
   const byCall = new Map();
   for (const r of results) byCall.set(obj(store.entry(r).message).toolCallId, r);
-  list(message.content).map(obj).forEach((block, index) => {
-    const key = `${i}:${index}`;
-    if (block.type === 'text' && str(block.text).trim()) body.append(prose(block.text, key));
-    else if (block.type === 'thinking') body.append(thinkingBlock(block, key));
-    else if (block.type === 'toolCall') {
-      const r = byCall.get(block.id);
-      byCall.delete(block.id);
-      body.append(toolCard(block, r === undefined ? null : obj(store.entry(r).message), key, r));
-    }
-  });
+  list(message.content)
+    .map(obj)
+    .forEach((block, index) => {
+      const key = `${i}:${index}`;
+      if (block.type === 'text' && str(block.text).trim()) body.append(prose(block.text, key));
+      else if (block.type === 'thinking') body.append(thinkingBlock(block, key));
+      else if (block.type === 'toolCall') {
+        const r = byCall.get(block.id);
+        byCall.delete(block.id);
+        body.append(toolCard(block, r === undefined ? null : obj(store.entry(r).message), key, r));
+      }
+    });
   // Two results for one call: the first of them stands alone.
   for (const r of byCall.values()) body.append(toolCard({}, obj(store.entry(r).message), `${r}:0`, r));
   if (message.stopReason === 'aborted') body.append(el('p', { class: 'fault' }, 'Aborted'));
-  else if (message.stopReason === 'error') body.append(el('p', { class: 'fault' }, `Error: ${str(message.errorMessage) || 'unknown'}`));
-  else if (message.stopReason === 'length') body.append(el('p', { class: 'fault' }, 'Cut off: the answer reached the length limit'));
+  else if (message.stopReason === 'error')
+    body.append(el('p', { class: 'fault' }, `Error: ${str(message.errorMessage) || 'unknown'}`));
+  else if (message.stopReason === 'length')
+    body.append(el('p', { class: 'fault' }, 'Cut off: the answer reached the length limit'));
 }
 
 function thinkingBlock(block, key) {
@@ -150,7 +195,8 @@ function prose(text, key) {
 
 /** Where there is text that runs from right to left, let lists and quotes begin on the side their text begins. */
 function inItsDirection(node, text) {
-  if (/[\u0590-\u08ff]/.test(text)) for (const block of node.querySelectorAll('ul, ol, blockquote, table')) block.dir = 'auto';
+  if (/[\u0590-\u08ff]/.test(text))
+    for (const block of node.querySelectorAll('ul, ol, blockquote, table')) block.dir = 'auto';
   return node;
 }
 
@@ -169,7 +215,12 @@ function inPieces(text) {
 /** A text behind a line that opens it. */
 function disclosure(key, standard, title, text, style = 'folded') {
   const summary = el('summary', null, title, icon('chevron'));
-  const details = el('details', { class: style, open: view.isOpen(key, standard, text) }, summary, prose(text, key + ':t'));
+  const details = el(
+    'details',
+    { class: style, open: view.isOpen(key, standard, text) },
+    summary,
+    prose(text, key + ':t'),
+  );
   summary.addEventListener('click', () => view.remember(key, !details.open));
   return details;
 }
@@ -216,8 +267,19 @@ export function searchText(store, i) {
   const entry = store.entry(i);
   const message = obj(entry.message);
   const parts = [
-    store.label(i), message.role, message.toolName, message.command, message.output, message.errorMessage,
-    entry.customType, message.customType, entry.summary, entry.provider, entry.modelId, entry.thinkingLevel, entry.name,
+    store.label(i),
+    message.role,
+    message.toolName,
+    message.command,
+    message.output,
+    message.errorMessage,
+    entry.customType,
+    message.customType,
+    entry.summary,
+    entry.provider,
+    entry.modelId,
+    entry.thinkingLevel,
+    entry.name,
     textOf(message.content ?? entry.content),
   ];
   for (const block of list(message.content).map(obj)) {
@@ -239,21 +301,33 @@ export function rowText(store, i) {
       const skill = readSkill(textOf(message.content));
       return skill ? ['user', `skill: ${skill.name}`] : ['user', rowLine(textOf(message.content)) || '(image)'];
     }
-    case KIND.ASSISTANT: return ['assistant', answerRow(message)];
-    case KIND.TOOL: return ['', toolRow(store, i, message)];
-    case KIND.BASH: return ['[bash]', rowLine(str(message.command))];
-    case KIND.COMPACTION: return ['', `[compaction: ${Math.round((Number(entry.tokensBefore) || 0) / 1000)}k tokens]`];
-    case KIND.SUMMARY: return ['[branch summary]', rowLine(str(entry.summary))];
-    case KIND.CUSTOM: case KIND.HIDDEN: {
+    case KIND.ASSISTANT:
+      return ['assistant', answerRow(message)];
+    case KIND.TOOL:
+      return ['', toolRow(store, i, message)];
+    case KIND.BASH:
+      return ['[bash]', rowLine(str(message.command))];
+    case KIND.COMPACTION:
+      return ['', `[compaction: ${Math.round((Number(entry.tokensBefore) || 0) / 1000)}k tokens]`];
+    case KIND.SUMMARY:
+      return ['[branch summary]', rowLine(str(entry.summary))];
+    case KIND.CUSTOM:
+    case KIND.HIDDEN: {
       const type = rowLine(str(entry.customType) || str(message.customType)) || 'custom';
       return [`[${type}]`, rowLine(textOf(entry.content ?? message.content))];
     }
-    case KIND.MODEL: return ['', `[model: ${modelName(entry.provider, entry.modelId)}]`];
-    case KIND.LEVEL: return ['', `[thinking: ${rowLine(str(entry.thinkingLevel))}]`];
-    case KIND.LABEL: return ['', `[label: ${rowLine(str(entry.label)) || 'cleared'}]`];
-    case KIND.INFO: return ['', `[name: ${rowLine(str(entry.name)) || 'cleared'}]`];
-    case KIND.STATE: return ['', `[${rowLine(str(entry.customType)) || 'custom'}]`];
-    default: return ['', `[${rowLine(str(message.role) || str(entry.type)) || 'unknown'}]`];
+    case KIND.MODEL:
+      return ['', `[model: ${modelName(entry.provider, entry.modelId)}]`];
+    case KIND.LEVEL:
+      return ['', `[thinking: ${rowLine(str(entry.thinkingLevel))}]`];
+    case KIND.LABEL:
+      return ['', `[label: ${rowLine(str(entry.label)) || 'cleared'}]`];
+    case KIND.INFO:
+      return ['', `[name: ${rowLine(str(entry.name)) || 'cleared'}]`];
+    case KIND.STATE:
+      return ['', `[${rowLine(str(entry.customType)) || 'custom'}]`];
+    default:
+      return ['', `[${rowLine(str(message.role) || str(entry.type)) || 'unknown'}]`];
   }
 }
 

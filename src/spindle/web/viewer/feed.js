@@ -71,7 +71,7 @@ export class Feed {
   show(leaf) {
     const { store } = this;
     const path = store.path(leaf);
-    const onPath = this.onPath = new Uint8Array(store.count);
+    const onPath = (this.onPath = new Uint8Array(store.count));
     for (const i of path) onPath[i] = 1;
     this.items = [];
     this.results = new Map(); // answer → its tool results
@@ -196,13 +196,18 @@ export class Feed {
   render(item) {
     const i = this.items[item];
     const before = item > 0 ? this.store.kind[this.items[item - 1]] : -1;
-    const continued = this.store.kind[i] === KIND.ASSISTANT && before === KIND.ASSISTANT && this.store.label(i) === undefined;
+    const continued =
+      this.store.kind[i] === KIND.ASSISTANT && before === KIND.ASSISTANT && this.store.label(i) === undefined;
     let node;
     try {
       node = renderEntry(this.store, i, this.results.get(i) ?? [], continued, this.actions.linkTo);
     } catch (error) {
       // One entry that cannot be drawn must not take the others with it.
-      node = el('article', { class: 'item custom' }, el('p', { class: 'fault' }, `This entry cannot be shown (${error.message}).`));
+      node = el(
+        'article',
+        { class: 'item custom' },
+        el('p', { class: 'fault' }, `This entry cannot be shown (${error.message}).`),
+      );
     }
     if (this.forks.has(item)) node.prepend(this.forkSwitch(this.forks.get(item)));
     node.dataset.item = item;
@@ -256,7 +261,8 @@ export class Feed {
   /** Paper has no window: put everything in the document. Nothing is measured, so it is laid out once, as paper. */
   setPrinting(on) {
     view.printing = on;
-    for (const part of document.querySelectorAll('main > .card details')) part.open = on ? true : part.dataset.open === 'true';
+    for (const part of document.querySelectorAll('main > .card details'))
+      part.open = on ? true : part.dataset.open === 'true';
     this.printing = on;
     if (!on) {
       this.redraw(this.left);
@@ -267,7 +273,10 @@ export class Feed {
     const count = this.items.length;
     const from = Math.max(0, Math.min(this.left?.item ?? 0, count - PRINT_LIMIT));
     const to = Math.min(count, from + PRINT_LIMIT);
-    const missing = (number, where) => (number ? [el('p', { class: 'missing' }, `${number.toLocaleString('en')} messages ${where} are not on this paper.`)] : []);
+    const missing = (number, where) =>
+      number
+        ? [el('p', { class: 'missing' }, `${number.toLocaleString('en')} messages ${where} are not on this paper.`)]
+        : [];
     const shown = this.items.slice(from, to).map((_, place) => this.render(from + place));
     this.root.append(...missing(from, 'before this'), ...shown, ...missing(count - to, 'after this'));
     this.root.style.padding = '0';
@@ -278,12 +287,21 @@ export class Feed {
     const branches = this.store.siblings(i);
     const place = branches.indexOf(i);
     const step = (by, label, sign) => {
-      const node = button('quiet', () => this.actions.select(branches[(place + by + branches.length) % branches.length]), sign);
+      const node = button(
+        'quiet',
+        () => this.actions.select(branches[(place + by + branches.length) % branches.length]),
+        sign,
+      );
       node.ariaLabel = label;
       return node;
     };
-    return el('div', { class: 'fork', role: 'group', 'aria-label': 'Branches' },
-      step(-1, 'Previous branch', '‹'), el('span', null, `Branch ${place + 1} of ${branches.length}`), step(1, 'Next branch', '›'));
+    return el(
+      'div',
+      { class: 'fork', role: 'group', 'aria-label': 'Branches' },
+      step(-1, 'Previous branch', '‹'),
+      el('span', null, `Branch ${place + 1} of ${branches.length}`),
+      step(1, 'Next branch', '›'),
+    );
   }
 }
 

@@ -25,7 +25,8 @@ export class FoldedCard extends ToolCard {
 
   codeView(text, language, label) {
     const tail = label === 'output' && this.name === 'bash';
-    const limit = label === 'output' && Object.hasOwn(OUTPUT_PREVIEW, this.name) ? OUTPUT_PREVIEW[this.name] : PREVIEW[label];
+    const limit =
+      label === 'output' && Object.hasOwn(OUTPUT_PREVIEW, this.name) ? OUTPUT_PREVIEW[this.name] : PREVIEW[label];
     const draw = lines => super.codeView(lines.join('\n'), language, label);
     return folded(text.split('\n'), limit, `${this.key}:${label === 'output' ? 'out' : 'in'}`, text, draw, tail);
   }
@@ -53,7 +54,9 @@ export function folded(lines, limit, key, text, draw, tail = false) {
   }
   const box = el('div', { class: 'fold' }, draw(shown));
   if (!hidden && !wide) return box;
-  const rest = hidden ? count(hidden, tail ? 'earlier line' : 'more line') : count(text.length - PREVIEW_WIDTH, 'more character');
+  const rest = hidden
+    ? count(hidden, tail ? 'earlier line' : 'more line')
+    : count(text.length - PREVIEW_WIDTH, 'more character');
   const more = moreButton(expanded, `Show ${rest}`, key);
   if (tail) box.prepend(more);
   else box.append(more);
@@ -62,5 +65,9 @@ export function folded(lines, limit, key, text, draw, tail = false) {
 
 export function moreButton(expanded, label, key) {
   const toggle = () => view.toggle(key, !expanded);
-  return el('button', { class: 'more', type: 'button', 'aria-expanded': String(expanded), on: { click: toggle } }, expanded ? 'Show less' : label);
+  return el(
+    'button',
+    { class: 'more', type: 'button', 'aria-expanded': String(expanded), on: { click: toggle } },
+    expanded ? 'Show less' : label,
+  );
 }

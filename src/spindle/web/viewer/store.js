@@ -5,15 +5,41 @@
 import { list, obj, str, textOf } from '../shared/format.js';
 
 export const KIND = {
-  USER: 0, ASSISTANT: 1, TOOL: 2, BASH: 3, CUSTOM: 4, HIDDEN: 5, COMPACTION: 6, SUMMARY: 7, MODEL: 8,
-  LEVEL: 9, LABEL: 10, INFO: 11, STATE: 12, OTHER: 13,
+  USER: 0,
+  ASSISTANT: 1,
+  TOOL: 2,
+  BASH: 3,
+  CUSTOM: 4,
+  HIDDEN: 5,
+  COMPACTION: 6,
+  SUMMARY: 7,
+  MODEL: 8,
+  LEVEL: 9,
+  LABEL: 10,
+  INFO: 11,
+  STATE: 12,
+  OTHER: 13,
 };
 const ROLES = { user: KIND.USER, assistant: KIND.ASSISTANT, toolResult: KIND.TOOL, bashExecution: KIND.BASH };
 const TYPES = {
-  compaction: KIND.COMPACTION, branch_summary: KIND.SUMMARY, model_change: KIND.MODEL,
-  thinking_level_change: KIND.LEVEL, label: KIND.LABEL, session_info: KIND.INFO, custom: KIND.STATE,
+  compaction: KIND.COMPACTION,
+  branch_summary: KIND.SUMMARY,
+  model_change: KIND.MODEL,
+  thinking_level_change: KIND.LEVEL,
+  label: KIND.LABEL,
+  session_info: KIND.INFO,
+  custom: KIND.STATE,
 };
-export const SHOWN = new Set([KIND.USER, KIND.ASSISTANT, KIND.TOOL, KIND.BASH, KIND.CUSTOM, KIND.COMPACTION, KIND.SUMMARY, KIND.OTHER]);
+export const SHOWN = new Set([
+  KIND.USER,
+  KIND.ASSISTANT,
+  KIND.TOOL,
+  KIND.BASH,
+  KIND.CUSTOM,
+  KIND.COMPACTION,
+  KIND.SUMMARY,
+  KIND.OTHER,
+]);
 export const TOOL_ONLY = 1;
 export const FAULT = 2;
 
@@ -21,7 +47,8 @@ function kindOf(entry) {
   if (entry.type === 'message') {
     const role = str(obj(entry.message).role);
     if (Object.hasOwn(ROLES, role)) return ROLES[role];
-    if (role === 'custom' || role === 'hookMessage') return obj(entry.message).display === false ? KIND.HIDDEN : KIND.CUSTOM;
+    if (role === 'custom' || role === 'hookMessage')
+      return obj(entry.message).display === false ? KIND.HIDDEN : KIND.CUSTOM;
     return KIND.OTHER;
   }
   if (entry.type === 'custom_message') return entry.display === false ? KIND.HIDDEN : KIND.CUSTOM;
@@ -29,11 +56,12 @@ function kindOf(entry) {
 }
 
 /** Let the browser paint and answer before going on with long work. */
-export const breathe = () => new Promise(resolve => {
-  const channel = new MessageChannel();
-  channel.port1.onmessage = resolve;
-  channel.port2.postMessage(0);
-});
+export const breathe = () =>
+  new Promise(resolve => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = resolve;
+    channel.port2.postMessage(0);
+  });
 
 export class Store {
   constructor(text) {
@@ -45,7 +73,7 @@ export class Store {
     end = text.indexOf('\n', at);
     this.header = obj(JSON.parse(text.slice(at, end)));
     this.firstEntryAt = end + 1;
-    const n = this.count = this.meta.entries;
+    const n = (this.count = this.meta.entries);
     this.starts = new Uint32Array(n + 1);
     this.kind = new Uint8Array(n);
     this.flags = new Uint8Array(n);
@@ -101,11 +129,11 @@ export class Store {
   }
 
   note(i, entry, calls) {
-    const id = this.ids[i] = str(entry.id) || `#${i}`;
+    const id = (this.ids[i] = str(entry.id) || `#${i}`);
     this.byId.set(id, i);
     this.parentIds[i] = str(entry.parentId);
     this.time[i] = Date.parse(str(entry.timestamp));
-    const kind = this.kind[i] = kindOf(entry);
+    const kind = (this.kind[i] = kindOf(entry));
     const message = obj(entry.message);
     if (kind === KIND.ASSISTANT) this.noteAnswer(i, message, calls);
     else if (kind === KIND.TOOL) {

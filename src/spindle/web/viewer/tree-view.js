@@ -76,8 +76,15 @@ export class TreeView {
   drawMap() {
     const divides = !this.matches && this.rows.some(({ siblings }) => siblings > 1);
     const { kind } = this.store;
-    const rows = this.rows.map(({ node, above }) => ({ above, way: this.onPath[node], user: kind[node] === KIND.USER }));
-    this.map.show(divides ? rows : [], rows.findLastIndex(({ way }) => way));
+    const rows = this.rows.map(({ node, above }) => ({
+      above,
+      way: this.onPath[node],
+      user: kind[node] === KIND.USER,
+    }));
+    this.map.show(
+      divides ? rows : [],
+      rows.findLastIndex(({ way }) => way),
+    );
   }
 
   say(i) {
@@ -95,7 +102,8 @@ export class TreeView {
     const fragment = document.createDocumentFragment();
     for (let row = first; row < last; row++) fragment.append(this.row(row));
     this.sheet.replaceChildren(fragment);
-    if (this.cursor >= first && this.cursor < last) this.root.setAttribute('aria-activedescendant', `row-${this.cursor}`);
+    if (this.cursor >= first && this.cursor < last)
+      this.root.setAttribute('aria-activedescendant', `row-${this.cursor}`);
     else this.root.removeAttribute('aria-activedescendant');
   }
 
@@ -110,9 +118,16 @@ export class TreeView {
     if (store.flags[i] & FAULT) classes.push('fault');
     if (row === this.cursor) classes.push('cursor');
     const node = el('div', {
-      class: classes.join(' '), role: 'treeitem', id: `row-${row}`, 'data-row': row, 'aria-level': depth + 1,
-      'aria-setsize': siblings, 'aria-posinset': place, 'aria-selected': String(i === this.selected),
-      'aria-current': i === this.leaf ? 'true' : null, title: this.say(i),
+      class: classes.join(' '),
+      role: 'treeitem',
+      id: `row-${row}`,
+      'data-row': row,
+      'aria-level': depth + 1,
+      'aria-setsize': siblings,
+      'aria-posinset': place,
+      'aria-selected': String(i === this.selected),
+      'aria-current': i === this.leaf ? 'true' : null,
+      title: this.say(i),
     });
     for (const line of this.gutters(row)) node.append(el('span', { class: 'gutter ' + line, 'aria-hidden': 'true' }));
     node.append(el('span', { class: 'dot', 'aria-hidden': 'true' }));
@@ -162,7 +177,14 @@ export class TreeView {
 
   key(event) {
     const page = Math.max(1, Math.floor(this.root.clientHeight / ROW) - 1);
-    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
+    const moves = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -this.rows.length,
+      End: this.rows.length,
+    };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (Object.hasOwn(moves, event.key)) this.moveTo(this.cursor + moves[event.key]);
     else if (event.key === 'ArrowLeft') this.moveTo(this.branchStart());
