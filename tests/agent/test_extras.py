@@ -83,7 +83,8 @@ def test_messages_in_any_writing_are_one_line_of_sound_json(tmp_path):
         found = agent.data("get_messages")["messages"]
         (line,) = [line for line in agent.lines if b'"command":"get_messages"' in line]
     assert b"\xe2\x80" not in line and "BROKEN" not in line.decode()
-    assert found[:2] == users[:2] and found[2]["content"] == "\ufffd" and found[3] == strange
+    shown = [user | {"attachments": []} for user in users[:2]]
+    assert found[:2] == shown and found[2]["content"] == "\ufffd" and found[3] == strange
 
 
 def test_an_attached_image_of_a_stored_message_reaches_the_model(tmp_path):
@@ -102,8 +103,9 @@ def test_an_attached_image_of_a_stored_message_reaches_the_model(tmp_path):
 
 @pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "pi-0.87", "xcsh"])
 def test_empty_keys_of_the_documents_samples(tmp_path, dialect):
-    stored = {"role": "user", "content": "before", "timestamp": 1}
-    file = write_session(tmp_path, {"type": "message", "message": stored})
+    stored = {"role": "user", "content": "before", "timestamp": 1, "mood": "kept"}
+    nothing = stored | {"attachments": None}
+    file = write_session(tmp_path, *({"type": "message", "message": message} for message in (stored, nothing)))
     with AgentProcess([reply("ok")], base=tmp_path, args=["--dialect", dialect]) as agent:
         agent.data("switch_session", sessionPath=str(file))
         agent.data("bash", command="true")
@@ -114,8 +116,12 @@ def test_empty_keys_of_the_documents_samples(tmp_path, dialect):
             for f in agent.frames
             if f["type"] in ("message_start", "message_end") and f["message"]["role"] == "user"
         ]
-        before, command, user, _ = agent.data("get_messages")["messages"]
+        first = agent.data("get_messages")["messages"]
+        assert agent.data("get_messages")["messages"] == first
+        assert agent.data("get_messages_page")["messages"][:4] == first[:4]
+    before, same, command, user, _ = first
     empty = {"attachments": []} if dialect == "spindle" else {}
-    assert (before, "fullOutputPath" in command, "attachments" in user) == (stored, False, False), "as it is stored"
-    assert [{key: m[key] for key in m if key == "attachments"} for m in (run, *told)] == [empty] * 3
-    assert "attachments" not in file.read_text()
+    assert (before, same) == (stored | empty, nothing)
+    assert [{key: m[key] for key in m if key == "attachments"} for m in (user, run, *told)] == [empty] * 4
+    assert command.get("fullOutputPath", "left out") == (None if dialect == "spindle" else "left out")
+    assert file.read_text().count("attachments") == 1, "only what the file had"

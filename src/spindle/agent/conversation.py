@@ -27,6 +27,7 @@ from spindle.shapes.messages import (
     UserMessage,
     Wire,
     text_of,
+    with_empty_key,
 )
 
 DISK_WAITS = 4
@@ -74,6 +75,8 @@ class Conversation:
         """Ids of the entries of messages, by the identity of the message."""
         self._stored: list[Any] = []
         """The first of `messages`, which were read from the session file, as they stand there."""
+        self._documented: list[Any] = []
+        """The first of `messages`, as `as_documented` has shown them: making them again would cost too much."""
         self._dropped: set[str] = set()
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
@@ -116,6 +119,7 @@ class Conversation:
             ids = context.entry_ids
             context.pick([index for index, entry_id in enumerate(ids) if entry_id not in self._dropped])
         ids, self.messages, self._stored = context.entry_ids, context.messages, context.stored
+        self._documented = []
         self._loaded = dict(zip(map(id, self.messages), ids, strict=True))
         branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
@@ -157,7 +161,7 @@ class Conversation:
         """Take a failed answer out of the context; the file keeps it."""
         if self.messages and self.messages[-1] is message:
             self.messages.pop()
-            del self._stored[len(self.messages) :]
+            del self._stored[len(self.messages) :], self._documented[len(self.messages) :]
             self._measured = 0
             if self._last_id is not None:
                 self._dropped.add(self._last_id)
@@ -235,6 +239,12 @@ class Conversation:
     def as_stored(self) -> list[Any]:
         """Return the messages as the session file has them: with keys of other programs that we do not know."""
         return [*self._stored, *self.messages[len(self._stored) :]]
+
+    def as_documented(self) -> list[Any]:
+        """Return the messages as stored, with the empty keys that the samples of pi's documents show."""
+        new = slice(len(self._documented), None)
+        self._documented += map(with_empty_key, self.messages[new], self.as_stored()[new])
+        return [*self._documented]
 
     # -- reading ---------------------------------------------------------------------------------
 

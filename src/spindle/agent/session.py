@@ -241,8 +241,8 @@ class AgentSession:
         """The current context, oldest first."""
         return self._conversation.messages
 
-    def stored_messages(self) -> list[Any]:
-        return self._conversation.as_stored()
+    def stored_messages(self, *, documented: bool = False) -> list[Any]:
+        return self._conversation.as_documented() if documented else self._conversation.as_stored()
 
     @property
     def phase(self) -> str:

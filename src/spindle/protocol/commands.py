@@ -362,7 +362,7 @@ def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
 @command("get_messages", key="messages")
 def get_messages(call: Call) -> list[Any]:
     """Return the current context."""
-    return call.agent.stored_messages()
+    return call.agent.stored_messages(documented=call.client.dialect.documented)
 
 
 class MessagesPage(Wire):
@@ -382,7 +382,7 @@ def get_messages_page(
     """
     from spindle.protocol.negotiated import page
 
-    return page(call.agent, cursor, limit)
+    return page(call, cursor, limit)
 
 
 @command("get_last_assistant_text", key="text")

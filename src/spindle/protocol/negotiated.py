@@ -17,6 +17,7 @@ from spindle.agent.run.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
+from spindle.protocol.registry import Call
 from spindle.protocol.render import REASSEMBLED_BYTES
 from spindle.shapes import codec
 from spindle.shapes.events import AgentSettled, AgentStart, Event, PromptError, PromptResult, SessionSettled
@@ -125,12 +126,13 @@ class _Cursor(msgspec.Struct, array_like=True):
     at: int
 
 
-def page(agent: AgentSession, cursor: str | None, limit: int) -> dict[str, Any]:
+def page(call: Call, cursor: str | None, limit: int) -> dict[str, Any]:
     """Return some messages of the context, at most 768 KiB unless one is longer. Raises `AgentError`."""
+    agent = call.agent
     state = agent.state()
     if state.is_streaming or state.is_compacting:
         raise PageRefused(_BUSY, "session_busy")
-    messages = agent.stored_messages()
+    messages = agent.stored_messages(documented=call.client.dialect.documented)
     here = _Cursor(agent.session.id, agent.session.leaf_id, len(messages), 0)
     if cursor is not None:
         given = _read_cursor(cursor)

@@ -33,7 +33,7 @@ from spindle.shapes.events import (
     SessionChanged,
     StreamEvent,
 )
-from spindle.shapes.messages import BashExecutionMessage, UserMessage
+from spindle.shapes.messages import with_empty_key
 
 if TYPE_CHECKING:  # loaded with the first answer
     from spindle.protocol.live_json import LiveJson
@@ -257,20 +257,11 @@ def _tag(event: Event) -> str:
 def _documented(item: Item) -> Item:
     """Return the item with the empty keys of messages that the samples of pi's documents show."""
     if isinstance(item, MessageStart | MessageEnd):
-        shown = _with_empty_key(item.message)
+        shown = with_empty_key(item.message, item.message)
         return item if shown is item.message else replace(item, message=shown)
     if isinstance(item, AgentEnd):
-        return replace(item, messages=[*map(_with_empty_key, item.messages)])
+        return replace(item, messages=[*map(with_empty_key, item.messages, item.messages)])
     return item
-
-
-def _with_empty_key(message: Any) -> Any:
-    """Return a message of the user, or a command of the user, with its empty key; others as they are."""
-    if isinstance(message, UserMessage) and message.attachments is None:
-        return msgspec.Raw(codec.encode(message)[:-1] + b',"attachments":[]}')
-    if isinstance(message, BashExecutionMessage) and message.full_output_path is None:
-        return msgspec.Raw(codec.encode(message)[:-1] + b',"fullOutputPath":null}')
-    return message
 
 
 def _bare(fault: Misread | Misused) -> Response:

@@ -144,6 +144,7 @@ class RoutedSeat(Seat):
         self._router = router
         self._live: LiveSession | None = None
         self.account = router.seat.account
+        self.dialect = router.seat.dialect
 
     def begin(self, live: LiveSession) -> None:
         """Listen to the session, and pass it the frames that wait."""

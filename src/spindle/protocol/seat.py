@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
-from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 
 if TYPE_CHECKING:
     from spindle.protocol.account import Account
@@ -20,6 +20,7 @@ class Seat:
     """Whether the session stays in memory as long as this client is there."""
     answers = True
     """Whether the client can answer questions."""
+    dialect: Dialect = SPINDLE
     account: "Account | None" = None
     """What the user of this client may do; None: everything."""
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from spindle.shapes.codec import WireValue
+from spindle.shapes.codec import WireValue, encode
 
 
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -229,6 +229,22 @@ KnownMessage: TypeAlias = (
     | CompactionSummaryMessage
 )
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
+
+
+def with_empty_key(message: Any, stored: Any) -> Any:
+    """Return a message with the empty key that the samples of pi's documents show, or `stored` if it needs none.
+
+    `stored` is the message or its JSON, as a file has it: with keys that we do not know.
+    """
+    if type(message) is UserMessage and message.attachments is None:
+        key, value = b'"attachments"', b"[]"
+    elif type(message) is BashExecutionMessage and message.full_output_path is None:
+        key, value = b'"fullOutputPath"', b"null"
+    else:
+        return stored
+    data = bytes(stored) if type(stored) is msgspec.Raw else encode(stored)
+    return stored if key in data else msgspec.Raw(b"%b,%b:%b}" % (data[:-1], key, value))
+
 
 _BLOCKS: dict[str | None, tuple[str, ...]] = {"assistant": ("text", "thinking", "toolCall")}
 # Values for keys that hand-made and very old files leave out.

@@ -37,6 +37,7 @@ class StdioSeat(Seat):
         """`make_pool` makes the pool for other sessions, when the client opens the first of them."""
         self._agent = agent
         self._wire = wire
+        self.dialect = renderer.dialect
         self._outbox = Outbox(renderer)
         self._dispatcher = Dispatcher(agent, self, self._outbox, lambda frame: self._router.route(frame))
         self._make_pool = make_pool

@@ -32,7 +32,7 @@ class RpcSeat(Seat):
         self._peer = peer
         self._pool = pool
         self.account = pool.account
-        self._dialect = dialect
+        self.dialect = dialect
         self._outbox = Outbox(Renderer(dialect))
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set
@@ -46,7 +46,7 @@ class RpcSeat(Seat):
         self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
         self._router.to_first = weakly(self._dispatcher.receive_value)
         # A dialect leaves events out, so its clients cannot count them.
-        replay = live.log.after(since) if since is not None and self._dialect is SPINDLE else None
+        replay = live.log.after(since) if since is not None and self.dialect is SPINDLE else None
         # Without a replay, open questions are asked again: there may be no other client to answer them.
         first = [encode(request) for request in live.agent.dialogs.open_requests()] if replay is None else replay
         hello = {
