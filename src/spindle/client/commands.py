@@ -227,8 +227,8 @@ class Commands:
         """Return completions for the arguments of a slash command."""
 
     @command()
-    async def get_entries(self, since: str | None = None) -> Json:
-        """Return the session's `entries` (after entry `since`) and its `leafId`."""
+    async def get_entries(self, since: str | None = None, before: str | None = None, limit: int | None = None) -> Json:
+        """Return the session's `entries` (after `since`, before `before`, the last `limit`) and its `leafId`."""
 
     @Method
     async def get_tree(self) -> Json:

@@ -406,13 +406,24 @@ async def get_session_stats(call: Call) -> SessionStats:
 class EntriesData(Wire):
     entries: list[Any]
     leaf_id: str | None
+    more: bool = False
+    """Whether there are earlier entries than these; only with `limit`."""
 
 
 @command("get_entries", data=EntriesData)
-def get_entries(call: Call, since: str | None = None) -> Any:
-    """Return the session's entries in the order they were appended."""
-    entries = msgspec.Raw(call.agent.session.entries_json(since))
-    return {"entries": entries, "leafId": call.agent.session.leaf_id}
+def get_entries(
+    call: Call,
+    since: str | None = None,
+    before: str | None = None,
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None,
+) -> Any:
+    """Return the session's entries in the order they were appended, without those up to `since` and from `before` on.
+
+    With `limit`, only the last of them, about 1 MiB at most: so a long session can be read from its end.
+    """
+    entries, more = call.agent.session.tree.page_to_json(since, before, limit)
+    answer = {"entries": msgspec.Raw(entries), "leafId": call.agent.session.leaf_id}
+    return answer | {"more": True} if more else answer
 
 
 class TreeData(Wire):

@@ -30,7 +30,9 @@ Entry: TypeAlias = bytes | tuple[Renderer, MessageUpdate | UpdateMode]
 
 
 class Outbox:
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: Renderer, *, counts: bool = False) -> None:
+        """With `counts`, an update that stands for several says for how many, as its `events`."""
+        self._counts = counts
         self.on_waiting: Callable[[], None] = lambda: None
         """Called when the outbox is no longer empty; wakes the sink."""
         self._renderer = renderer
@@ -185,8 +187,18 @@ class Outbox:
             size += len(other.delta) + FRAME_BYTES
             waiting.popleft()
         if max_bytes is None:
-            return renderer.render(MessageUpdate(kind(index, "".join(deltas)), live))
+            line = renderer.render(MessageUpdate(kind(index, "".join(deltas)), live))
+            is_counted = self._counts and len(deltas) > 1 and line and renderer.cut is None
+            return b'%b,"events":%d}\n' % (line[:-2], len(deltas)) if is_counted else line
         return renderer.render_deltas(piece, deltas, live)
+
+    @property
+    def begins_with_delta(self) -> bool:
+        """Whether more of what comes next may follow at once, so that it is worth waiting for."""
+        entry = self._waiting[0] if self._waiting else b""
+        if isinstance(entry, bytes) or not isinstance(entry[1], MessageUpdate):
+            return False
+        return isinstance(entry[1].assistant_message_event, DELTAS)
 
     def _make_room(self) -> None:
         self.full = False

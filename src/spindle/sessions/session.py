@@ -272,7 +272,7 @@ class Session:
 
     def entries_json(self, since: str | None = None) -> bytes:
         """Return the entries (after `since`) as a JSON array. Raises `SessionError` if `since` is unknown."""
-        return self.tree.entries_to_json(since)
+        return self.tree.page_to_json(since, None, None)[0]
 
     def export_branch(self, path: StrPath) -> str:
         """Write the current branch as a session file of its own. Raises `SessionError`; never overwrites."""

@@ -35,6 +35,9 @@ from spindle.shapes.messages import (
     message_from_value,
 )
 
+PAGE_BYTES = 1 << 20
+"""A page of entries ends with the one that makes it so long."""
+
 
 class EntryNotFound(SessionError):
     def __init__(self, entry_id: str) -> None:
@@ -260,14 +263,30 @@ class Tree:
             stack += [(child, node.entry.id) for child in reversed(node.children)]
         return encode(items)
 
-    def entries_to_json(self, since: str | None = None) -> bytes:
-        """Return the entries (after `since`) as a JSON array in file order. Raises `SessionError`."""
-        entries = self.entries
-        if since is not None:
-            if since not in self._by_id:
-                raise SessionError(f"Entry not found: {since}")
-            entries = entries[entries.index(self._by_id[since]) + 1 :]
-        return b"[%b]" % b",".join([entry.wire for entry in entries])
+    def page_to_json(self, since: str | None, before: str | None, limit: int | None) -> tuple[bytes, bool]:
+        """Return entries (after `since`, before `before`) as a JSON array in file order. Raises `SessionError`.
+
+        With a limit they are the last ones, not much longer than 1 MiB together; the second value says whether there
+        are more.
+        """
+        start = 0 if since is None else self._place(since) + 1
+        end = len(self.entries) if before is None else self._place(before)
+        if limit is None:
+            return b"[%b]" % b",".join([entry.wire for entry in self.entries[start:end]]), False
+        lines: list[bytes] = []
+        size = 0
+        while end > start and len(lines) < limit and size < PAGE_BYTES:
+            end -= 1
+            lines.append(self.entries[end].wire)
+            size += len(lines[-1])
+        return b"[%b]" % b",".join(reversed(lines)), end > start
+
+    def _place(self, entry_id: str) -> int:
+        """Return where an entry stands in the file; most that are asked for are near the end. Raises `SessionError`."""
+        entry = self._by_id.get(entry_id)
+        if entry is None:
+            raise SessionError(f"Entry not found: {entry_id}")
+        return next(at for at in range(len(self.entries) - 1, -1, -1) if self.entries[at] is entry)
 
 
 def _sort_by_time(siblings: list[TreeNode]) -> None:

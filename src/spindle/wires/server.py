@@ -240,6 +240,8 @@ class RemoteServer:
             return plain(503, self._too_many())
         if path == RPC_PATH and query.get("dialect", SPINDLE.name) not in DIALECTS:
             return plain(400, f"Unknown dialect {query['dialect']!r}; there are {', '.join(DIALECTS)}")
+        if path == RPC_PATH and query.get("deltas", "all") not in ("all", "gathered"):
+            return plain(400, f"Unknown form of deltas {query['deltas']!r}; there are all and gathered")
         try:
             tenant = self._tenant(self._whose(request, query))
         except NotAllowed as error:
@@ -360,7 +362,10 @@ class RemoteServer:
     async def _attach(self, peer: Peer, path: str, query: dict[str, str], tenant: Tenant) -> None:
         is_rpc, pool = path == RPC_PATH, tenant.pool
         dialect = DIALECTS[query.get("dialect", SPINDLE.name)] if is_rpc else SPINDLE
-        seat = RpcSeat(peer, pool, dialect) if is_rpc else ChatSeat(peer, self._options, tenant.account)
+        gathers = query.get("deltas") == "gathered"
+        seat = (
+            RpcSeat(peer, pool, dialect, gathers=gathers) if is_rpc else ChatSeat(peer, self._options, tenant.account)
+        )
         wanted = Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode)
         try:
             live = await pool.open(wanted, seat)

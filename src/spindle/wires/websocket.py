@@ -21,6 +21,9 @@ from spindle.protocol.seat import Seat
 from spindle.shapes.codec import encode
 from spindle.wires.network.peer import BYE, Peer
 
+GATHER_SECONDS = 0.016
+"""For about a frame of a screen."""
+
 
 class RpcSeat(Seat):
     """One client of a live session. A session may have several; all get its events."""
@@ -28,12 +31,16 @@ class RpcSeat(Seat):
     holds = True
     busy = True
 
-    def __init__(self, peer: Peer, pool: SessionPool, dialect: Dialect) -> None:
+    def __init__(self, peer: Peer, pool: SessionPool, dialect: Dialect, *, gathers: bool = False) -> None:
+        """With `gathers`, deltas come together about sixty times a second, for a client that shows them to a person."""
         self._peer = peer
         self._pool = pool
         self.account = pool.account
         self.dialect = dialect
-        self._outbox = Outbox(Renderer(dialect))
+        self._gathers = gathers
+        self._gathered = 0.0
+        """When deltas were sent last."""
+        self._outbox = Outbox(Renderer(dialect), counts=gathers)
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set
         self._tasks = Tasks()
@@ -98,14 +105,22 @@ class RpcSeat(Seat):
 
     async def next_frame(self) -> bytes | None:
         while True:
-            # Deltas are not merged: a client that counts its events must get the same number as the log.
-            frame = self._first.popleft() if self._first else self._outbox.take(1)
+            if self._gathers and not self._first and self._outbox.begins_with_delta:
+                await self._gather()
+            # Else deltas are not merged: a client that counts its events must get the same number as the log.
+            frame = self._first.popleft() if self._first else self._outbox.take(1, merge=self._gathers)
             if frame:
                 return frame.rstrip(b"\n")
             if self._ended:
                 return None
             self._doorbell.clear()
             await self._doorbell.wait()
+
+    async def _gather(self) -> None:
+        """Let deltas come together for a moment, unless the last ones were sent longer ago than that."""
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(max(0.0, self._gathered + GATHER_SECONDS - clock()))
+        self._gathered = clock()
 
     async def end(self) -> None:
         """Detach the client. The run goes on: other clients may watch it, and this one may come back."""

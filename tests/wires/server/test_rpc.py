@@ -70,6 +70,61 @@ def test_a_broken_connection_misses_nothing():
             assert text_of(seen) + text_of(frames) == "one two three four"
 
 
+def test_deltas_are_gathered_for_a_client_that_wants_it():
+    words = [f"word{n} " for n in range(300)]
+    with ServerProcess([reply(*words, gate("go"), "the end")]) as server, server.rpc() as every:
+        id = every.ready["sessionId"]
+        with server.rpc(f"?session={id}&deltas=gathered") as viewer:
+            for client in (every, viewer):
+                client.call("set_update_mode", mode="delta")
+            every.call("prompt", message="hi")
+            seen = []
+            while not text_of(seen).endswith("word299 "):
+                seen.append(viewer.read())
+            counts = [frame.get("events", 1) for frame in seen]
+            assert max(counts) > 1 and len(seen) < 250
+            viewer.socket.socket.shutdown(socket.SHUT_RDWR)
+        server.mock.release("go")
+        # It counts as if it had got each of them, so nothing is missed and nothing comes twice.
+        last = viewer.ready["eventCount"] + sum(counts)
+        with server.rpc(f"?session={id}&since={last}&deltas=gathered") as again:
+            assert again.ready["replay"] is True
+            frames = []
+            while not frames or frames[-1]["type"] != "agent_settled":
+                frames.append(again.read())
+            assert text_of(frames) == "the end"
+        alone = []
+        while not alone or alone[-1]["type"] != "agent_settled":
+            alone.append(every.wait(lambda frame: frame["type"] != "response"))
+        assert text_of(alone) == "".join(words) + "the end" and not any("events" in frame for frame in alone)
+        deltas = [f for f in alone if f.get("assistantMessageEvent", {}).get("type") == "text_delta"]
+        assert len(deltas) == 301, "a program gets every delta"
+        with pytest.raises(InvalidStatus) as refused:
+            server.rpc("?deltas=some")
+        assert refused.value.response.status_code == 400
+
+
+def test_a_long_session_is_read_from_its_end():
+    with ServerProcess([reply(f"answer {n}") for n in range(3)]) as server, server.rpc() as client:
+        for n in range(3):
+            client.call("prompt", message=f"question {n}")
+            client.wait("agent_settled")
+        every = client.call("get_entries")["data"]
+        assert "more" not in every
+        pages, before = [], None
+        while True:
+            page = client.call("get_entries", limit=4, **({"before": before} if before else {}))["data"]
+            assert page["leafId"] == every["leafId"]
+            pages[:0] = page["entries"]
+            before = pages[0]["id"]
+            if "more" not in page:
+                break
+            assert len(page["entries"]) == 4
+        assert pages == every["entries"]
+        assert client.call("get_entries", since=pages[1]["id"], limit=2)["data"]["more"]
+        assert client.call("get_entries", before="nowhere")["error"] == "Entry not found: nowhere"
+
+
 def test_a_client_that_missed_too_much_is_told():
     with (
         ServerProcess([reply("x")]) as server,
