@@ -1,0 +1,147 @@
+"""Commands that make the agent work or stop: prompts and queues, compaction, shell commands, the end."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Literal, Unpack
+
+from spindle.agent.run.handle import Disposition, Run
+from spindle.agent.run.options import RunOptions
+from spindle.agent.snapshot import Queued
+from spindle.base import trace
+from spindle.protocol.registry import Call, command
+from spindle.shapes.events import CompactionResult
+from spindle.shapes.messages import Image, Wire, text_of
+from spindle.shapes.run_limits import LimitArguments, RunLimits
+from spindle.tools.user_bash import BashOutput
+
+IDLE_ABORT_S = 0.01
+
+
+@command("prompt", key="disposition")
+async def prompt(
+    call: Call,
+    message: str,
+    images: Sequence[Any] = (),
+    streaming_behavior: Literal["steer", "followUp"] | None = None,
+    json_schema: dict[str, Any] | None = None,
+    traceparent: str | None = None,
+    **limits: Unpack[LimitArguments],
+) -> Disposition:
+    """Send a message. The response comes once it is accepted, queued or handled; the run's events follow.
+
+    Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
+    `traceparent` (W3C) makes the run part of a trace of the client's.
+    """
+    trace.follow(traceparent)
+    wanted = RunLimits(**limits)
+    account = call.client.account
+    options = RunOptions(limits=wanted if account is None else account.limited(wanted), schema=json_schema)
+    return await _accepted(call, call.agent.submit(message, images, streaming_behavior, options=options))
+
+
+async def _accepted(call: Call, submitting: Coroutine[Any, Any, Run]) -> Disposition:
+    """Hand a prompt in. It counts as a run of the user if it is not refused."""
+    run = await (submitting if call.client.account is None else call.client.account.counted(call.agent, submitting))
+    call.client.accepted(run)
+    call.client.follow(run, call.id)
+    return run.disposition
+
+
+@command("steer", key="disposition")
+async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+    """Queue a message that the model gets before its next call in this run, or with the next run."""
+    return await call.agent.steer(message, images)
+
+
+@command("follow_up", key="disposition")
+async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+    """Queue a message that the model gets when the run would otherwise end."""
+    return await call.agent.follow_up(message, images)
+
+
+@command("abort")
+async def abort(call: Call) -> None:
+    """Stop the run, a retry or a compaction. The response comes when the agent is idle; queues are kept.
+
+    A client need not wait for it before it sends a prompt: the prompt is answered after the abort, and runs then.
+    """
+    idle = not call.agent.busy
+    await call.agent.abort()
+    if idle:
+        # As in pi, commands sent together with an abort of an idle agent are seen before its response.
+        await asyncio.sleep(IDLE_ABORT_S)
+
+
+@command("abort_and_prompt", key="disposition")
+async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+    """Stop as `abort` does, then send a message."""
+    return await _accepted(call, call.agent.abort_and_submit(message, images))
+
+
+@command("abort_commands", key="commands")
+def abort_commands(call: Call) -> list[str]:
+    """Stop running slash commands of extensions, and return their names."""
+    return call.agent.stop_commands()
+
+
+@command("clear_queue")
+def clear_queue(call: Call) -> Queued:
+    """Empty both queues and return the messages that were in them."""
+    return Queued(*call.agent.queues.clear())
+
+
+class RemovedMessage(Wire):
+    kind: str
+    """`steer` or `followUp`."""
+    text: str
+    images: list[Image]
+
+
+@command("remove_queued")
+async def remove_queued(call: Call, queued_id: str) -> RemovedMessage:
+    """Take one message out of its queue and return it. The ids are in `queue_update`."""
+    kind, message = call.agent.queues.remove(queued_id)
+    content = message.content if isinstance(message.content, list) else []
+    return RemovedMessage(kind, text_of(message.content), [block for block in content if isinstance(block, Image)])
+
+
+@command("edit_queued")
+async def edit_queued(call: Call, queued_id: str, message: str) -> None:
+    """Replace the text of a queued message; its place and its images stay."""
+    call.agent.queues.change(queued_id, message)
+
+
+@command("send_queued")
+async def send_queued(call: Call, queued_id: str) -> None:
+    """Deliver a queued message before all others: before the next model call, or at once if nothing runs."""
+    call.agent.send_queued(queued_id)
+
+
+@command("abort_retry")
+async def abort_retry(call: Call) -> None:
+    """End the wait for a retry; the run is over then."""
+    await call.agent.abort_retry()
+
+
+@command("compact")
+async def compact(call: Call, custom_instructions: str | None = None) -> CompactionResult:
+    """Replace the older part of the context by a summary."""
+    return await call.agent.compact(custom_instructions)
+
+
+@command("bash")
+async def bash(call: Call, command: str, exclude_from_context: bool = False) -> BashOutput:
+    """Run a shell command as the user; the model sees it with the next prompt."""
+    return await call.agent.run_bash(command, call.id, exclude_from_context=exclude_from_context)
+
+
+@command("abort_bash")
+def abort_bash(call: Call) -> None:
+    """Kill every running `bash` command."""
+    call.agent.abort_bash()
+
+
+@command("shutdown")
+def shutdown(call: Call) -> None:
+    """Answer, then end the process with code 0."""
+    call.client.request_shutdown()
