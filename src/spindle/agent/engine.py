@@ -7,7 +7,6 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
-from functools import partial
 from typing import Any
 from weakref import proxy
 
@@ -536,43 +535,12 @@ class Engine:
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, once the user's message is on the disk."""
-        opening = self._open_stream(request, max_tokens)
+        session_id = self.provider_session_id or self.conversation.session.id
+        settings, hooks, on_disk = self.settings, self._active_hooks, self.conversation.on_disk
+        opening = self.choice.ask(request, settings, hooks, session_id, on_disk, max_tokens)
         if not trace.listeners:
             return await opening
         return llm.in_span(opening, session=self.conversation.session.id, model=self.choice.name)
-
-    async def _open_stream(self, request: llm.Request, max_tokens: int | None) -> AsyncGenerator[llm.Chunk, None]:
-        model, hooks = self.model, self._active_hooks
-        if model is None:
-            raise AgentError("No model selected")
-        auth = await self.choice.registry.auth_for(model)
-        model = auth.at_its_address(model)
-        timeout = self.settings.http_idle_timeout_ms
-        options = llm.StreamOptions(
-            api_key=auth.api_key,
-            key_source=partial(self.choice.registry.credential_source, model.provider),
-            headers=auth.headers,
-            env=auth.env,
-            if_refused=auth.if_refused,
-            renew=partial(self.choice.registry.auth_after_refusal, model, auth) if auth.if_refused else None,
-            reasoning=self.choice.level,
-            thinking_budgets=self.settings.thinking_budgets,
-            max_tokens=max_tokens,
-            session_id=self.provider_session_id or self.conversation.session.id,
-            idle_timeout=timeout / 1000 if timeout else None,
-            stall_timeout=self.settings.runaway.stall_seconds,
-            max_chars=self.settings.runaway.max_answer_chars,
-            proxy=self.settings.http_proxy,
-            on_payload=hooks.before_provider_request,
-            on_headers=hooks.before_provider_headers,
-            on_response=hooks.after_provider_response,
-            before_send=self.conversation.on_disk,
-        )
-        stream = self.choice.registry.stream_for(model)
-        if stream not in llm.HTTP_STREAMS:  # these wait for the disk before they send
-            await self.conversation.on_disk()
-        chunks = stream(model, request, options)
-        return llm.in_turn(model.provider, chunks) if llm.most_calls else chunks
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal

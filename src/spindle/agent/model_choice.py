@@ -1,9 +1,13 @@
-"""Which model answers and how hard it thinks; both may change between two turns."""
+"""Which model answers, how hard it thinks, and how it is asked; all may change between two turns."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 
 from spindle.agent import AgentError
+from spindle.agent.hooks import HookChain
+from spindle.base.settings import Settings
+from spindle.llm import stream as llm
 from spindle.models.loopback import LOOPBACK
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelChoice, ModelNotFound, not_restored, resolve_model
@@ -120,3 +124,44 @@ class ModelState:
         here = next((i for i, c in enumerate(candidates) if (c.model.provider, c.model.id) == current), 0)
         chosen = candidates[(here + 1) % len(candidates)]
         return chosen.model, chosen.level, bool(self.scope)
+
+    async def ask(
+        self,
+        request: llm.Request,
+        settings: Settings,
+        hooks: HookChain,
+        session_id: str,
+        on_disk: Callable[[], Awaitable[None]],
+        max_tokens: int | None,
+    ) -> AsyncGenerator[llm.Chunk, None]:
+        """Send a request to the model, once `on_disk` says that the conversation is on the disk."""
+        if self.model is None:
+            raise AgentError("No model selected")
+        auth = await self.registry.auth_for(self.model)
+        model = auth.at_its_address(self.model)
+        timeout = settings.http_idle_timeout_ms
+        options = llm.StreamOptions(
+            api_key=auth.api_key,
+            key_source=partial(self.registry.credential_source, model.provider),
+            headers=auth.headers,
+            env=auth.env,
+            if_refused=auth.if_refused,
+            renew=partial(self.registry.auth_after_refusal, model, auth) if auth.if_refused else None,
+            reasoning=self.level,
+            thinking_budgets=settings.thinking_budgets,
+            max_tokens=max_tokens,
+            session_id=session_id,
+            idle_timeout=timeout / 1000 if timeout else None,
+            stall_timeout=settings.runaway.stall_seconds,
+            max_chars=settings.runaway.max_answer_chars,
+            proxy=settings.http_proxy,
+            on_payload=hooks.before_provider_request,
+            on_headers=hooks.before_provider_headers,
+            on_response=hooks.after_provider_response,
+            before_send=on_disk,
+        )
+        stream = self.registry.stream_for(model)
+        if stream not in llm.HTTP_STREAMS:  # these wait for the disk before they send
+            await on_disk()
+        chunks = stream(model, request, options)
+        return llm.in_turn(model.provider, chunks) if llm.most_calls else chunks
