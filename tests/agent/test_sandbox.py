@@ -171,7 +171,7 @@ def test_the_question_over_the_wire_and_a_rule_for_always(tmp_path: Path) -> Non
         agent.wait(lambda frame: frame.get("type") == "agent_end")
         answer = agent.call("set_permissions", sandbox="off")
         assert not answer["success"]
-        assert "by the command line" in answer["error"]
+        assert "a client cannot" in answer["error"]
     assert [os.path.exists(f"{tmp_path}/{name}") for name in "abc"] == [False, True, True]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import proxy
 
+from msgspec import Struct
+
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
 from spindle.agent.run.handle import Run
@@ -25,6 +27,17 @@ from spindle.shapes.run_limits import RunLimits
 
 STRICT: Final = ("plan", "dontAsk")
 """Permission modes in which a user can agree to nothing."""
+
+
+class Terms(Struct, frozen=True):
+    """What holds for all sessions of a user, by the file of the users and by the options of the server."""
+
+    session_dir: str
+    """Where they are."""
+    mode: str | None = None
+    """The permission mode; None: the user may choose."""
+    level: str = "off"
+    """The least level of the sandbox."""
 
 
 class NotAllowed(AgentError):
@@ -118,8 +131,8 @@ class Account:
         self.user = user
         self.closing = False
         """Whether the server takes no new runs."""
-        self.session_dir: str | None = None
-        """Where the sessions of the user are; None: the user may open any file."""
+        self.terms: Terms | None = None
+        """None: the user may open any file, and choose modes and levels."""
         self._book = DayBook(folder) if folder is not None else None
 
     # -- runs ------------------------------------------------------------------------------------
@@ -198,26 +211,35 @@ class Account:
             check(self, fields, agent)
 
     def _check_permissions(self, fields: dict[str, Any], agent: AgentSession) -> None:
-        if self.user is not None and self.user.permission_mode is not None and (fields["mode"] or fields["allow"]):
+        if self.terms is not None and self.terms.mode is not None and (fields["mode"] or fields["allow"]):
             raise NotAllowed("The permission mode is set for you on this server; you may only add ask and deny rules")
 
     def _check_programs(self, fields: dict[str, Any], agent: AgentSession) -> None:
-        if self.user is not None and self.user.permission_mode in STRICT:
-            raise NotAllowed(
-                f"You may start no programs of your own: your permission mode is {self.user.permission_mode}"
-            )
+        if self.terms is not None and self.terms.mode in STRICT:
+            raise NotAllowed(f"You may start no programs of your own: your permission mode is {self.terms.mode}")
+
+    def _check_servers(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        self._check_programs(fields, agent)
+        if self.terms is not None and self.terms.level != "off":  # their values may be commands, or name our keys
+            raise NotAllowed(f"You may add no MCP servers: your sandbox is {self.terms.level}")
 
     def _check_set_model(self, fields: dict[str, Any], agent: AgentSession) -> None:
         self.check_model(f"{fields['provider']}/{fields['model_id']}")
 
     def _check_session_file(self, fields: dict[str, Any], agent: AgentSession) -> None:
         path = fields.get("session_path") or fields.get("parent_session")
-        if path is not None and self.session_dir is not None and not _inside(path, agent.cwd, [self.session_dir]):
+        own = None if self.terms is None else self.terms.session_dir
+        if path is not None and own is not None and not _inside(path, agent.cwd, [own]):
             raise NotAllowed("Only your own sessions can be opened: list_sessions has their paths")
 
     def _check_output(self, fields: dict[str, Any], agent: AgentSession) -> None:
-        if (path := fields["output_path"]) is not None and not _inside(path, agent.cwd, [agent.cwd]):
-            raise NotAllowed("A page can be written only in the working directory; export_page returns it")
+        self._check_writing(fields, agent)
+        if not _inside(fields["output_path"] or os.getcwd(), agent.cwd, [agent.cwd]):
+            raise NotAllowed("A page can be written only in the working directory (outputPath); export_page returns it")
+
+    def _check_writing(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        if self.terms is not None and self.terms.level == "read-only":
+            raise NotAllowed("You may write no files: your sandbox is read-only")
 
     def _check_prefix(self, fields: dict[str, Any], agent: AgentSession) -> None:
         path = fields["prefix"]
@@ -231,12 +253,13 @@ _WORK: Final = frozenset({"steer", "follow_up", "send_queued", "compact", "navig
 """Commands that may lead to a model call; prompts are checked when they are counted."""
 _CHECKS: Final[dict[str, Callable[[Account, dict[str, Any], AgentSession], None]]] = {
     "bash": Account._check_programs,
-    "set_mcp_servers": Account._check_programs,
+    "set_mcp_servers": Account._check_servers,
     "set_permissions": Account._check_permissions,
     "set_model": Account._check_set_model,
     "switch_session": Account._check_session_file,
     "new_session": Account._check_session_file,
     "export_html": Account._check_output,
+    "restore": Account._check_writing,
     "complete_path": Account._check_prefix,
 }
 

@@ -26,7 +26,7 @@ from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.seat import Seat
 
 if TYPE_CHECKING:  # loaded only if there are users
-    from spindle.protocol.account import Account
+    from spindle.protocol.account import Account, Terms
     from spindle.protocol.users import User
 
 REMEMBERED = 10_000
@@ -70,8 +70,8 @@ class AgentSource(Protocol):
         Raises `AgentError` or `SessionError`.
         """
 
-    def for_user(self, name: str, user: "User") -> "tuple[AgentSource, str]":
-        """Return the source of this user's agents, and the directory of the user's sessions."""
+    def for_user(self, name: str, user: "User") -> "tuple[AgentSource, Terms]":
+        """Return the source of this user's agents, and what holds for them."""
 
 
 class SessionPool:

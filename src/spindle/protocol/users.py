@@ -19,10 +19,10 @@ import msgspec
 from spindle.base.user_files import BadFile, edit_json, read_object
 from spindle.shapes.permission_modes import PermissionMode
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+from spindle.shapes.sandbox import SandboxLevel
 
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """User names. They are names of folders, too."""
-NO_SANDBOX: Final = "there is no sandbox for users yet; remove the key, or give the user a permissionMode"
 
 log = logging.getLogger("spindle.users")
 
@@ -45,7 +45,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """Patterns of the models that the user may use, as `anthropic/*`; none: all."""
     permission_mode: PermissionMode | None = None
     """The mode of the user's sessions, which the user cannot change."""
-    sandbox: str | None = None
+    sandbox: SandboxLevel | None = None
+    """The least level of the user's sessions: a client may make it stricter."""
     created: str | None = None
 
     def run_limits(self) -> dict[str, float | None]:
@@ -102,8 +103,6 @@ def _user(name: str, value: Any) -> User:
         raise BadFile(f"user {name}: {error}") from None
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", user.token):
         raise BadFile(f"user {name}: token must be sha256: and 64 hexadecimal digits; spindle tokens add makes it")
-    if user.sandbox is not None:
-        raise BadFile(f"user {name}: {NO_SANDBOX}")
     numbers = {"runsPerDay": user.runs_per_day, "costPerDay": user.cost_per_day, **user.run_limits()}
     for limit, number in numbers.items():
         if number is not None and not number > 0:

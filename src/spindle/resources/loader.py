@@ -54,6 +54,12 @@ class ResourceOptions(Struct, frozen=True):
     """Nobody answers questions of the model."""
     source: Path | None = None
     """The directory that the working directory is a checkout or a copy of: it is trusted as that one is."""
+    user_folder: str | None = None
+    """Where the client's sessions are, if it is a user of a server; folders of other users lie beside it.
+
+    The settings and keys are not the user's: what the user agrees to holds for the session, and nothing leads out of
+    the sandbox.
+    """
 
 
 HERMETIC = ResourceOptions(
@@ -109,14 +115,15 @@ class Resources(Struct):
         return self.registry.secret_variables(self.settings.keep_variables)
 
     def tool_settings(self, owner: Any, sandbox: "Sandbox | None", *, for_user: bool = False) -> ToolSettings:
-        """Return the settings for built-in tools of `owner`. Shell commands of the user get the whole environment."""
+        """Return the settings for built-in tools of `owner`. Shell commands of the user get the user's own keys."""
         settings = self.settings
+        own_keys = for_user and self.options.user_folder is None
         return ToolSettings(
             shell_path=settings.shell_path,
             shell_command_prefix=settings.shell_command_prefix,
             auto_resize_images=settings.images.auto_resize,
             bin_dir=str(agent_dir() / "bin"),
-            withheld_variables=frozenset() if for_user else self.secret_variables(),
+            withheld_variables=frozenset() if own_keys else self.secret_variables(),
             keep_background_processes=settings.keep_background_processes or self.options.keep_background,
             owner=owner,
             sandbox=sandbox,

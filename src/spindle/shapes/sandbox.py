@@ -81,6 +81,10 @@ SOCKETS: Final = (
 """Sockets of programs that act for the user without a fence."""
 
 
+STRICTER: Final[tuple[SandboxLevel, ...]] = ("off", "workspace-write", "read-only")
+"""Each lets commands do less than the one before it."""
+
+
 class SandboxOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """The sandbox as a command line, a program, a task or a client asks for it. None: as the settings say."""
 

@@ -97,7 +97,7 @@ class RemoteServer:
             if name is not None and self._users is not None:
                 user = self._users.users[name]
                 account = Account(name, user, agent_dir() / "usage" / name)
-                source, account.session_dir = self._source.for_user(name, user)
+                source, account.terms = self._source.for_user(name, user)
             account.closing = self._draining
             kept = PoolBounds(
                 max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept

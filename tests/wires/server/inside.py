@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.session import AgentSession
+from spindle.protocol.account import Terms
 from spindle.protocol.pool import AgentSource, SessionPool
 from spindle.protocol.registry import Wanted
 from spindle.protocol.users import User
@@ -91,7 +92,7 @@ class World:
         self.agents.append(agent)
         return agent
 
-    def for_user(self, name: str, user: User) -> tuple[AgentSource, str]:
+    def for_user(self, name: str, user: User) -> tuple[AgentSource, Terms]:
         raise NotImplementedError
 
     @asynccontextmanager

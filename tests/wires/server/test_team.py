@@ -354,7 +354,7 @@ def test_tokens_are_shown_once_and_kept_as_hashes(
 ) -> None:
     monkeypatch.setenv("SPINDLE_DIR", str(tmp_path))
     options = "--runs-per-day 5 --cost-per-day 1.5 --max-turns 9 --root . --model mock/* --permission-mode plan --admin"
-    assert tokens(["add", "anna", *options.split()]) == 0
+    assert tokens(["add", "anna", *options.split(), "--sandbox", "read-only"]) == 0
     token = capsys.readouterr().out.strip()
     file = tmp_path / "tokens.json"
     assert token not in file.read_text() and file.stat().st_mode & 0o777 == 0o600
@@ -362,7 +362,12 @@ def test_tokens_are_shown_once_and_kept_as_hashes(
     assert users.find(token) == "anna" and users.find(token[:-1]) is None and users.find("") is None
     anna = users.users["anna"]
     assert (anna.runs_per_day, anna.cost_per_day, anna.limits.max_turns, anna.admin) == (5, 1.5, 9, True)
-    assert anna.roots == (str(Path.cwd()),) and anna.may_use("mock/x") and not anna.may_use("other/x")
+    assert (
+        anna.roots == (str(Path.cwd()),)
+        and anna.sandbox == "read-only"
+        and anna.may_use("mock/x")
+        and not anna.may_use("other/x")
+    )
     book = DayBook(tmp_path / "usage" / "anna")
     assert book.take_run(5)
     book.spend(0.25)
@@ -387,7 +392,7 @@ def test_tokens_are_shown_once_and_kept_as_hashes(
     [
         ({"token": "plain"}, "token must be sha256"),
         ({"token": "sha256:" + "0" * 64, "runPerDay": 3}, "runPerDay"),
-        ({"token": "sha256:" + "0" * 64, "sandbox": "strict"}, "no sandbox"),
+        ({"token": "sha256:" + "0" * 64, "sandbox": "strict"}, "sandbox"),
         ({"token": "sha256:" + "0" * 64, "roots": ["here"]}, "absolute"),
         ({"token": "sha256:" + "0" * 64, "permissionMode": "all"}, "permissionMode"),
         (7, "anna"),

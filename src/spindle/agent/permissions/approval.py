@@ -147,7 +147,8 @@ class Approval(Hooks):
                     self._kept += [
                         rule for rule in data.get("allow") or () if isinstance(rule, str) and not rule.endswith("()")
                     ]
-                    self.fencing.agreed += [rule for rule in data.get("outside") or () if isinstance(rule, str)]
+                    if not self._is_guest:
+                        self.fencing.agreed += [rule for rule in data.get("outside") or () if isinstance(rule, str)]
 
     def configure(
         self,
@@ -346,6 +347,11 @@ class Approval(Hooks):
     # -- questions -------------------------------------------------------------------------------
 
     @property
+    def _is_guest(self) -> bool:
+        """Whether the settings are not those of the user who is asked."""
+        return self._port.resources.options.user_folder is not None
+
+    @property
     def _options(self) -> RunOptions:
         """Options of the current run, which may say whom to ask."""
         return RunOptions() if self._port.chain is None else self._port.chain.options
@@ -367,7 +373,7 @@ class Approval(Hooks):
         if self.tools or self._options.ask_before_tools:
             given = await self._dialog(method="confirm", title=_title(question), message=_text(question), **about)
             return await self._confirmed(given or {}, always, no)
-        offers = [f"{ALWAYS} {', '.join(always)}{where}" for where in ("", f" {SAVED}")] if always else []
+        offers = self._offers(", ".join(always)) if always else []
         title = f"Allow {tool.name}{' (may destroy data)' if tool.effect == 'destroys' else ''}? {_text(question)}"
         given = await self._dialog(method="select", title=title, options=[ONCE, *offers, DENY], **about)
         if given is None:
@@ -383,11 +389,16 @@ class Approval(Hooks):
         return None
 
     async def _chosen(self, given: dict[str, Any], offers: list[str], always: list[str], no: str) -> str | None:
-        """Apply the reply to a question with choices; the last of `offers` is for all sessions. Returns the refusal."""
+        """Apply the reply to a question with choices; a second offer is for all sessions. Returns the refusal."""
         chosen = given.get("value")
         if chosen in offers:
-            await self._allow(always, everywhere=chosen == offers[-1])
+            await self._allow(always, everywhere=chosen in offers[1:])
         return None if chosen == ONCE or chosen in offers else _with_reason(no, given)
+
+    def _offers(self, rules: str) -> list[str]:
+        """Return the choices that make a yes last: for this session, and for all sessions."""
+        places = ("", f" {SAVED}") if not self._is_guest else ("",)
+        return [f"{ALWAYS} {rules}{where}" for where in places]
 
     async def _confirm(self, question: ApprovalRequest) -> bool:
         if self._options.ask is not None:
@@ -411,7 +422,7 @@ class Approval(Hooks):
     async def _ask_outside(self, command: str, reason: str) -> bool:
         """Ask whether a command that the sandbox has stopped may run again without it."""
         arguments = {"command": command, "stoppedBy": reason}
-        if self.mode == "dontAsk":
+        if self.mode == "dontAsk" or self._is_guest:
             return False
         if self._options.ask is not None:
             found = self._port.offered_tools().get("bash")
@@ -421,7 +432,7 @@ class Approval(Hooks):
             return await self._given.can_use_tool(OUTSIDE, arguments) is True
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         always = self.fencing.outside(command, cwd, resources)[1]
-        offers = [f"{ALWAYS} {', '.join(always)} outside{where}" for where in ("", f" {SAVED}")] if always else []
+        offers = self._offers(f"{', '.join(always)} outside") if always else []
         title = f"Run it outside of the sandbox? {command}\n({reason})"
         timeout = self._port.settings.permissions.ask_timeout_ms or int(OUTSIDE_ANSWER * 1000)
         given = await self._dialog(
@@ -430,7 +441,7 @@ class Approval(Hooks):
         chosen = (given or {}).get("value")
         if chosen in offers:
             self.fencing.agreed += always
-            await self._keep({"outside": always}, "sandbox.outside" if chosen == offers[-1] else None)
+            await self._keep({"outside": always}, "sandbox.outside" if chosen in offers[1:] else None)
         return chosen == ONCE or chosen in offers
 
     def give_up(self) -> None:

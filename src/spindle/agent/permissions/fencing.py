@@ -15,6 +15,7 @@ from spindle.base.settings import Sandbox as SandboxSettings
 from spindle.resources.loader import Resources
 from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import (
+    STRICTER,
     Network,
     SandboxChoice,
     SandboxLevel,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # most sessions have no sandbox
     from spindle.agent.permissions.rules import Policy
     from spindle.tools.sandbox import Sandbox, Wanted
 
-_STRICTER: Final[tuple[SandboxLevel, ...]] = ("off", "workspace-write", "read-only")
 _OFF: Final = SandboxSettings()
 
 
@@ -62,14 +62,12 @@ class Fencing:
         given, level, network = self.given, wanted.level, wanted.network
         for path in wanted.writable or ():
             check_place(os.path.realpath(os.path.join(cwd, os.path.expanduser(path))))
-        if given.level is not None and level is not None and _STRICTER.index(level) < _STRICTER.index(given.level):
-            raise AgentError(f'The sandbox is "{given.level}" by the command line: a client cannot make it "{level}"')
+        if given.level is not None and level is not None and STRICTER.index(level) < STRICTER.index(given.level):
+            raise AgentError(f'The sandbox is "{given.level}" here: a client cannot make it "{level}"')
         if given.network is not None and network is not None and network not in ("off", given.network):
-            raise AgentError(
-                f"The network of the sandbox is {given.network} by the command line: a client cannot open it"
-            )
+            raise AgentError(f"The network of the sandbox is {given.network} here: a client cannot open it")
         if given.level is not None and wanted.writable:
-            raise AgentError("The sandbox is set by the command line: a client cannot make more folders writable")
+            raise AgentError("The sandbox is set here: a client cannot make more folders writable")
         changed = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
         self._client = msgspec.structs.replace(self._client, **changed)
 
@@ -114,10 +112,10 @@ class Fencing:
         from spindle.tools.sandbox import Wanted
 
         client, given, settings = self._client, self.given, _settings(resources)
-        level = max(self.level(resources), at_least, key=_STRICTER.index)
+        level = max(self.level(resources), at_least, key=STRICTER.index)
         writable = (*settings.writable, *(given.writable or ()), *(client.writable or ()))
         network = next(one for one in (client.network, given.network, settings.network) if one is not None)
-        return Wanted(level, cwd, writable, network, tuple(_denied(policy, cwd)))
+        return Wanted(level, cwd, writable, network, (*_denied(policy, cwd), *_beside(resources.options.user_folder)))
 
     def close(self, owner: object = None, tell: Callable[[str], None] = lambda text: None) -> None:
         """Give the sandbox up. If processes of `owner` go on, end them and put back what they have changed."""
@@ -161,6 +159,17 @@ def _settings(resources: Resources) -> SandboxSettings:
         return settings
     except (msgspec.ValidationError, ValueError) as error:
         raise AgentError(f"sandbox in the user settings: {str(error).replace('`', '')}") from None
+
+
+def _beside(user_folder: str | None) -> list[str]:
+    """Return the folders of other users of the server."""
+    if user_folder is None:
+        return []
+    folder, own = os.path.split(user_folder)
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name != own]
+    except OSError:  # there is none yet
+        return []
 
 
 def _denied(policy: "Policy | None", cwd: str) -> Iterator[str]:

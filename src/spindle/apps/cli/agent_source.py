@@ -22,8 +22,10 @@ from spindle.sessions import open as sessions
 from spindle.sessions.file import is_path
 from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
+from spindle.shapes.sandbox import STRICTER
 
 if TYPE_CHECKING:  # loaded only if there are users
+    from spindle.protocol.account import Terms
     from spindle.protocol.users import User
 
 
@@ -40,6 +42,7 @@ class CommandLineAgents:
         self._cwd = os.getcwd()
         self.options = from_here(options)
         self._mode = mode
+        self._roots = roots
         self._allowed = allowed_in(roots)
         self._resource_options = resources
         """Kept for all agents: a pipe among the options can be read only once."""
@@ -49,29 +52,36 @@ class CommandLineAgents:
         self._user: User | None = None
         """The user whose agents these are."""
 
-    def for_user(self, name: str, user: "User") -> tuple["CommandLineAgents", str]:
-        options = self.options
-        base = self._directory(self._resources(self._cwd)) or str(agent_dir() / "users")
-        directory = os.path.join(base, name)
+    def for_user(self, name: str, user: "User") -> tuple["CommandLineAgents", "Terms"]:
+        from spindle.protocol.account import Terms
+
+        options, resources = self.options, self._resources(self._cwd)
+        directory = os.path.join(self._directory(resources) or str(agent_dir() / "users"), name)
+        mode = user.permission_mode or options.permission_mode or resources.settings.permissions.default_mode
+        level = max(user.sandbox or "off", options.sandbox or "off", key=STRICTER.index)
         model = options.model if options.model is None or user.may_use(options.model) else None
         chosen = replace(
             options,
             session_dir=directory,
-            permission_mode=user.permission_mode or options.permission_mode,
+            permission_mode=mode,
+            sandbox=None if level == "off" else level,
             models=list(user.models) or options.models,
             model=model,
             provider=options.provider if model is not None else None,
         )
-        source = CommandLineAgents(chosen, self._mode, self._resource_options)
-        here, theirs = self._allowed, allowed_in(user.roots)
+        source = CommandLineAgents(chosen, self._mode, replace(resources.options, user_folder=directory))
+        bounded = level == "off" or self._roots  # else a user with a sandbox could choose any folder to write to
+        here, theirs = self._allowed, allowed_in(user.roots or (() if bounded else [self._cwd]))
 
         def allowed(cwd: str) -> None:
             here(cwd)
             theirs(cwd)
+            if level != "off":
+                _check_workspace(cwd)
 
         source._allowed, source._user, source._is_first = allowed, user, False
         source._cwd = user.roots[0] if user.roots else self._cwd
-        return source, directory
+        return source, Terms(directory, mode, level)
 
     def find(self, session: str, cwd: str | None) -> str | None:
         if self.options.no_session:
@@ -159,3 +169,10 @@ class CommandLineAgents:
         if not os.path.isdir(cwd):
             raise AgentError(f"There is no directory {cwd}")
         self._allowed(cwd)
+
+
+def _check_workspace(cwd: str) -> None:
+    """Raise `AgentError` for a directory with files of the server in it: a sandbox lets all files there be written."""
+    place, ours = os.path.realpath(cwd), os.path.realpath(agent_dir())
+    if os.path.commonpath([place, ours]) in (place, ours):
+        raise AgentError(f"Sessions with a sandbox may not work in {cwd}: the agent directory lies there")

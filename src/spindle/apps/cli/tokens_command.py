@@ -13,9 +13,10 @@ from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile
 from spindle.protocol.account import DayBook
-from spindle.protocol.users import NO_SANDBOX, User, add_user, read_users, revoke_user
+from spindle.protocol.users import User, add_user, read_users, revoke_user
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
+from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 _NUMBERS = {
     "runs_per_day": ("runsPerDay", int, "N", "runs on one day (UTC)"),
@@ -53,7 +54,7 @@ def _add_limits(action: argparse.ArgumentParser) -> None:
     action.add_argument("--root", action="append", metavar="DIR", help="sessions work only here and below; repeatable")
     action.add_argument("--model", action="append", metavar="PATTERN", help="as anthropic/*; repeatable; none: all")
     action.add_argument("--permission-mode", choices=PERMISSION_MODES, help="mode that the user cannot change")
-    action.add_argument("--sandbox", metavar="LEVEL", help="not yet")
+    action.add_argument("--sandbox", choices=SANDBOX_LEVELS, help="least level of the sandbox of the user's sessions")
     action.add_argument("--admin", action="store_true", help="may read /metrics, and use sessions of others")
 
 
@@ -74,10 +75,9 @@ def run(argv: list[str]) -> int:
 
 
 def _add(path: Path, given: argparse.Namespace) -> int:
-    if given.sandbox is not None:
-        raise UsageError(f"--sandbox: {NO_SANDBOX}")
     values: dict[str, Any] = {key: getattr(given, name) for name, (key, *_) in _NUMBERS.items()}
-    values |= {"permissionMode": given.permission_mode, "models": given.model, "admin": given.admin or None}
+    values |= {"permissionMode": given.permission_mode, "sandbox": given.sandbox}
+    values |= {"models": given.model, "admin": given.admin or None}
     values["roots"] = [str(Path(root).absolute()) for root in given.root or ()] or None
     values["created"] = datetime.now(UTC).isoformat(timespec="seconds")
     token = add_user(path, given.name, {key: value for key, value in values.items() if value is not None})

@@ -164,7 +164,7 @@ class McpHost:
             title = f"Start the MCP servers of {path}?"
             about = f"They are new, or have changed since you agreed to them:\n{shown_servers(path, text)}"
             request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=about)
-            answer = await agent.dialogs.ask(request)
+            answer = None if agent.resources.options.user_folder else await agent.dialogs.ask(request)
             if answer is None or answer.get("confirmed") is not True:
                 agent.publish(Notice(f"Cannot use {path}: {NOT_AGREED}."))
                 continue

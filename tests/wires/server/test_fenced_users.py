@@ -1,0 +1,118 @@
+"""Sandboxes on a server: the level of a user that nothing loosens, and the option over HTTP within `--root`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.base import fence
+from tests.support.mock_model import call, reply
+
+from .server import ServerProcess
+from .test_http import Http
+from .test_team import Team
+
+pytestmark = pytest.mark.skipif(not fence.support().works, reason=f"no sandbox here: {fence.support().told()}")
+
+KEY = {"ANTHROPIC_API_KEY": "sk-of-the-operator"}
+
+
+def output(client: Any, command: str) -> str:
+    return str(client.call("bash", command=command)["data"]["output"])
+
+
+def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "own").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    steps = [reply(call("bash", {"command": f"touch {tmp_path}/elsewhere/by-model; cat /proc/$PPID/environ"}))]
+    anna = {"sandbox": "workspace-write", "roots": [str(work / "own")]}
+    users = {"anna": anna, "bob": {}, "carl": {"sandbox": "read-only", "roots": [str(work)]}}
+    with Team(tmp_path, users, [*steps, reply("ok")], env=KEY) as server, server.socket("anna") as client:
+        assert client.call("get_state")["data"]["sandbox"]["level"] == "workspace-write"
+        for command, fields in (
+            ("set_permissions", {"sandbox": "off"}),
+            ("set_permissions", {"sandbox": {"writable": [str(work / "own")]}}),
+            ("open_session", {"sandbox": "off"}),
+            ("open_session", {"cwd": str(tmp_path)}),
+            ("set_mcp_servers", {"servers": {"x": {"command": "sh", "env": {"A": f"!touch {tmp_path}/elsewhere/m"}}}}),
+            ("export_html", {}),
+        ):
+            refused = client.call(command, **fields)
+            assert not refused["success"], (command, fields)
+        client.call("prompt", message="go")
+        settled = client.wait("agent_settled")
+        assert settled["stopReason"] == "end", "nobody was asked whether it may run outside"
+        assert "may not write" in output(client, f"touch {tmp_path}/elsewhere/by-user")
+        assert not list((tmp_path / "elsewhere").iterdir())
+        output(client, "touch inside")
+        assert (work / "own" / "inside").exists()
+        with server.socket("bob") as bob:
+            bob.call("prompt", message="a private thing")
+            bob.wait("agent_settled")
+            theirs = Path(bob.call("get_state")["data"]["sessionFile"])
+        mine = Path(client.call("get_state")["data"]["sessionFile"])
+        assert "Permission denied" in output(client, f"cat {theirs}")
+        said = output(
+            client, f"cat {tmp_path}/agent/users/*/*.jsonl; env; cat /proc/$PPID/environ /proc/[0-9]*/environ"
+        )
+        assert "private" not in said and mine.stem[-12:] in said
+        assert KEY["ANTHROPIC_API_KEY"] not in said
+        assert client.call("set_permissions", sandbox="read-only")["success"], "stricter"
+        assert "may not write" in output(client, "touch more")
+
+        with server.socket("carl") as carl:
+            assert carl.call("get_state")["data"]["sandbox"]["level"] == "read-only"
+            for command, fields in (
+                ("set_permissions", {"sandbox": "workspace-write"}),
+                ("export_html", {"outputPath": "x.html"}),
+                ("restore", {"checkpoint": "x"}),
+            ):
+                assert "read-only" in carl.call(command, **fields)["error"], command
+            assert "may not write" in output(carl, "touch carls")
+    assert not (work / "carls").exists()
+
+
+def test_what_the_server_says_holds_for_users_who_have_nothing_else(tmp_path: Path) -> None:
+    """Mode and level of the command line are those of each user, and an answer of one user is no setting of all."""
+    steps = [reply(call("bash", {"command": "touch made"}))]
+    args = ["--permission-mode", "default", "--sandbox", "workspace-write"]
+    with Team(tmp_path, {"anna": {}}, [*steps, reply("ok")], args=args) as server, server.socket("anna") as client:
+        for fields in ({"mode": "bypass"}, {"allow": ["Bash"]}, {"sandbox": "off"}):
+            assert not client.call("set_permissions", **fields)["success"], fields
+        for cwd in (tmp_path, tmp_path / "agent", "/"):
+            assert not client.call("open_session", cwd=str(cwd))["success"], cwd
+        client.call("prompt", message="go")
+        dialog = client.wait("extension_ui_request")
+        assert [option.partition(" ")[0] for option in dialog["options"]] == ["Allow", "Always", "Deny"]
+        client.write(json.dumps({"type": "extension_ui_response", "id": dialog["id"], "value": dialog["options"][1]}))
+        client.wait("agent_settled")
+        assert (tmp_path / "work" / "made").exists()
+        assert "Bash" not in (tmp_path / "agent" / "settings.json").read_text()
+
+
+def test_a_client_of_http_chooses_a_sandbox_within_the_roots(tmp_path: Path) -> None:
+    (tmp_path / "work" / "cache").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    with ServerProcess([reply("ok")], base=tmp_path, args=["--root", str(tmp_path / "work")]) as server:
+        http = Http(server)
+        (tmp_path / "work" / "project").mkdir()
+        wanted = {"level": "workspace-write", "writable": [str(tmp_path / "work" / "cache")], "network": "off"}
+        id = http.open(cwd=str(tmp_path / "work" / "project"), sandbox=wanted)
+        state = http.post(f"/v1/sessions/{id}/get_state")[2]["sandbox"]
+        assert (state["level"], state["network"]) == ("workspace-write", "off")
+        for place, may in (("project", True), ("cache", True), ("", False), ("../elsewhere", False)):
+            path = (tmp_path / "work" / place / "made").resolve()
+            told = http.post(f"/v1/sessions/{id}/bash", {"command": f"touch {path}"})[2]
+            assert (told["exitCode"] == 0) == path.exists() == may, told
+        for sandbox, said in (
+            ({"level": "workspace-write", "writable": [str(tmp_path / "elsewhere")]}, "may not work in"),
+            ("strict", "sandbox"),
+            ({"level": "workspace-write", "network": [0]}, "Ports"),
+        ):
+            status, _, refused = http.post("/v1/sessions", {"sandbox": sandbox})
+            assert status in (400, 409) and said in refused["error"], refused
+            assert http.post(f"/v1/sessions/{id}/set_permissions", {"sandbox": sandbox})[0] in (400, 409)
+        assert http.post(f"/v1/sessions/{id}/set_permissions", {"sandbox": "read-only"})[0] == 204
+        assert http.post(f"/v1/sessions/{id}/bash", {"command": "touch more"})[2]["exitCode"] != 0
