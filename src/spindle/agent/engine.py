@@ -57,7 +57,7 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import Files, StartBackground, Tool, ToolContext
+from spindle.tools.base import Files, StartBackground, Terminals, Tool, ToolContext, session_variables
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
@@ -90,7 +90,7 @@ class Engine:
         self.provider_session_id: str | None = None
         """Id under which the provider may cache requests; None: the session's own id."""
         self.files: Files | None = None
-        """Files as another program has them, an editor for example."""
+        self.terminals: Terminals | None = None  # both of another program, an editor for example
         self.may_read: Callable[[str], bool] = lambda path: True
         self.start_background: StartBackground | None = None
         self.count_background: Callable[[], int] = lambda: 0
@@ -569,10 +569,8 @@ class Engine:
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         session = self.conversation.session
-        env = {"PI_SESSION_ID": session.id, "PI_REASONING_LEVEL": self.choice.level}
-        if session.path is not None:
-            env["PI_SESSION_FILE"] = str(session.path)
-        if self.model:
-            env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
+        env = session_variables(session.id, session.path, self.model, self.choice.level)
         settings, start = self.resources.tool_settings(self.owner, self.sandbox()), self.start_background
-        return ToolContext(session.cwd, update, self.model, env, settings, self.files, start, self.may_read)
+        return ToolContext(
+            session.cwd, update, self.model, env, settings, self.files, start, self.may_read, self.terminals
+        )

@@ -46,7 +46,7 @@ from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import Files, Tool, ToolContext
+from spindle.tools.base import Files, Terminals, Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput
 
@@ -374,9 +374,9 @@ class AgentSession:
     def tool_context(self, update: Callable[[events.ToolResult], None]) -> ToolContext:
         return self._engine.tool_context(update)
 
-    def use_files(self, files: Files | None) -> None:
-        """Let read, edit and write use files as another program has them."""
-        self._engine.files = files
+    def use_editor(self, files: Files | None, terminals: Terminals | None) -> None:
+        """Let read, edit and write use files as another program has them, and bash its terminals."""
+        self._engine.files, self._engine.terminals = files, terminals
 
     def add_resources(self, skills: list[str], prompts: list[str]) -> None:
         """Use skills and templates that extensions have found."""

@@ -150,8 +150,8 @@ SESSIONS_CLOSE: Final = 5.0
 """Sessions may close when the server closes."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
-EDITOR_FILE: Final = 10.0
-"""For an editor to give a file as it has it open; then the file on disk is read."""
+EDITOR_ANSWER: Final = 10.0
+"""For an editor to give a file as it has it open, or to open or end a terminal; then the call fails."""
 CHAT_STOP: Final = 10.0
 """A chat request may wind up after its client has left."""
 

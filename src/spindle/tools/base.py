@@ -68,6 +68,35 @@ class Files(Protocol):
         disk counts. Raises `ToolError`."""
 
 
+class Terminals(Protocol):
+    """Terminals of another program, in which `bash` runs commands: its user sees them, and may type into them.
+
+    Commands there are outside of our sandbox, so they are used only if there is none.
+    """
+
+    async def open(self, call_id: str, argv: list[str], cwd: str, env: Mapping[str, str]) -> "Terminal":
+        """Run a program beside the call that it belongs to. `env` is added to the variables of the other program.
+
+        Raises `ToolError` if the other program refuses.
+        """
+
+
+class Terminal(Protocol):
+    """A command in a terminal. Every method raises `ToolError` if the other program fails."""
+
+    async def wait(self) -> int:
+        """Return the exit code, 128 + n after signal n."""
+
+    async def kill(self) -> None:
+        """End the command; its output stays."""
+
+    async def output(self) -> tuple[str, bool]:
+        """Return the output as the program wrote it, and whether its beginning is missing."""
+
+    async def release(self) -> None:
+        """End the command if it still runs. The terminal is not used any more."""
+
+
 class ToolContext(Struct):
     """What one call gets besides its arguments. An abort is an asyncio cancellation."""
 
@@ -83,6 +112,7 @@ class ToolContext(Struct):
     start_background: StartBackground | None = None
     may_read: Callable[[str], bool] = lambda path: True
     """Whether the permissions let the model see a file that a search has found."""
+    terminals: Terminals | None = None
 
     def require(self, path: str, *, write: bool = False) -> None:
         """Raise `ToolError` if the sandbox does not let a tool read, or with `write` change, the file at a path."""
@@ -118,6 +148,16 @@ class Tool(Struct, frozen=True):
     """Effect of an external tool, for the permissions; those of built-in tools are in `shapes/builtin_tools.py`."""
     also: Callable[[Any], tuple[str, Effect | None] | None] | None = None
     """Returns the name of another tool, with its effect, whose rules hold for a call with these arguments, too."""
+
+
+SESSION_VARIABLES = ("PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL")
+
+
+def session_variables(id: str, file: "os.PathLike[str] | None", model: Model | None, level: str) -> dict[str, str]:
+    """Return the variables that tell a command which session it belongs to."""
+    provider, model_id = (model.provider, model.id) if model else ("", "")
+    values = id, os.fspath(file) if file else "", provider, model_id, level
+    return {name: value for name, value in zip(SESSION_VARIABLES, values, strict=True) if value}
 
 
 def text_result(text: str, details: Any = None) -> ToolResult:

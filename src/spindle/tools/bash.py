@@ -6,6 +6,7 @@
 import asyncio
 import math
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from spindle.shapes.builtin_tools import OUTPUT_TOOL
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
+    SESSION_VARIABLES,
     Tool,
     ToolContext,
     ToolError,
@@ -37,14 +39,17 @@ if TYPE_CHECKING:
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
-_SESSION_VARIABLES = ("PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL")
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     timeout = check_timeout(args.get("timeout"))
+    sandbox = ctx.settings.sandbox
+    if ctx.terminals is not None and sandbox is None:
+        from spindle.tools.terminal import run_in_terminal
+
+        return await run_in_terminal(ctx.terminals, call_id, args["command"], timeout, ctx)
     buffer = OutputBuffer()
     progress = _Progress(buffer, ctx.update)
-    sandbox = ctx.settings.sandbox
     process = start_shell(args["command"], ctx.cwd, ctx.settings, ctx.env, progress.write)
     progress.begin()
     code: int | None = None
@@ -53,25 +58,49 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         async with asyncio.timeout(timeout):
             code = await process.wait()
     except TimeoutError:
-        ending = f"Command timed out after {format_number(timeout or 0)} seconds"
+        ending = timed_out(timeout)
     except asyncio.CancelledError:
-        ending = "Command aborted"
+        ending = ABORTED
     finally:
         buffer.close()
         progress.finish()
     if code and sandbox is not None and await sandbox.may_run_outside(process):
         outside = replace(ctx, settings=replace(ctx.settings, sandbox=None))
         return await _execute(call_id, args, outside)
+    return ended(buffer, code, ending)
+
+
+ABORTED = "Command aborted"
+
+
+def timed_out(timeout: float | None) -> str:
+    return f"Command timed out after {format_number(timeout or 0)} seconds"
+
+
+def ended(buffer: OutputBuffer, code: int | None, ending: str) -> ToolResult:
+    """Return the result of a command; `code` is None if it was ended, and `ending` says why.
+
+    Raises `ToolError`, with the same text, unless the exit code is 0.
+    """
     cut = buffer.snapshot()
     text = _head_and_tail(cut, buffer) if cut.truncated else cut.content
     if code is not None:
-        ending = f"Command exited with code {code}" if code else ""
+        ending = f"{_EXITED}{code}" if code else ""
         if code and not text:
             ending += _in_words(code)
         text = text or "(no output)"
     if ending:
         raise ToolError(f"{text}\n\n{ending}" if text else ending)
     return text_result(text, _details(cut, buffer))
+
+
+_EXITED = "Command exited with code "
+
+
+def exit_code(text: str) -> int | None:
+    """Return the exit code that the text of an error result tells; None if the command was ended, or never ran."""
+    found = re.search(rf"^{_EXITED}(\d+)(?: \(.*\))?\Z", text, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 _EXIT_WORDS = {
@@ -187,19 +216,13 @@ def start_shell(
 
     sandbox = settings.sandbox
     start = Process if sandbox is None or sandbox.is_outside(command) else partial(sandbox.start, command)
-    if settings.shell_command_prefix:
-        command = f"{settings.shell_command_prefix}\n{command}"
-    if "\0" in command:
-        raise ToolError("Command must not contain null bytes")
-    if not os.path.isdir(cwd):
-        raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
-    shell = _find_shell(settings.shell_path)
+    argv = shell_line(command, cwd, settings)
     keep: Keep = settings.keep_background_processes
     if keep and isinstance(on_output, int):
         keep = "program"
-    with doing("spawn", shell):
+    with doing("spawn", argv[0]):
         return start(
-            [shell, "-c", well_formed(command)],
+            argv,
             cwd=cwd,
             env=_child_env(settings, env),
             on_output=on_output,
@@ -208,17 +231,33 @@ def start_shell(
         )
 
 
+def shell_line(command: str, cwd: str, settings: ToolSettings) -> list[str]:
+    """Return the program and the arguments that run a command in a directory. Raises `ToolError`."""
+    if settings.shell_command_prefix:
+        command = f"{settings.shell_command_prefix}\n{command}"
+    if "\0" in command:
+        raise ToolError("Command must not contain null bytes")
+    if not os.path.isdir(cwd):
+        raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
+    return [_find_shell(settings.shell_path), "-c", well_formed(command)]
+
+
 def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
     """Return our environment with our own programs on PATH, the marks of an agent, and `extra`."""
-    # Session variables in our environment belong to an agent that started us.
-    env = environment({*_SESSION_VARIABLES, *settings.withheld_variables})
+    env = environment(withheld(settings))
     path = env.get("PATH", "")
     if settings.bin_dir and settings.bin_dir not in path.split(os.pathsep):
         env["PATH"] = f"{settings.bin_dir}{os.pathsep}{path}" if path else settings.bin_dir
-    env["PI_CODING_AGENT"] = "true"
-    env["AI_AGENT"] = "pi"
-    env.update(extra)
-    return env
+    return {**env, **MARKS, **extra}
+
+
+MARKS = {"PI_CODING_AGENT": "true", "AI_AGENT": "pi"}
+
+
+def withheld(settings: ToolSettings) -> set[str]:
+    """Return the names of variables that a shell does not get from us."""
+    # Session variables in our environment belong to an agent that started us.
+    return {*SESSION_VARIABLES, *settings.withheld_variables}
 
 
 def _find_shell(custom: str | None) -> str:

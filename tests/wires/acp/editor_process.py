@@ -28,6 +28,11 @@ PARAMS = {
     "elicitation/create": "CreateElicitationRequest",
     "fs/read_text_file": "ReadTextFileRequest",
     "fs/write_text_file": "WriteTextFileRequest",
+    "terminal/create": "CreateTerminalRequest",
+    "terminal/output": "TerminalOutputRequest",
+    "terminal/wait_for_exit": "WaitForTerminalExitRequest",
+    "terminal/kill": "KillTerminalRequest",
+    "terminal/release": "ReleaseTerminalRequest",
     "$/cancel_request": "CancelRequestNotification",
 }
 Frame = dict[str, Any]

@@ -33,6 +33,8 @@ from spindle.wires.pipe.stdio import Exit, StdioWire
 PAGE = 100
 """Sessions in one answer of `session/list`."""
 OURS = "_spindle/"
+OUTPUT_KEYS = ("terminal_output", "terminal_output_delta")
+"""Fields of `_meta` in which editors take the output of commands; the protocol itself has none."""
 KEYS = {
     "ANTHROPIC_API_KEY": "Anthropic",
     "OPENAI_API_KEY": "OpenAI",
@@ -144,6 +146,8 @@ class Editor:
             notices=_at(offered, "session").get("notices") is not None,
             compactions=_at(offered, "session").get("compaction") is not None,
             files=all(_at(offered, "fs").get(name) is True for name in ("readTextFile", "writeTextFile")),
+            terminals=offered.get("terminal") is True,
+            output_key=next((key for key in OUTPUT_KEYS if _at(offered, "_meta").get(key) is True), ""),
             events=_at(_at(params, "_meta"), "spindle").get("events") is True,
         )
         self._initialized = True

@@ -16,7 +16,7 @@ from spindle.agent.run.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.agent.tool_batch import CALL
 from spindle.base.flow import Tasks
-from spindle.base.limits import EDITOR_FILE, TASKS_END
+from spindle.base.limits import TASKS_END
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.dispatch import carry_out
 from spindle.protocol.live_session import LiveSession
@@ -30,10 +30,11 @@ from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS, SandboxLevel
-from spindle.tools.base import ToolError
 from spindle.wires.acp import updates
+from spindle.wires.acp.files import EditorFiles
 from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
 from spindle.wires.acp.questions import Questions, client_rules
+from spindle.wires.acp.terminals import EditorTerminals, ShownCommand
 
 _LEVELS = [{"value": id, "name": words.title, "description": words.help} for id, words in SANDBOX_LEVELS.items()]
 _MODES = {id: {"name": words.title, "description": words.help} for id, words in PERMISSION_MODES.items()}
@@ -50,6 +51,10 @@ class EditorAbilities(msgspec.Struct, frozen=True):
     compactions: bool = False
     files: bool = False
     """It can read and write files, with changes that are not saved."""
+    terminals: bool = False
+    """It can run commands."""
+    output_key: str = ""
+    """The field of `_meta` in which it takes the output of a command, to show it as a terminal; "": it does not."""
     events: bool = False
     """It wants our own events too."""
 
@@ -64,41 +69,6 @@ class Wishes(msgspec.Struct):
     mode: str | None = None
     sandbox: SandboxLevel | None = None
     rules: dict[str, list[str]] = {}
-
-
-class EditorFiles:
-    """Files as the editor has them. A file that it refuses to read is not its business: the one on disk counts."""
-
-    name = "the editor"
-
-    def __init__(self, session: str, connection: Connection) -> None:
-        self._session = session
-        self._connection = connection
-
-    async def read(self, path: str) -> str | None:
-        try:
-            answer = await self._ask("fs/read_text_file", path=path)
-        except RpcError:
-            return None
-        text = answer.get("content") if isinstance(answer, dict) else None
-        return text if isinstance(text, str) else None
-
-    async def write(self, path: str, text: str) -> bool:
-        try:
-            await self._ask("fs/write_text_file", path=path, content=text)
-        except RpcError as error:
-            if await self.read(path) is None:
-                return False
-            raise ToolError(f"The editor did not write {path}: {error}") from None
-        return True
-
-    async def _ask(self, method: str, **params: Any) -> Any:
-        try:
-            async with asyncio.timeout(EDITOR_FILE):
-                return await self._connection.request(method, {"sessionId": self._session, **params})
-        except TimeoutError:
-            text = f"The editor did not answer {method} for {params['path']} in {EDITOR_FILE:g} s"
-            raise ToolError(f"{text}; the file on disk was not touched") from None
 
 
 class EditorSeat(Seat):
@@ -148,7 +118,9 @@ class EditorSeat(Seat):
         """Send updates about the session from now on."""
         self._options = self.options()
         self.agent.subscribe(self)
-        self.agent.use_files(EditorFiles(self.id, self._connection) if self._can.files else None)
+        files = EditorFiles(self.id, self._connection) if self._can.files else None
+        terminals = EditorTerminals(self.id, self._connection, self._show_terminal)
+        self.agent.use_editor(files, terminals if self._can.terminals and not self._can.output_key else None)
         self._tasks.spawn(self._introduce(), "acp begin")
 
     async def _introduce(self) -> None:
@@ -165,7 +137,7 @@ class EditorSeat(Seat):
         for update in updates.replay(messages, agent.cwd, running=agent.busy):
             self.tell(update)
         if self._writing is not None:
-            for update in updates.answer_chunks(self._writing.snapshot(), self._message_id, self._calls, agent.cwd):
+            for update in updates.answer_chunks(self._writing.snapshot(), self._message_id, self._call):
                 self.tell(update)
         self._plan, self._usage, self._shown_commands = {"sessionUpdate": "plan", "entries": []}, {}, None
         self._tasks.spawn(self._introduce(), "acp again")
@@ -207,7 +179,7 @@ class EditorSeat(Seat):
     async def end(self) -> None:
         """Send no more updates, and cancel open questions."""
         self.agent.unsubscribe(self)
-        self.agent.use_files(None)
+        self.agent.use_editor(None, None)
         self._questions.close()
         await self._tasks.end(TASKS_END, asyncio.current_task())
 
@@ -422,8 +394,13 @@ class EditorSeat(Seat):
 
     def _call(self, id: str, name: str) -> updates.CallView:
         if id not in self._calls:
-            self._calls[id] = updates.CallView(id, name, self.agent.cwd, saved=not self._can.files)
+            cwd, key = self.agent.cwd, self._can.output_key
+            shown = ShownCommand(id, cwd, key) if key and name == "bash" else None
+            self._calls[id] = shown or updates.CallView(id, name, cwd, saved=not self._can.files)
         return self._calls[id]
+
+    def _show_terminal(self, call_id: str, terminal_id: str) -> None:
+        self.tell(self._call(call_id, "bash").run_in(terminal_id))
 
     def _end_call(self, event: events.ToolExecutionEnd) -> None:
         result = event.result

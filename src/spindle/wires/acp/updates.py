@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spindle.shapes import messages
@@ -23,6 +23,10 @@ DIFF_BYTES = 1 << 20
 
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
+
+
+def terminal_block(id: str) -> dict[str, Any]:
+    return {"type": "terminal", "terminalId": id}
 
 
 def chunk(kind: str, content: dict[str, Any], message_id: str | None = None) -> Update:
@@ -130,6 +134,8 @@ class CallView:
         """Path of the file that the call changes, and its text before that."""
         self._next = 0.0
         """When the next update of a running call may go out."""
+        self._terminal = ""
+        """Id of the editor's terminal in which the call runs a command."""
 
     def begin(self, arguments: Any = None, *, running: bool = False) -> Update:
         """Return the call as known so far; `running`: the tool runs."""
@@ -148,6 +154,11 @@ class CallView:
             self._before = place, _file_text(place)
         return self._told(update)
 
+    def run_in(self, terminal: str) -> Update:
+        """Show a terminal of the editor instead of the output."""
+        self._terminal = terminal
+        return self._told({"toolCallId": self._id, "status": "in_progress", "content": [terminal_block(terminal)]})
+
     def progress(self, content: Iterable[Any]) -> Update | None:
         """Return the end of the output so far; None if the editor got an update a moment ago."""
         now, tail = time.monotonic(), messages.text_of(list(content))[-OUTPUT_CHARS:]
@@ -157,7 +168,7 @@ class CallView:
         return self._told({"toolCallId": self._id, "status": "in_progress", "content": blocks([messages.Text(tail)])})
 
     def end(self, content: list[Any], is_error: bool, details: Any = None) -> Update:
-        shown = blocks(content)
+        shown = [terminal_block(self._terminal)] if self._terminal else blocks(content)
         if not is_error and kind_of(self.name) == "edit":
             shown = self._changes() or shown
         raw: dict[str, Any] = {"output": messages.text_of(content)}
@@ -199,17 +210,16 @@ def user_chunks(message: messages.UserMessage, id: str | None) -> Iterator[Updat
 
 
 def answer_chunks(
-    message: messages.AssistantMessage, id: str, calls: dict[str, CallView], cwd: str
+    message: messages.AssistantMessage, id: str, view: Callable[[str, str], CallView]
 ) -> Iterator[Update]:
-    """Return an answer as updates, as if it came now. Its tool calls are added to `calls`."""
+    """Return an answer as updates, as if it came now. `view` is called with the id and the tool of each call."""
     for block in message.content:
         if isinstance(block, messages.Text) and block.text:
             yield chunk("agent_message", text_block(block.text), id)
         elif isinstance(block, messages.Thinking) and block.thinking:
             yield chunk("agent_thought", text_block(block.thinking), id)
         elif isinstance(block, messages.ToolCall):
-            calls[block.id] = CallView(block.id, block.name, cwd)
-            yield calls[block.id].begin(block.arguments)
+            yield view(block.id, block.name).begin(block.arguments)
 
 
 def custom_chunk(message: messages.CustomMessage, id: str | None) -> Update:
@@ -219,25 +229,30 @@ def custom_chunk(message: messages.CustomMessage, id: str | None) -> Update:
 def replay(stored: Iterable[tuple[str, messages.AgentMessage]], cwd: str, *, running: bool = False) -> Iterator[Update]:
     """Return a conversation as updates, as if it happened now; `running`: calls may still end."""
     calls: dict[str, CallView] = {}
+
+    def view(id: str, name: str) -> CallView:
+        calls[id] = CallView(id, name, cwd)
+        return calls[id]
+
     for id, message in stored:
         match message:
             case messages.UserMessage():
                 yield from user_chunks(message, id)
             case messages.AssistantMessage():
-                yield from answer_chunks(message, id, calls, cwd)
+                yield from answer_chunks(message, id, view)
                 if message.stop_reason == "error" and message.error_message:
                     yield line(f"The model failed: {message.error_message}")
             case messages.ToolResultMessage():
-                view = calls.pop(message.tool_call_id, None)
-                view = view or CallView(message.tool_call_id, message.tool_name, cwd)
-                yield view.end(message.content, message.is_error, message.details)
+                call = calls.pop(message.tool_call_id, None)
+                call = call or CallView(message.tool_call_id, message.tool_name, cwd)
+                yield call.end(message.content, message.is_error, message.details)
             case messages.BashExecutionMessage():
-                view = CallView(id, "bash", cwd)
-                yield view.begin({"command": message.command})
-                yield view.end([messages.Text(message.output)], bool(message.exit_code or message.cancelled))
+                call = CallView(id, "bash", cwd)
+                yield call.begin({"command": message.command})
+                yield call.end([messages.Text(message.output)], bool(message.exit_code or message.cancelled))
             case messages.CustomMessage() if message.display:
                 yield custom_chunk(message, id)
             case messages.BranchSummaryMessage() | messages.CompactionSummaryMessage():
                 yield line("What came before was summarised.")
-    for view in () if running else calls.values():
-        yield view.end([messages.Text("No result is known.")], True)
+    for call in () if running else calls.values():
+        yield call.end([messages.Text("No result is known.")], True)
