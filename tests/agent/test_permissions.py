@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spindle.agent.permissions.offers import offers
 from spindle.agent.permissions.rules import Policy, decide, rules_of
 from spindle.shapes.permission_modes import PERMISSION_MODES
 
@@ -289,9 +290,33 @@ def test_suggestions_allow_the_call(cwd):
         first = decide(policy(cwd, "default"), tool, arguments)
         assert first.behavior == "ask" and first.always, arguments
         assert decide(policy(cwd, "default", allow=list(first.always)), tool, arguments).behavior == "allow", first
+        for offer in offers(first.always, str(cwd), tool, arguments):
+            assert decide(policy(cwd, "default", allow=offer.rules), tool, arguments).behavior == "allow", offer
     assert bash(cwd, "git push origin main && npm test").always == ("Bash(git push origin *)", "Bash(npm test *)")
     assert bash(cwd, "rm -rf *").always == (r"Bash(rm -rf \*)",)
     assert bash(cwd, "rm -rf ~", allow=[r"Bash(rm -rf \*)"]).behavior == "ask"
+
+
+@pytest.mark.parametrize(
+    ("tool", "path", "wanted"),
+    [
+        ("read", "a.py", ["reading in the working directory: Read(./**)"]),
+        ("ls", ".", ["reading in the working directory: Read(./**)"]),
+        ("read", "src/a.py", ["reading in src: Read(./src/**)", "reading in the working directory: Read(./**)"]),
+        ("read", "/etc/passwd", ["reading in /etc: Read(//etc/**)", "reading everywhere: Read"]),
+        ("write", "a.py", ["edits of a.py: Edit(./a.py)", "edits in the working directory: Edit(./**)"]),
+        ("write", "src/a.py", ["edits in src: Edit(./src/**)", "edits in the working directory: Edit(./**)"]),
+        ("write", "src/.git/config", ["edits of src/.git/config: Edit(./src/.git/config)"]),  # no wildcard covers it
+        ("write", "/srv/a", ["edits in /srv: Edit(//srv/**)"]),
+    ],
+)
+def test_always_offers_folders_and_reading(cwd, tool, path, wanted):
+    first = decide(policy(cwd, "default"), tool, {"path": path}, ask=True)
+    made = offers(first.always, str(cwd), tool, {"path": path})
+    assert [offer.text for offer in made] == [f"Always allow {text}" for text in wanted]
+    for offer in made:
+        given = policy(cwd, "default", allow=offer.rules)
+        assert decide(given, tool, {"path": path}, ask=True, agreed=offer.rules).behavior == "allow"
 
 
 def test_patterns(cwd):

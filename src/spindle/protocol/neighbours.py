@@ -27,7 +27,7 @@ _MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.forma
 _EVENTS_WITH_MORE = {
     "message_end": "entryId",
     "queue_update": "items",
-    "extension_ui_request confirm": "toolCallId always",
+    "extension_ui_request confirm": "toolCallId always offers",
     "extension_ui_request select": "toolCallId always",
 }
 

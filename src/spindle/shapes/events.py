@@ -498,7 +498,10 @@ class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
     tool_call_id: str | None = None
     """The tool call that the question is about, if any."""
     always: list[str] | None = None
-    """Rules that the reply `always` to such a question adds to the conversation."""
+    """Rules that the reply `always: true` to such a question adds to the conversation."""
+    offers: list[str] | None = None
+    """With `confirm`: texts of which `always` may name one, from the rules above to wider ones; a `select` has them
+    among its options."""
 
 
 # -- tools that run in the client, todos, stream rules ---------------------------------------------

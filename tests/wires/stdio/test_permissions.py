@@ -96,6 +96,28 @@ def test_always_may_be_saved(tmp_path):
     assert saved == {"defaultMode": "default", "allow": ["Bash(ls)", "Bash(touch a *)"]}
 
 
+def test_always_may_mean_more_than_one_folder(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a").write_text("A")
+    paths = [str(tmp_path / "x" / "a"), "/etc/hostname"]
+    steps = [reply(*(call("read", {"path": path}, id=path) for path in paths[:1])), reply("ok")]
+    steps += [reply(call("read", {"path": paths[1]}, id="second")), reply("ok")]
+    for ask_first in (False, True):
+        with AgentProcess(steps, args=["--permission-mode", "default"]) as agent:
+            agent.call("set_approval", tools=ask_first)
+            agent.prompt("go")
+            dialog = agent.wait("extension_ui_request")
+            offered = dialog["offers"] if ask_first else dialog["options"][1:-2]
+            wide = "Always allow reading everywhere: Read"
+            assert offered == [f"Always allow reading in {tmp_path}/x: Read(/{tmp_path}/x/**)", wide]
+            answer = {"confirmed": True, "always": wide} if ask_first else {"value": wide}
+            frame = {"type": "extension_ui_response", "id": dialog["id"], **answer}
+            agent.write(json.dumps(frame).encode() + b"\n")
+            agent.wait("agent_settled")
+            agent.run("the other one")  # nothing is asked
+            assert [rule["rule"] for rule in agent.data("get_permissions")["rules"]] == ["Read"]
+
+
 def test_no_answer_in_time_is_a_no():
     settings = {"permissions": {"defaultMode": "default", "askTimeoutMs": 100}}
     with AgentProcess([touch("a"), reply("ok")], settings=settings) as agent:

@@ -52,7 +52,7 @@ SAME_DENIALS = 3
 """Equal refusals in a row that end the run."""
 BEHAVIORS: tuple[Behavior, ...] = ("deny", "ask", "allow")
 """In the order in which rules are tried."""
-ONCE, ALWAYS, DENY = "Allow once", "Always allow", "Deny"
+ONCE, DENY = "Allow once", "Deny"
 SAVED = "(in all sessions)"
 OUTSIDE = "bash outside of the sandbox"
 """Stands for the tool in a question about a command that the sandbox has stopped."""
@@ -368,37 +368,41 @@ class Approval(Hooks):
         if self._given.can_use_tool is not None:
             answer = await self._given.can_use_tool(tool.name, args)
             return None if answer is True else answer if answer and isinstance(answer, str) else no
-        always = list(decision.always)
+        from spindle.agent.permissions.offers import offers  # most sessions ask nothing
+
+        always, cwd = list(decision.always), self._port.conversation.session.cwd
+        rules = {offer.text: offer.rules for offer in offers(always, cwd, tool.name, args)}
         about: dict[str, Any] = {"tool_call_id": call_id, "always": always or None}
         if self.tools or self._options.ask_before_tools:
-            given = await self._dialog(method="confirm", title=_title(question), message=_text(question), **about)
-            return await self._confirmed(given or {}, always, no)
-        offers = self._offers(", ".join(always)) if always else []
+            about |= {"title": _title(question), "message": _text(question), "offers": list(rules) or None}
+            return await self._confirmed(await self._dialog(method="confirm", **about) or {}, rules, no)
+        saved = {f"{next(iter(rules))} {SAVED}": always} if always and not self._is_guest else {}
         title = f"Allow {tool.name}{' (may destroy data)' if tool.effect == 'destroys' else ''}? {_text(question)}"
-        given = await self._dialog(method="select", title=title, options=[ONCE, *offers, DENY], **about)
+        options = [ONCE, *rules, *saved, DENY]
+        given = await self._dialog(method="select", title=title, options=options, **about)
         if given is None:
             return f"Permission denied: this call of {tool.name} needs a yes ({why}), and there is no answer."
-        return await self._chosen(given, offers, always, no)
+        return await self._chosen(given, rules, saved, no)
 
-    async def _confirmed(self, given: dict[str, Any], always: list[str], no: str) -> str | None:
+    async def _confirmed(self, given: dict[str, Any], rules: dict[str, list[str]], no: str) -> str | None:
         """Apply the reply to a yes-or-no question. Returns the refusal; None: the user agreed."""
         if given.get("confirmed") is not True:
             return _with_reason(no, given)
-        if given.get("always") is True:
-            await self._allow(always, everywhere=False)
+        always = given.get("always")
+        chosen = next(iter(rules), None) if always is True else always
+        if isinstance(chosen, str) and chosen in rules:
+            await self._allow(rules[chosen], everywhere=False)
         return None
 
-    async def _chosen(self, given: dict[str, Any], offers: list[str], always: list[str], no: str) -> str | None:
-        """Apply the reply to a question with choices; a second offer is for all sessions. Returns the refusal."""
+    async def _chosen(
+        self, given: dict[str, Any], rules: dict[str, list[str]], saved: dict[str, list[str]], no: str
+    ) -> str | None:
+        """Apply the reply to a question with choices; those in `saved` are for all sessions. Returns the refusal."""
         chosen = given.get("value")
-        if chosen in offers:
-            await self._allow(always, everywhere=chosen in offers[1:])
-        return None if chosen == ONCE or chosen in offers else _with_reason(no, given)
-
-    def _offers(self, rules: str) -> list[str]:
-        """Return the choices that make a yes last: for this session, and for all sessions."""
-        places = ("", f" {SAVED}") if not self._is_guest else ("",)
-        return [f"{ALWAYS} {rules}{where}" for where in places]
+        if isinstance(chosen, str) and (agreed := rules.get(chosen) or saved.get(chosen)):
+            await self._allow(agreed, everywhere=chosen in saved)
+            return None
+        return None if chosen == ONCE else _with_reason(no, given)
 
     async def _confirm(self, question: ApprovalRequest) -> bool:
         if self._options.ask is not None:
@@ -430,9 +434,12 @@ class Approval(Hooks):
             return await self._options.ask(ApprovalRequest(tool, arguments))
         if self._given.can_use_tool is not None:
             return await self._given.can_use_tool(OUTSIDE, arguments) is True
+        from spindle.agent.permissions.offers import ALWAYS
+
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         always = self.fencing.outside(command, cwd, resources)[1]
-        offers = self._offers(f"{', '.join(always)} outside") if always else []
+        words = f"{ALWAYS} {', '.join(always)} outside"
+        offers = [words, f"{words} {SAVED}"] if always else []
         title = f"Run it outside of the sandbox? {command}\n({reason})"
         timeout = self._port.settings.permissions.ask_timeout_ms or int(OUTSIDE_ANSWER * 1000)
         given = await self._dialog(

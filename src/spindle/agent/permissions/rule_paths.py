@@ -34,7 +34,7 @@ def fits(pattern: str, path: str, cwd: str, *, wide: bool = False) -> bool:
         parts = below(base, path)
         if parts is None:
             continue
-        if (not rest and (wide or not parts)) or (wide and not parts and rest == "**"):
+        if (not rest and (wide or not parts)) or (not parts and rest == "**"):
             return True
         ends = range(1, len(parts) + 1) if wide else (len(parts),)
         if any(glob.match(parts[:end]) for glob in globs for end in ends):
@@ -132,12 +132,12 @@ def is_exact(pattern: str) -> bool:
 
 
 def suggested(kind: str, path: str, cwd: str, *, exact: bool = False) -> str:
-    """Suggest a rule: the folder of the file; the file itself if it lies in the working directory, or if `exact`."""
+    """Suggest a rule: the folder of the file; the file itself if `exact`, or to edit it in the working directory."""
     inside = below(os.path.realpath(cwd), path)
     shown = [re.sub(r"([*?\[{\\])", r"\\\1", part) for part in (path.split("/")[1:] if inside is None else inside)]
     start = "//" if inside is None else "./"
-    if len(shown) > 1 and not exact:
-        return f"{kind}({start}{'/'.join(shown[:-1])}/**)"
+    if not exact and (len(shown) > 1 or (kind == "Read" and inside is not None)):
+        return f"{kind}({start}{'/'.join([*shown[:-1], '**'])})"
     return f"{kind}({start}{'/'.join(shown)})"
 
 

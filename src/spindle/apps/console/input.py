@@ -64,7 +64,10 @@ class Question:
             case "select":
                 options = [one_line(str(option)) for option in request.get("options") or ()]
                 about_permissions = options[:1] == ["Allow once"] and options[-1:] == ["Deny"]
-                return cls(title, options, ("yn" if len(options) == 2 else "yaAn") if about_permissions else "")
+                # Allow once; always what the question is about, or more; the first in all sessions; deny
+                saved = options[-2:-1] != [] and options[-2].endswith("(in all sessions)")
+                keys = f"y{'abc'[: len(options) - 2 - saved]}{'A' * saved}n"
+                return cls(title, options, keys if about_permissions else "")
         hint = f" ({one_line(request['placeholder'])})" if request.get("placeholder") else ""
         return cls(title + hint, prefill=clean(request.get("prefill") or ""))
 
