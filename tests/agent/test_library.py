@@ -52,11 +52,53 @@ def test_sessions_are_searched_and_deleted(tmp_path):
             first = rig.agent.session
             path = Path(first.path)
             found = (await rig.data("search_sessions", query="wombat was"))["sessions"]
-            assert [(one["id"], one["snippet"]) for one in found] == [(first.id, "It was a Wombat, they say.")]
+            assert found == [{"id": first.id, "snippet": "It was a Wombat, they say.", "entryId": first.leaf_id}]
             assert (await rig.data("search_sessions", query="wombat koala"))["sessions"] == []
             assert await rig.data("delete_session") == {"cancelled": False}
             assert not path.exists() and rig.agent.session.id != first.id
             assert (await rig.data("search_sessions", query="wombat"))["sessions"] == []
+
+    run(main())
+
+
+def test_text_is_found_in_all_that_the_branch_says(tmp_path):
+    async def main():
+        steps = [{"calls": [{"name": "slow", "arguments": {"note": ['Ärger mit "a\\b"']}}]}, "Ärger, Ärger", "other"]
+        async with Rig(tmp_path, steps, tools=[slow_tool(seconds=0)]) as rig:
+            await rig.run("Kein ärger")
+            entries = (await rig.data("get_entries"))["entries"]
+            counts = [("user", 1), ("assistant", 1), ("assistant", 2)]
+
+            async def find(text):
+                found = (await rig.data("find_text", text=text))["found"]
+                roles = {entry["id"]: entry["message"]["role"] for entry in entries if "message" in entry}
+                return [(roles[one["entryId"]], one["count"]) for one in found]
+
+            assert await find(" ÄRGER ") == counts
+            assert await find('"A\\B"') == [("assistant", 1)]
+            assert await find("note") == []  # a key is not shown as text
+            assert await find("  ") == []
+            first = next(entry["id"] for entry in entries if entry["type"] == "message")
+            await rig.call("navigate_tree", entryId=first)
+            await rig.run("something else")
+            assert await find("ärger") == []  # on another branch
+
+    run(main())
+
+
+def test_the_model_names_a_session(tmp_path):
+    async def main():
+        title = {"text": ' \n**"Feeding the wombat."**\n', "usage": {"input": 7, "output": 5}}
+        async with Rig(tmp_path, ["Fine.", title, "x"], session=True) as rig:
+            assert "no conversation" in (await rig.call("make_session_name"))["error"]
+            await rig.run("feed the wombat")
+            assert await rig.data("make_session_name") == {"name": "Feeding the wombat"}
+            assert (await rig.data("get_state"))["sessionName"] == "Feeding the wombat"
+            stats = await rig.data("get_session_stats")
+            assert (stats["tokens"]["total"], stats["totalMessages"]) == (12, 2)
+            await rig.call("prompt", message="go")
+            assert "nothing runs" in (await rig.call("make_session_name"))["error"]
+            await rig.until("agent_settled")
 
     run(main())
 

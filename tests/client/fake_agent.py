@@ -26,6 +26,8 @@ ANSWERS: dict[str, Any] = {
     "list_sessions": {"sessions": [{"id": "s1"}]},
     "list_live_sessions": {"sessions": [{"id": "s1"}]},
     "search_sessions": {"sessions": [{"id": "s1", "snippet": "a w"}]},
+    "find_text": {"found": [{"entryId": "e1", "count": 2}]},
+    "make_session_name": {"name": "wombats"},
     "delete_session": {"cancelled": False},
     "export_page": {"html": "<html>"},
     "upload_file": {"path": "/tmp/n"},

@@ -128,6 +128,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("list_live_sessions", [], {}, {}, [{"id": "s1"}]),
     ("close_session", [], {}, {}, None),
     ("search_sessions", ["w"], {}, {"query": "w"}, [{"id": "s1", "snippet": "a w"}]),
+    ("find_text", ["w"], {}, {"text": "w"}, [{"entryId": "e1", "count": 2}]),
+    ("make_session_name", [], {}, {}, "wombats"),
     ("delete_session", [], {}, {}, False),
     ("export_page", [], {}, {}, "<html>"),
     ("upload_file", ["n", "aGk="], {}, {"name": "n", "data": "aGk="}, "/tmp/n"),

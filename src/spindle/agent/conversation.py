@@ -348,7 +348,7 @@ class StatsCounter:
         self.seen = len(entries)
 
     def _count(self, entry: Entry) -> None:
-        if entry.type in ("compaction", "branch_summary"):
+        if entry.type in ("compaction", "branch_summary", "session_info"):
             self._count_usage(_usage_of(entry.value))
         elif entry.type == "custom_message":
             self.messages += 1

@@ -1,4 +1,4 @@
-"""Files around a session, for clients: find and delete sessions, upload files, complete paths, make a page.
+"""Files around a session, for clients: find and delete sessions, find text, upload files, complete paths, make a page.
 
 Nothing here is part of a run. Everything that reads the disk does so in a thread.
 """
@@ -9,13 +9,14 @@ import binascii
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spindle.agent import AgentError
 from spindle.base.spelling import in_order
-from spindle.export.transcript import as_dict, content_text
+from spindle.export.transcript import as_dict, as_list, content_text
+from spindle.sessions.entries import Entry
 from spindle.sessions.file import session_dir_for
 from spindle.sessions.index import SessionInfo, list_all_sessions, list_sessions
 from spindle.shapes.codec import DecodeError, decode
@@ -60,8 +61,12 @@ def _may_work_in(agent: "AgentSession", cwd: str) -> bool:
     return os.path.isdir(cwd)
 
 
-async def search_sessions(agent: "AgentSession", query: str, everywhere: bool = False) -> list[tuple[str, str]]:
-    """Return id and a snippet of the stored sessions in which one message has all the words."""
+Found = tuple[str, str, str | None]
+"""A session, a snippet of it, and the entry that has it."""
+
+
+async def search_sessions(agent: "AgentSession", query: str, everywhere: bool = False) -> list[Found]:
+    """Return the stored sessions in which one message has all the words."""
     words = query.lower().split()
     if not words:
         return []
@@ -69,40 +74,81 @@ async def search_sessions(agent: "AgentSession", query: str, everywhere: bool = 
     return await asyncio.to_thread(_search, sessions, words)
 
 
-def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[Found]:
+    found: list[Found] = []
     for info in sessions:
-        if (snippet := _found_in(Path(info.path), words)) is not None:
-            found.append((info.id, snippet))
+        if (hit := _found_in(Path(info.path), words)) is not None:
+            found.append((info.id, *hit))
             if len(found) == MAX_FOUND:
                 break
     return found
 
 
-def _found_in(path: Path, words: list[str]) -> str | None:
-    """Return a snippet of the first message that has all of `words` in it."""
+def _found_in(path: Path, words: list[str]) -> tuple[str, str | None] | None:
+    """Return a snippet of the first message that has all of `words` in it, and the id of its entry."""
     first = words[0].encode("utf-8", "replace")
     try:
         with open(path, "rb") as lines:
             for line in lines:
                 if first.isascii() and first not in line.lower():
                     continue
-                text = _said(line)
+                entry = _entry(line)
+                text = content_text(as_dict(entry.get("message")).get("content"))
                 low = text.lower()
                 if all(word in low for word in words):
                     at = low.index(words[0])
-                    return " ".join(text[max(0, at - SNIPPET) : at + SNIPPET].split())
+                    return " ".join(text[max(0, at - SNIPPET) : at + SNIPPET].split()), entry.get("id")
     except OSError:
         pass
     return None
 
 
-def _said(line: bytes) -> str:
+def _entry(line: bytes) -> Mapping[str, Any]:
     try:
-        entry = decode(line)
+        return as_dict(decode(line))
     except DecodeError:
-        return ""
-    return content_text(as_dict(as_dict(entry).get("message")).get("content"))
+        return {}
+
+
+async def find_text(agent: "AgentSession", text: str) -> list[tuple[str, int]]:
+    """Return the entries of the current branch that have a text in them, and how often."""
+    wanted = text.strip().lower()
+    return await asyncio.to_thread(_find, agent.session.branch(), wanted) if wanted else []
+
+
+def _find(branch: Sequence[Entry], wanted: str) -> list[tuple[str, int]]:
+    # JSON writes these characters as they are, so most lines need not be decoded.
+    plain = wanted.encode() if re.fullmatch(r"[ !#-\[\]-~]+", wanted) else b""
+    found = []
+    for entry in branch:
+        if plain in entry.raw.lower():
+            count = sum(text.lower().count(wanted) for text in _texts(_entry(entry.raw)))
+            if count:
+                found.append((entry.id, count))
+    return found
+
+
+def _texts(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all that an entry has to read."""
+    said = as_dict(entry.get("message")) or entry
+    if said.get("display") is False:
+        return
+    yield from _strings([said.get(key) for key in ("command", "output", "summary")])
+    if isinstance(content := said.get("content"), str):
+        yield content
+    for block in map(as_dict, as_list(content)):
+        yield from _strings([block.get(key) for key in ("text", "thinking", "arguments")])
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value, without the keys."""
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, list | dict):
+            stack += one if isinstance(one, list) else one.values()
 
 
 async def delete_session(agent: "AgentSession") -> bool:

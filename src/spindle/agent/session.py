@@ -43,7 +43,7 @@ from spindle.base.weakly import weakly
 from spindle.resources.loader import Resources
 from spindle.sessions.session import Session
 from spindle.shapes import events
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Files, Terminals, Tool, ToolContext
@@ -440,11 +440,19 @@ class AgentSession:
         self.session.append_label(entry_id, label)
         self.publish(events.StateChanged())
 
-    def set_name(self, name: str) -> None:
+    def set_name(self, name: str, usage: Usage | None = None) -> None:
+        """Name the session; `usage` is what the model used to find the name. Raises `AgentError`."""
         if not name.strip():
             raise AgentError("Session name cannot be empty")
-        self.session.append_name(name)
+        self.session.append_name(name, usage)
         self.publish(events.SessionInfoChanged(self.session.name))
+
+    async def make_name(self) -> str:
+        """Let the model name the session, and return the name. Raises `AgentError`."""
+        from spindle.agent.naming import name_for
+
+        self.set_name(*await name_for(self._engine))
+        return self.session.name or ""
 
     def append_entry(self, custom_type: str, data: Any) -> str:
         """Keep `data` in the session, out of the model's sight. Returns the entry's id."""

@@ -351,7 +351,15 @@ class Commands:
 
     @command("sessions")
     async def search_sessions(self, query: str, *, everywhere: bool | None = None) -> list[Json]:
-        """Return the stored sessions that contain all words of the query: `id` and `snippet`."""
+        """Return the stored sessions with a message that has all words of the query: `id`, `snippet`, `entryId`."""
+
+    @command("found")
+    async def find_text(self, text: str) -> list[Json]:
+        """Return the entries of the current branch that contain a text: `entryId` and `count`."""
+
+    @command("name")
+    async def make_session_name(self, *, timeout: Timeout = None) -> str:
+        """Let the model name the session, and return the name."""
 
     @command("cancelled")
     async def delete_session(self) -> bool:

@@ -114,6 +114,8 @@ class LabelEntry(_Placed, tag_field="type", tag="label"):
 
 class SessionInfoEntry(_Placed, tag_field="type", tag="session_info"):
     name: str
+    usage: Usage | None = None
+    """What a model used to find the name."""
 
 
 # -- lines as they are read ------------------------------------------------------------------------

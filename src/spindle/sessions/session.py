@@ -205,9 +205,9 @@ class Session:
         kept = first_kept_entry_id or entry_id
         return self._append(CompactionEntry, id=entry_id, first_kept_entry_id=kept, from_hook=from_hook, **given)
 
-    def append_name(self, name: str) -> str:
-        """Name the session; an empty name removes the old one."""
-        return self._append(SessionInfoEntry, name=re.sub(r"[\r\n]+", " ", name).strip())
+    def append_name(self, name: str, usage: Usage | None = None) -> str:
+        """Name the session; an empty name removes the old one. `usage`: what a model used to find it."""
+        return self._append(SessionInfoEntry, name=re.sub(r"[\r\n]+", " ", name).strip(), usage=usage)
 
     def append_label(self, target_id: str, label: str | None) -> str:
         """Label an entry; None or an empty label removes the old one. Raises `EntryNotFound`."""

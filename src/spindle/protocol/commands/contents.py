@@ -118,6 +118,29 @@ def set_label(call: Call, entry_id: str, label: str | None = None) -> None:
     call.agent.set_label(entry_id, label)
 
 
+class FoundText(Wire):
+    entry_id: str
+    count: int
+    """How often the text stands there."""
+
+
+@command("find_text", key="found")
+async def find_text(call: Call, text: str) -> list[FoundText]:
+    """Return the entries of the current branch that contain a text, the oldest first.
+
+    Messages, thoughts, summaries, arguments and results of tools are searched; upper and lower case are the same.
+    """
+    from spindle.agent import library
+
+    return [FoundText(*found) for found in await library.find_text(call.agent, text)]
+
+
+@command("make_session_name", key="name")
+async def make_session_name(call: Call) -> str:
+    """Let the model name the session after its conversation, and return the name; refused while something runs."""
+    return await call.agent.make_name()
+
+
 @command("export_html", key="path")
 async def export_html(call: Call, output_path: str | None = None) -> str:
     """Write the session as one HTML page."""

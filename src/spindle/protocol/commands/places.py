@@ -120,11 +120,13 @@ class FoundSession(Wire):
     id: str
     snippet: str
     """The text around the words."""
+    entry_id: str | None
+    """The entry with the message that has them."""
 
 
 @command("search_sessions", key="sessions")
 async def search_sessions(call: Call, query: str, everywhere: bool = False) -> list[FoundSession]:
-    """Return those of the sessions of `list_sessions` that contain all words of the query."""
+    """Return those of the sessions of `list_sessions` in which one message contains all words of the query."""
     from spindle.agent import library
 
     return [FoundSession(*found) for found in await library.search_sessions(call.agent, query, everywhere)]
