@@ -239,6 +239,8 @@ def test_what_a_tool_would_do_is_shown_whole_and_allowed_or_denied(open_tab: Any
     tab.settled()
     assert not (cwd / "no.txt").exists() and not (cwd / "new.txt").exists()
     assert (cwd / "f.txt").read_text() == "<b>two</b>\n"
+    tab.counts("[data-state=failed]", 3)
+    tab.click(".turn")  # of a long turn only the last steps are in view
     tab.counts("[data-state=failed]", 4)
     tab.counts(".ask", 0)
     assert "❓" not in tab.page.title()

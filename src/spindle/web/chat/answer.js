@@ -38,6 +38,7 @@ class ThinkingBlock {
     this.view = new GrowingMarkdown(body);
     this.source = '';
     this.started = live ? performance.now() : 0;
+    this.took = 0; // milliseconds, if somebody has watched
   }
 
   push(delta) {
@@ -54,10 +55,14 @@ class ThinkingBlock {
     this.node.hidden = this.source.trim() === '';
     this.label.className = '';
     if (!this.started) return;
-    const passed = performance.now() - this.started;
-    this.label.textContent = `Thought for ${passed < 1000 ? 'a moment' : duration(passed)}`;
+    this.showTime(performance.now() - this.started);
     this.started = 0;
     if (!this.touched) this.node.open = false;
+  }
+
+  showTime(took) {
+    this.took = took;
+    this.label.textContent = `Thought for ${took < 1000 ? 'a moment' : duration(took)}`;
   }
 }
 
@@ -137,10 +142,18 @@ export class Answer {
     this.changed.clear();
   }
 
-  /** The message is complete. */
-  finish(message) {
+  /** How long each block of thoughts took, as far as that was seen. */
+  get thoughts() {
+    return this.blocks.map(block => block?.took ?? 0);
+  }
+
+  /** The message is complete. `thoughts` are those of the same answer when it was written. */
+  finish(message, thoughts = null) {
     this.take(message);
-    for (const block of this.blocks) block?.end();
+    for (const [index, block] of this.blocks.entries()) {
+      block?.end();
+      if (thoughts?.[index]) block.showTime(thoughts[index]);
+    }
     this.changed.clear();
     this.live = false;
     this.foot.replaceChildren();

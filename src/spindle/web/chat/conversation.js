@@ -2,14 +2,14 @@
 // once per frame. A row knows the id of its entry: that is how messages are found again.
 
 import { announce, button } from '../shared/dom.js';
-import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
+import { count, imagesOf, oneLine } from '../shared/format.js';
 import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
-import { Feed, perFrame, Row } from './feed.js';
+import { Feed, perFrame } from './feed.js';
 import { readable, tokens } from './figures.js';
 import { LiveCard, shellCard } from './live-card.js';
-import { bashExecution, branchSwitch, custom, noticeOf, summary, userMessage } from './messages.js';
-import { Turn } from './turns.js';
+import { branchSwitch, noticeOf, summary } from './messages.js';
+import { MessageRow, Rows } from './rows.js';
 
 export class Conversation {
   /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `again()`, `branch(entry)`. */
@@ -32,15 +32,17 @@ export class Conversation {
   }
 
   clear() {
-    this.rows = [];
-    this.byEntry = new Map(); // entry id → row
-    this.cards = new Map(); // cards of calls that may go on, by id; some servers use their ids again and again
-    this.calls = new Map(); // the last call with each id: {row, index, block}
+    this.rows = new Rows(this);
+    this.cards = new Map(); // cards of calls that may go on, by id
     this.busyCards = new Set();
-    this.turn = null;
     this.live = null; // the row of the answer being written
     this.compaction = this.retry = null;
     this.olderOpen = false;
+  }
+
+  /** The last one. */
+  get turn() {
+    return this.rows.turn;
   }
 
   listen() {
@@ -69,33 +71,16 @@ export class Conversation {
 
   // -- history --------------------------------------------------------------------------------------
 
-  reset({ path }) {
+  reset({ path, isWhole = true }) {
     const field = document.activeElement?.closest('.edit textarea'); // the rows are built again around it
     const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
     this.turn?.wait(false);
     this.clear();
-    const compacted = path.findLast(({ type }) => type === 'compaction');
-    const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : -1;
-    const older = kept < 0 && compacted ? path.indexOf(compacted) : kept;
-    path.forEach((entry, i) => {
-      if (compacted && i === Math.max(older, 0)) this.addSummary(compacted, i);
-      if (entry === compacted) return;
-      const before = this.rows.length;
-      try {
-        this.addEntry(entry, path[i + 1]);
-      } catch (error) {
-        // A message of another program in a shape of its own must not cost the page all the others.
-        this.add(
-          new Row('notice', () =>
-            noticeOf('warning', `A message that cannot be shown (${entry.role}): ${error.message}`),
-          ),
-        );
-      }
-      for (const row of this.rows.slice(before)) row.older = compacted !== undefined && i < older;
-    });
-    const last = this.rows.findLast(({ kind }) => kind === 'answer');
+    for (const _ of this.rows.adding(path, { isWhole })); // at once
+    const last = this.rows.all.findLast(({ kind }) => kind === 'answer');
     if (this.session.running && last && last === this.turn?.last) last.atWork = last.keep = true;
     if (this.turn) this.turn.running = this.session.running;
+    this.turn?.fold();
     this.turn?.wait(this.session.asking);
     this.turn?.paint();
     this.showBranches();
@@ -119,7 +104,7 @@ export class Conversation {
   }
 
   editAgain({ id, at }) {
-    const row = this.byEntry.get(id);
+    const row = this.rows.byEntry.get(id);
     if (!row) return;
     this.feed.reveal(row);
     const field = row.node.querySelector('.edit textarea');
@@ -127,145 +112,15 @@ export class Conversation {
     field?.setSelectionRange(...at);
   }
 
-  addEntry(entry, next) {
-    const { raw } = entry;
-    if (raw.type === 'custom_message') this.addMessage({ role: 'custom', ...raw }, entry);
-    else if (raw.type === 'branch_summary') this.addMessage({ role: 'branchSummary', summary: raw.summary }, entry);
-    else if (raw.type === 'compaction') this.addMessage({ role: 'compactionSummary', ...raw }, entry);
-    else if (raw.type !== 'message') return;
-    else if (raw.message.role === 'assistant' && raw.message.stopReason === 'error' && next?.role === 'assistant') {
-      const words = `${oneLine(readable(raw.message.errorMessage ?? 'The model failed.'), 200)} · tried again`;
-      this.add(new Row('notice', () => noticeOf('again', words), 42)).turn = this.turn;
-    } else this.addMessage(raw.message, entry);
-  }
-
-  addSummary(entry, hidden) {
-    const { raw } = entry;
-    const row = new Row(
-      'summary',
-      () => {
-        const title = `The conversation before this was summarised (${tokens(raw.tokensBefore ?? 0)} tokens)`;
-        const toggle = () => {
-          this.olderOpen = !this.olderOpen;
-          older.textContent = words();
-          older.ariaExpanded = String(this.olderOpen);
-          this.show();
-        };
-        const words = () => (this.olderOpen ? 'Hide the earlier conversation' : 'Show the earlier conversation');
-        const older = hidden > 0 ? button('link', toggle, words()) : null;
-        if (older) older.ariaExpanded = String(this.olderOpen);
-        return summary('compact', title, raw.summary, older);
-      },
-      60,
-    );
-    row.keep = true;
-    row.id = entry.id;
-    this.add(row);
-  }
-
-  /** Add the row of a message; `entry` is where it is stored, if that is known. */
-  addMessage(message, entry = null) {
-    const when = entry ? Date.parse(entry.raw.timestamp) : Date.now();
-    const row = this.rowOf(message, when);
-    if (!row) return null;
-    row.id = entry?.id ?? null;
-    if (row.id) this.byEntry.set(row.id, row);
-    if (row.id && row.kind === 'user') this.turn.id = row.id;
-    return this.add(row);
-  }
-
-  rowOf(message, when) {
-    switch (message.role) {
-      case 'user':
-        return this.userRow(message, when);
-      case 'assistant':
-        return this.answerRow(message, when);
-      case 'toolResult':
-        this.takeResult(message, when);
-        return null;
-      case 'bashExecution':
-        return new Row('shell', () => bashExecution(message), 140);
-      case 'custom':
-        return message.display ? new Row('custom', () => custom(message)) : null;
-      case 'compactionSummary':
-        return new Row(
-          'summary',
-          () => summary('compact', `Summarised: ${tokens(message.tokensBefore ?? 0)} tokens`, message.summary),
-          42,
-        );
-      case 'branchSummary':
-        return new Row('summary', () => summary('branch', 'Notes on a branch that was left', message.summary), 42);
-      default:
-        return null;
-    }
-  }
-
-  userRow(message, when) {
-    const row = new Row(
-      'user',
-      () => {
-        const images = imagesOf(message.content);
-        const node = userMessage(message, {
-          id: () => row.id,
-          fork: () => this.actions.fork(row.id),
-          save: text => this.actions.save(row.id, text, images),
-          note: row.note,
-        });
-        this.addSwitch(row, node);
-        return node;
-      },
-      90 + Math.min(260, textOf(message.content).length / 3),
-    );
-    if (this.turn) {
-      this.turn.newest = false;
-      this.turn.running = false;
-      this.turn.paint();
-    }
-    this.turn = new Turn(when, () => this.show());
-    this.turn.newest = true;
-    row.turn = null;
-    return row;
-  }
-
-  answerRow(message, when) {
-    const row = new Row('answer', () => this.buildAnswer(row), 70 + Math.min(1200, textOf(message.content).length / 3));
-    row.message = message;
-    row.results = new Map();
-    this.noteAnswer(row, when);
-    return row;
-  }
-
-  /** Count an answer into its turn, whose line stands before the first one that calls tools. */
-  noteAnswer(row, when) {
-    const { message } = row;
-    this.turn ??= new Turn(when, () => this.show());
-    this.turn.newest = true;
-    row.turn = this.turn;
-    this.turn.last = row;
-    this.turn.takeAnswer(message, when);
-    message.content.forEach((block, index) => {
-      if (block?.type === 'toolCall') this.calls.set(block.id, { row, index, block });
-    });
-    this.turn.paint();
-  }
-
-  takeResult(message, when) {
-    const call = this.calls.get(message.toolCallId);
-    if (!call) return;
-    call.row.results.set(call.index, message);
-    call.row.turn.takeResult(message.toolName, call.block.arguments, message.isError, when);
-    call.row.turn.paint();
-  }
-
   buildAnswer(row) {
     const { message } = row;
     const answer = new Answer(this.hooks);
-    answer.finish(message);
+    answer.finish(message, row.thoughts);
     message.content.forEach((call, index) => {
       if (call?.type !== 'toolCall') return;
       const card = answer.blocks[index];
       const result = row.results.get(index);
-      if (result) card.finish(result, result.isError, row.durations?.get(index));
+      if (result) card.finish(result, result.isError, row.durations.get(index));
       else if (row.atWork && this.session.running) {
         card.setState('running');
         card.restart();
@@ -279,34 +134,26 @@ export class Conversation {
 
   // -- rows -----------------------------------------------------------------------------------------
 
-  add(row) {
-    if (row.kind === 'answer' && row.turn?.tools && !row.turn.line) this.addLine(row.turn);
-    this.rows.push(row);
-    return row;
-  }
-
-  addLine(turn, before = this.rows.length) {
-    turn.line = new Row('turn', () => turn.build(), 38);
-    turn.line.keep = true;
-    this.rows.splice(before, 0, turn.line);
-    turn.paint();
-  }
-
   isShown(row) {
     if (row.gone) return false;
     if (this.printing) return true;
     if (row.older && !this.olderOpen) return false;
-    return !row.turn?.line || row.turn.open || row === row.turn.last;
+    return !row.turn?.line || row.turn.shows(row);
   }
 
   show() {
-    for (const { turn } of this.rows) turn?.paint();
-    this.feed.show(this.rows.filter(row => this.isShown(row)));
+    this.feed.show(this.rows.all.filter(row => this.isShown(row)));
+    for (const { turn } of this.feed.root.querySelectorAll('.turn')) turn.paint();
+  }
+
+  toggleOlder() {
+    this.olderOpen = !this.olderOpen;
+    this.show();
   }
 
   /** Bring a message into view, out of whatever it is folded into. */
   reveal(entryId) {
-    const row = this.byEntry.get(entryId);
+    const row = this.rows.byEntry.get(entryId);
     if (!row) return;
     this.olderOpen ||= row.older;
     if (row.turn && !this.isShown(row)) row.turn.chosen = true;
@@ -316,10 +163,10 @@ export class Conversation {
 
   /** Add a row that has just come. */
   append(row) {
-    const shown = this.rows.length;
-    this.add(row);
+    const shown = this.rows.all.length;
+    this.rows.add(row);
     // With the line of its turn two rows are new.
-    if (this.rows.length - shown === 1 && this.isShown(row)) this.feed.append(row);
+    if (this.rows.all.length - shown === 1 && this.isShown(row)) this.feed.append(row);
     else this.show();
     return row;
   }
@@ -332,7 +179,7 @@ export class Conversation {
     let fork = null;
     for (const entry of entries.path()) {
       if (entries.siblings(entry).length > 1) fork = entry;
-      const row = this.byEntry.get(entry.id);
+      const row = this.rows.byEntry.get(entry.id);
       if (!row || (row.kind !== 'user' && row.kind !== 'answer')) continue;
       const before = row.fork && `${row.fork.entry.id} ${row.fork.all.length}`;
       row.fork = fork && { entry: fork, all: entries.siblings(fork) };
@@ -364,16 +211,13 @@ export class Conversation {
     if (this.unanswered) this.remove(this.unanswered);
     this.unanswered = null;
     const answer = new Answer(this.hooks, true);
-    const row = new Row('answer', () => answer.node);
+    const row = new MessageRow('answer', () => answer.node);
     row.answer = answer;
     row.keep = true;
     row.turn = this.turn;
-    if (this.turn) {
-      this.turn.last = row;
-      this.turn.running = true;
-    }
     this.live = row;
-    if (this.turn?.line && !this.turn.open) this.rows.push(row) && this.show();
+    const folds = this.turn?.begin(row, this.feed.sticks);
+    if (folds) this.rows.add(row) && this.show();
     else this.append(row);
     return row;
   }
@@ -383,7 +227,7 @@ export class Conversation {
     row.answer.update(event);
     if (event.assistantMessageEvent.type === 'toolcall_start' && this.turn && !this.turn.line) {
       this.turn.tools++;
-      this.addLine(this.turn, this.rows.indexOf(row));
+      this.rows.addLine(this.turn, this.rows.all.indexOf(row));
       this.turn.tools--; // it is counted when the answer is complete
       this.show();
     }
@@ -391,21 +235,19 @@ export class Conversation {
   }
 
   messageEnd({ message, entryId }) {
-    if (entryId && this.byEntry.has(entryId)) return; // it was among what was fetched
+    if (entryId && this.rows.byEntry.has(entryId)) return; // it was among what was fetched
     if (message.role === 'assistant') this.endAnswer(message, entryId);
-    else if (message.role === 'toolResult') this.takeResult(message, Date.now());
+    else if (message.role === 'toolResult') this.endCall(message);
     else {
-      const row = this.rowOf(message, Date.now());
+      const row = this.rows.rowOf(message, Date.now());
       if (!row) return;
-      row.id = entryId ?? null;
-      if (entryId) this.byEntry.set(entryId, row);
+      this.rows.name(row, entryId);
       if (message.role === 'user') {
         this.turn.running = true;
-        this.turn.id = row.id;
         const { model } = this.session.state;
         if (imagesOf(message.content).length && model && !model.input.includes('image'))
           row.note = `${model.name} does not see images`;
-        this.rows.push(row);
+        this.rows.add(row);
         this.show(); // the turn before is folded
         this.feed.toEnd();
       } else this.append(row);
@@ -415,24 +257,39 @@ export class Conversation {
   endAnswer(message, entryId) {
     const row = this.live ?? this.beginAnswer();
     this.live = null;
-    row.message = message;
-    row.id = entryId ?? null;
-    row.results = new Map();
-    row.durations = new Map();
+    const { answer } = row;
+    row.answer = null;
     row.build = () => this.buildAnswer(row);
-    if (entryId) this.byEntry.set(entryId, row);
-    this.noteAnswer(row, Date.now());
-    const text = row.answer.finish(message);
-    levelHeadings(row.answer.node, 1);
-    this.addSwitch(row, row.answer.node);
+    this.rows.name(row, entryId);
+    this.rows.noteAnswer(row, message, Date.now());
+    const text = answer.finish(message);
+    row.thoughts = answer.thoughts;
+    levelHeadings(answer.node, 1);
+    this.addSwitch(row, answer.node);
     this.lastAnswer = row;
+    row.atWork = message.content.some(block => block?.type === 'toolCall');
+    if (!row.atWork) this.feed.letGo(row);
     if (text) announce(oneLine(text, 400));
     else if (message.errorMessage) announce(readable(message.errorMessage));
   }
 
+  /** A call has its result. A row whose calls have all ended may leave the document, and be built again. */
+  endCall(message) {
+    const row = this.rows.takeResult(message, Date.now());
+    if (!row?.atWork) return;
+    const calls = row.message.content.filter(block => block?.type === 'toolCall');
+    if (row.results.size >= calls.length) this.endWork(row);
+  }
+
+  endWork(row) {
+    row.atWork = false;
+    for (const block of row.message.content) if (block?.type === 'toolCall') this.cards.delete(block.id);
+    this.feed.letGo(row);
+  }
+
   /** The card of a call, if there is one. */
   cardOf(toolCallId) {
-    const call = this.calls.get(toolCallId);
+    const call = this.rows.calls.get(toolCallId);
     // A card that was not built yet, because its row was out of sight.
     if (call && !this.cards.has(toolCallId) && !call.row.node && call.row.atWork) this.feed.update();
     return this.cards.get(toolCallId) ?? null;
@@ -449,7 +306,7 @@ export class Conversation {
       card = new LiveCard(toolCallId, toolName, 'running');
       this.cards.set(toolCallId, card);
       const { node } = card;
-      const row = new Row('tool', () => node);
+      const row = new MessageRow('tool', () => node);
       row.keep = true;
       this.append(row);
     }
@@ -468,8 +325,8 @@ export class Conversation {
   toolEnd({ toolCallId, result, isError, durationMs }) {
     const card = this.cards.get(toolCallId);
     card?.finish(result, isError, durationMs);
-    const call = this.calls.get(toolCallId);
-    call?.row.durations?.set(call.index, durationMs);
+    const call = this.rows.calls.get(toolCallId);
+    call?.row.durations.set(call.index, durationMs);
     this.busyCards.delete(card);
   }
 
@@ -480,15 +337,17 @@ export class Conversation {
 
   tick() {
     for (const card of this.busyCards) card.tick();
-    if (this.turn?.running && this.turn.line) this.turn.paint();
+    if (this.turn?.running) this.turn.paint();
   }
 
   settled() {
-    for (const card of this.cards.values()) {
+    for (const [id, card] of this.cards) {
       if (card.id === '') continue; // a command of the user goes on
       card.abandon();
       this.busyCards.delete(card);
+      this.cards.delete(id);
     }
+    for (const { row } of this.rows.calls.values()) if (row.atWork) this.endWork(row);
     if (!this.turn) return;
     this.turn.wait(false);
     this.turn.running = false;
@@ -503,7 +362,7 @@ export class Conversation {
     card.start({ command });
     this.cards.set(id, card);
     this.busyCards.add(card);
-    const row = new Row('shell', () => card.node);
+    const row = new MessageRow('shell', () => card.node);
     row.keep = true;
     this.append(row);
     this.feed.toEnd();
@@ -529,14 +388,14 @@ export class Conversation {
 
   notice(symbol, text, ...more) {
     const node = noticeOf(symbol, text, ...more);
-    const row = new Row('notice', () => node, 42);
+    const row = new MessageRow('notice', () => node, 42);
     row.keep = true;
     this.append(row);
     return node;
   }
 
   remove(node) {
-    const row = this.rows.find(one => one.node?.contains(node));
+    const row = this.rows.all.find(one => one.node?.contains(node));
     if (!row) return;
     row.gone = true;
     this.show();
@@ -554,7 +413,7 @@ export class Conversation {
       ? summary('compact', `Summarised: ${tokens(result.tokensBefore)}${left} tokens`, result.summary)
       : noticeOf('compact', aborted ? 'Summary cancelled' : (errorMessage ?? 'Nothing to summarise'));
     if (this.compaction) this.compaction.replaceWith(node);
-    else this.append(Object.assign(new Row('notice', () => node, 42), { keep: true }));
+    else this.append(Object.assign(new MessageRow('notice', () => node, 42), { keep: true }));
     this.compaction = null;
   }
 

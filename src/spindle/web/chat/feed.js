@@ -1,11 +1,12 @@
-// The column of the conversation, of which only the rows near the window are in the document. It keeps the newest
-// text in view until the reader goes up: with the wheel, a finger, the keys or the scroll bar, and by nothing else.
+// The column of the conversation. It keeps the newest text in view until the reader goes up: with the wheel, a finger,
+// the keys or the scroll bar, and by nothing else.
 
 import { $, el } from '../shared/dom.js';
+import { VirtualList } from '../shared/list.js';
 import { levelHeadings } from '../shared/markdown.js';
 
-const WHOLE = 60; // up to so many rows nothing is left out, so the browser's own search finds everything
-const MARGIN = 1200; // pixels above and below the window that are kept ready
+const WHOLE = 40; // up to so many rows nothing is left out
+const TOUCHED = 12; // rows in which the reader has opened something, and which stay as they are
 const NEAR = 48; // pixels that still count as the end
 const INTENT_MS = 700; // a scroll so soon after a gesture is the reader's
 const KEYS = new Set(['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' ', 'Tab']);
@@ -29,34 +30,26 @@ export function perFrame(paint) {
   };
 }
 
-export class Row {
-  constructor(kind, build, height = 90) {
-    this.kind = kind;
-    this.build = build;
-    this.height = height; // as it was measured; before that a guess
-    this.id = null; // of its entry
-    this.node = null; // its element, while there is one
-    this.keep = false; // it does not lose its element when it leaves the document
-    this.turn = null;
-    this.older = false; // a summary stands for it
-    this.gone = false; // not to be seen
-  }
-}
-
-export class Feed {
+export class Feed extends VirtualList {
   /** `busy()` says whether something is being written. */
   constructor(busy) {
+    super($('scroller'), $('feed'), WHOLE);
     this.busy = busy;
-    this.scroller = $('scroller');
-    this.root = $('feed');
     this.latest = $('latest');
-    this.rows = []; // those that are not folded away
-    this.first = 0; // of the rows in the document
-    this.last = -1;
     this.sticks = true;
     this.intent = 0;
-    this.sizes = new ResizeObserver(changes => this.resized(changes));
+    this.touched = [];
     this.listen();
+  }
+
+  make(row) {
+    const node = el('div', { class: `row ${row.kind}-row` }, row.build());
+    levelHeadings(node, 1);
+    return node;
+  }
+
+  painted() {
+    this.follow();
   }
 
   listen() {
@@ -77,13 +70,13 @@ export class Feed {
       addEventListener(type, () => this.intent === Infinity && means());
     this.scroller.addEventListener('scroll', () => this.scrolled(), { passive: true });
     this.latest.addEventListener('click', () => this.toEnd());
-    // Opening something is reading: what was opened must not run away. What was touched is not built again.
+    // Opening something is reading: what was opened must not run away.
     this.scroller.addEventListener(
       'click',
       ({ target }) => {
         if (!target.closest('summary, .link, .diff .plain')) return;
-        const row = this.rows.find(({ node }) => node?.contains(target));
-        if (row) row.keep = true;
+        const row = target.closest('.row')?.row;
+        if (row) this.touch(row);
         this.pause();
       },
       true,
@@ -97,147 +90,27 @@ export class Feed {
     matchMedia('print').addEventListener('change', ({ matches }) => this.print(matches));
   }
 
-  // -- rows -----------------------------------------------------------------------------------------
-
-  /** Show these rows. Those that were here before keep their elements. */
-  show(rows) {
-    const anchor = this.sticks ? null : this.anchor();
-    this.rows = rows;
-    this.update(anchor && rows.includes(anchor.row) ? anchor : null);
+  /** The reader has opened something in a row: it is not built again, as long as that is not long ago. */
+  touch(row) {
+    if (row.keep) return;
+    row.keep = true;
+    this.touched.push(row);
+    if (this.touched.length > TOUCHED) this.letGo(this.touched.shift());
   }
 
-  /** Add a row at the end. */
-  append(row) {
-    this.rows.push(row);
-    if (this.last === this.rows.length - 2) this.update();
-    else this.pad();
+  /** A row need not keep its element any more. */
+  letGo(row) {
+    row.keep = this.touched.includes(row);
+    if (!row.keep && !row.node?.isConnected) row.node = null;
   }
 
-  unmount(row) {
-    if (!row.node) return;
-    this.sizes.unobserve(row.node);
-    row.node.remove();
-    if (!row.keep) row.node = null;
-  }
-
-  mount(first, last) {
-    const wanted = new Set(this.rows.slice(first, last + 1));
-    for (const node of [...this.root.children]) if (!wanted.has(node.row)) this.unmount(node.row);
-    const fresh = [];
-    let next = this.root.firstElementChild;
-    for (const row of wanted) {
-      if (!row.node) {
-        row.node = el('div', { class: `row ${row.kind}-row` }, row.build());
-        levelHeadings(row.node, 1);
-      }
-      row.node.row = row;
-      if (row.node === next) {
-        next = next.nextElementSibling; // it stays where it is, and keeps the focus
-        continue;
-      }
-      this.root.insertBefore(row.node, next);
-      fresh.push(row);
-    }
-    this.first = first;
-    this.last = last;
-    let changed = false;
-    for (const row of fresh) {
-      const { height } = row.node.getBoundingClientRect();
-      changed ||= Math.abs(height - row.height) > 0.5;
-      row.height = height;
-      this.sizes.observe(row.node);
-    }
-    this.pad();
-    return changed;
-  }
-
-  pad() {
-    this.root.style.paddingTop = `${this.height(0, this.first)}px`;
-    this.root.style.paddingBottom = `${this.height(this.last + 1, this.rows.length)}px`;
-  }
-
-  height(from, to) {
-    let sum = 0;
-    for (let i = from; i < to; i++) sum += this.rows[i].height;
-    return sum;
-  }
-
-  /** Which row stands at a height, and where it begins. */
-  at(height) {
-    let top = 0;
-    for (let i = 0; i < this.rows.length; i++) {
-      const next = top + this.rows[i].height;
-      if (next > height) return { index: i, top };
-      top = next;
-    }
-    return { index: this.rows.length - 1, top };
-  }
-
-  // -- the window -----------------------------------------------------------------------------------
-
-  /** The row at the upper edge, and how far above the edge it begins. */
-  anchor() {
-    const height = this.scroller.scrollTop - this.root.offsetTop;
-    if (height <= 0 || !this.rows.length) return null;
-    const { index, top } = this.at(height);
-    return { row: this.rows[index], offset: height - top };
-  }
-
-  topOf(row) {
-    return this.height(0, this.rows.indexOf(row));
-  }
-
-  /** Put into the document what is near the window. `anchor` stays where it is. */
-  update(anchor = this.sticks ? null : this.anchor()) {
-    if (this.printing) return;
-    const count = this.rows.length;
-    const { clientHeight } = this.scroller;
-    for (let round = 0; round < 4; round++) {
-      let [first, last] = [0, count - 1];
-      if (count > WHOLE) {
-        const edge = this.sticks
-          ? this.height(0, count) - clientHeight
-          : anchor
-            ? this.topOf(anchor.row) + anchor.offset
-            : this.scroller.scrollTop - this.root.offsetTop;
-        first = this.at(Math.max(0, edge - MARGIN)).index;
-        last = this.sticks ? count - 1 : this.at(edge + clientHeight + MARGIN).index;
-      }
-      if (!this.mount(first, last)) break;
-    }
-    if (anchor && !this.sticks) this.scrollTo(this.root.offsetTop + this.topOf(anchor.row) + anchor.offset);
-    this.follow();
-  }
-
-  resized(changes) {
-    const anchor = this.sticks ? null : this.anchor();
-    let above = false;
-    for (const { target } of changes) {
-      const { row } = target;
-      const { height } = target.getBoundingClientRect();
-      if (!target.isConnected || Math.abs(height - row.height) <= 0.5) continue;
-      above ||= anchor !== null && row !== anchor.row && this.rows.indexOf(row) < this.rows.indexOf(anchor.row);
-      row.height = height;
-    }
-    if (above) this.scrollTo(this.root.offsetTop + this.topOf(anchor.row) + anchor.offset);
-    this.follow();
-  }
-
-  scrollTo(top) {
-    if (Math.abs(this.scroller.scrollTop - top) > 0.5) this.scroller.scrollTop = top;
-  }
-
-  /** Bring a row into view. */
-  reveal(row) {
-    if (!this.rows.includes(row)) return;
-    this.sticks = false;
-    this.update({ row, offset: -40 });
-    this.showButton();
+  reveal(row, offset) {
+    if (super.reveal(row, offset)) this.showButton();
   }
 
   /** Paper has no window: put everything in the document. */
   print(on) {
-    if (Boolean(this.printing) === on) return;
+    if (this.printing === on) return;
     this.printing = false;
     this.onPrint?.(on); // what is folded away belongs on paper, too
     if (on) this.mount(0, this.rows.length - 1);

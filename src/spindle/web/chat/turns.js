@@ -5,6 +5,8 @@ import { count, duration, obj, str } from '../shared/format.js';
 import { CHANGING, pathOf } from '../shared/tool-card.js';
 import { cost } from './figures.js';
 
+const RECENT = 5; // steps of the newest turn that are in view
+
 export class Turn {
   /** `toggled()` is called when the reader opens or closes it. */
   constructor(began, toggled) {
@@ -19,21 +21,49 @@ export class Turn {
     this.id = null; // of the message it begins with
     this.waited = null; // milliseconds in which the user was asked something, as far as this tab knows
     this.asked = 0; // since when, while that is so
+    this.steps = 0; // answers
+    this.recent = 0; // the first of the newest turn's steps that are in view
     this.last = null; // the row of the last answer, which is always in view
+    this.line = null; // its own row
     this.toggled = toggled;
-    this.node = null; // its line, once that is near the window
   }
 
   build() {
     this.remember();
-    this.words = el('span');
-    this.node = button('turn', () => this.toggle(), icon('chevron'), this.words);
-    this.paint();
-    return this.node;
+    const node = button('turn', () => this.toggle(), icon('chevron'), el('span'));
+    node.turn = this;
+    this.paint(node);
+    return node;
   }
 
+  /** Whether all steps are in view. */
   get open() {
-    return this.chosen ?? this.newest;
+    return this.chosen ?? (this.newest && this.recent === 0);
+  }
+
+  /** Whether a row of it is in view: of the newest turn, unless the reader has decided, the last steps are. */
+  shows(row) {
+    return this.open || row === this.last || (this.newest && this.chosen === null && row.step >= this.recent);
+  }
+
+  /** Take the row of the next answer. */
+  step(row) {
+    row.step = this.steps++;
+    this.last = row;
+  }
+
+  /** Let only the last steps be in view. */
+  fold() {
+    this.recent = Math.max(0, this.steps - RECENT);
+  }
+
+  /** An answer begins; with `folds`, steps that are over may leave the view. Returns whether one has. */
+  begin(row, folds) {
+    const { open, recent } = this;
+    this.step(row);
+    this.running = true;
+    if (folds) this.fold();
+    return this.line !== null && (!open || recent !== this.recent);
   }
 
   toggle() {
@@ -68,8 +98,9 @@ export class Turn {
     if (CHANGING.has(name) && !isError && str(pathOf(obj(args)))) this.files.add(pathOf(args));
   }
 
-  paint() {
-    if (!this.node) return;
+  /** Bring its line up to date, if that is in the document. */
+  paint(node = this.line?.node?.querySelector('.turn')) {
+    if (!node) return;
     const passed = (this.running ? this.asked || Date.now() : this.ended) - this.began - this.waited;
     const facts = [
       count(this.tools, 'tool'),
@@ -78,8 +109,9 @@ export class Turn {
       this.cost ? cost(this.cost) : '',
     ];
     const text = facts.filter(Boolean).join(', ');
-    if (this.words.textContent !== text) this.words.textContent = text;
-    this.node.setAttribute('aria-expanded', String(this.open));
-    this.node.classList.toggle('running', this.running);
+    const words = node.querySelector('span');
+    if (words.textContent !== text) words.textContent = text;
+    node.setAttribute('aria-expanded', String(this.open));
+    node.classList.toggle('running', this.running);
   }
 }

@@ -67,7 +67,7 @@ const app = {
     if (leaf === this.leaf) return;
     this.leaf = leaf;
     if (leaf < 0) return;
-    this.feed.show(leaf);
+    this.feed.showPath(leaf);
     this.tree.layout(leaf, this.feed.onPath);
     this.countHits();
   },
@@ -87,7 +87,7 @@ const app = {
   reveal(i, fromTree = false) {
     this.tree.select(i);
     this.closeSidebar();
-    this.feed.reveal(i);
+    this.feed.revealEntry(i);
     if (fromTree && !narrow.matches) $('tree').focus({ preventScroll: true });
   },
 
@@ -131,7 +131,7 @@ const app = {
     if (!this.hits.length) return;
     this.hit = (this.hit + by + this.hits.length) % this.hits.length;
     this.tree.select(this.hits[this.hit]);
-    this.feed.reveal(this.hits[this.hit]);
+    this.feed.revealEntry(this.hits[this.hit]);
     $('search').focus({ preventScroll: true });
     $('hits').textContent = `${this.hit + 1} of ${this.hits.length} on this branch`;
   },
