@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from spindle.tools import grep as grep_module
 from spindle.tools import grep as rg
 
 from .helpers import call, details_of, refusal, text_of
@@ -132,7 +131,7 @@ def test_what_cannot_be_searched(tmp_path: Path) -> None:
 
 def test_a_file_that_vanishes_before_its_context_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, {"f": "x\n"})
-    monkeypatch.setattr(grep_module, "_read_lines", lambda path, wanted, cancel: {})
+    monkeypatch.setattr("spindle.base.workspace.disk._lines_of", lambda *_: [])
     assert text_of(call("grep", tmp_path, pattern="x", context=1)) == "f:1: (unable to read file)"
 
 

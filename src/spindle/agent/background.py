@@ -187,7 +187,7 @@ class Background(Hooks):
             return
         command = item.command
         text = f"{command.status()}: {_short(command.command)}\nIts output: {command.path}"
-        if tail := command.tail():
+        if tail := await command.tail():
             text += f"\nIts last lines:\n```\n{tail}\n```"
         item.message = _message(command.id, text, exitCode=command.exit_code)
         if port.lifecycle.running:
@@ -212,9 +212,10 @@ class Background(Hooks):
         if chain is None:
             raise ToolError("Commands in the background can be started only by the model, in a run")
         timeout = check_timeout(args.get("timeout"))
-        id = f"bg{self._last + 1}"
-        command = BackgroundCommand(id, args["command"], timeout, ctx, partial(self._ended, id))
         self._last += 1
+        id = f"bg{self._last}"
+        command = BackgroundCommand(id, args["command"], ctx, partial(self._ended, id))
+        await command.start(timeout)
         options = replace(chain.options, hooks=None, ask=None, schema=None)
         self._commands[id] = _Started(command, chain.meter, options)
         kept = ctx.settings.keep_background_processes
@@ -276,7 +277,7 @@ class Background(Hooks):
         command, pattern = self._find(args["id"]), args.get("pattern") or None
         wait = args.get("wait", _USUAL_WAIT if pattern is not None else 0)
         found = await command.wait(min(wait, _LONGEST_WAIT), pattern)
-        output = command.read()
+        output = await command.read()
         if pattern is not None and not found:
             output = f"{output}\n\n[No line matches {pattern}]".lstrip()
         return self._report(command, output)
@@ -284,7 +285,7 @@ class Background(Hooks):
     async def _kill(self, call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         command = self._find(args["id"])
         await command.stop()
-        return self._report(command, command.read())
+        return self._report(command, await command.read())
 
     def _find(self, id: str) -> "BackgroundCommand":
         if id in self._commands:

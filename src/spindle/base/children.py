@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 
 from spindle.base import limits
+from spindle.base.workspace.disk import on_path as on_path
 
 Keep: TypeAlias = bool | Literal["program"]
 """What may outlive us: true, the processes that a program has left running at its end; `program`, the program too."""
@@ -43,16 +44,6 @@ class Confinement(Protocol):
     def prefix(self) -> list[str]: ...
 
     def ruleset(self) -> int: ...
-
-
-def on_path(name: str, path: str | None = None) -> str | None:
-    """Return the program `name` from the folders of `path`, by default those of PATH."""
-    # Like shutil.which, which would load five compression libraries.
-    for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
-        program = os.path.join(folder, name)
-        if folder and os.path.isfile(program) and os.access(program, os.X_OK):
-            return program
-    return None
 
 
 def environment(withheld: Collection[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -6,36 +6,27 @@ every moment keeps the file bounded, and ends waits for a pattern.
 
 import asyncio
 import codecs
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from spindle.base import limits
-from spindle.tools.base import ToolContext, ToolError, doing
-from spindle.tools.bash import start_shell
+from spindle.base.workspace import CommandOutput, Running
+from spindle.tools.base import ToolContext, ToolError
 from spindle.tools.grep import argument, run_ripgrep
-from spindle.tools.truncate import MAX_BYTES, open_kept, truncate_tail
+from spindle.tools.truncate import MAX_BYTES, truncate_tail
 
-MAX_FILE_BYTES = 64 << 20
-"""The file begins again when it is longer. It may be longer for a moment, and after our end if the command is kept."""
-KEPT_BYTES = 1 << 20
-"""How much of its end it then begins with."""
 TAIL_BYTES = 4096
 TAIL_LINES = 50
 FIRST_LINES = 1.0
 """Seconds to wait for the first lines, at most."""
 _QUIET = 0.2
 """Seconds of silence after which the first lines count as complete."""
-_LOOK = 0.1
-"""Seconds between two looks at the file."""
 
 
 class BackgroundCommand:
-    def __init__(
-        self, id: str, command: str, timeout: float | None, ctx: ToolContext, on_end: Callable[[], None]
-    ) -> None:
-        """Start the command; `on_end` is called at its end. Raises `ToolError`."""
+    def __init__(self, id: str, command: str, ctx: ToolContext, on_end: Callable[[], None]) -> None:
+        """`on_end` is called at the end of the command; `start` starts it."""
         self.id = id
         self.command = command
         self.running = True
@@ -46,29 +37,28 @@ class BackgroundCommand:
         """Why it was ended, if it did not end by itself."""
         self._read = 0
         """Bytes of output that were read."""
-        self._dropped = 0
-        """Bytes that were in the file when it began again."""
-        self._size = 0
-        """Size of the file at the last look."""
-        self._settings = ctx.settings
+        self._ctx = ctx
         self._on_end = on_end
         self._loop = loop = asyncio.get_running_loop()
         self._changed: asyncio.Future[None] = loop.create_future()
         """Done at the next change: more output, or the end."""
-        self._timers: list[asyncio.TimerHandle] = []
-        """The next look, and the time limit."""
-        with doing("open"):
-            self.path, self._file = open_kept("spindle-bash-", os.O_RDWR | os.O_APPEND)
-        try:
-            self._process = start_shell(command, ctx.cwd, ctx.settings, ctx.env, self._file)
-        except BaseException:
-            os.close(self._file)
-            os.unlink(self.path)
-            raise
-        self._timers = [loop.call_later(_LOOK, self._look)]
+        self._timer: asyncio.TimerHandle | None = None
+        """The time limit."""
+        self._process: Running
+        self._output: CommandOutput
+
+    async def start(self, timeout: float | None) -> None:
+        """Raises `ToolError`."""
+        ctx = self._ctx
+        started = ctx.workspace.background(self.command, ctx.cwd, ctx.env, self._tell_change)
+        self._process, self._output = await started
         if timeout is not None:
-            self._timers.append(loop.call_later(timeout, self.give_up, "timed out"))
+            self._timer = self._loop.call_later(timeout, self.give_up, "timed out")
         self._process.on_end(self._ended)
+
+    @property
+    def path(self) -> str:
+        return self._output.path
 
     @property
     def pid(self) -> int:
@@ -88,51 +78,35 @@ class BackgroundCommand:
 
     # -- its output ------------------------------------------------------------------------------
 
-    def read(self) -> str:
+    async def read(self) -> str:
         """Return the output since the last call; of long output, the end."""
-        with self._opened() as file:
-            size = os.fstat(file).st_size
-            begin = max(0, self._read - self._dropped)
-            start = max(begin, size - 2 * MAX_BYTES)
-            data = os.pread(file, max(0, size - start), start)
+        output, running = self._output, self.running
+        begin = max(0, self._read - output.dropped)
+        start, data = await output.part(begin, 2 * MAX_BYTES)
         # A character that is not whole yet is read next time.
-        text, used = codecs.utf_8_decode(data, "replace", not self.running)
-        skipped = start > begin or self._dropped > self._read
-        self._read = self._dropped + start + used
+        text, used = codecs.utf_8_decode(data, "replace", not running)
+        skipped = start > begin or output.dropped > self._read
+        self._read = output.dropped + start + used
         cut = truncate_tail(text)
         if skipped or cut.truncated:
             return f"[The beginning is left out. All output: {self.path}]\n{cut.content}"
         return cut.content
 
-    def tail(self) -> str:
+    async def tail(self) -> str:
         """Return the last lines, whether they were read or not; none if the file was deleted."""
-        with suppress(ToolError), self._opened() as file:
-            size = os.fstat(file).st_size
-            data = os.pread(file, TAIL_BYTES, max(0, size - TAIL_BYTES))
+        with suppress(ToolError):
+            _, data = await self._output.part(-TAIL_BYTES, TAIL_BYTES)
             return truncate_tail(data.decode("utf-8", "replace"), TAIL_LINES).content
         return ""
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        """Open the file. Raises `ToolError` if it was deleted."""
-        if self._file >= 0:
-            yield self._file
-            return
-        with doing("open", self.path):
-            file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            yield file
-        finally:
-            os.close(file)
 
     async def first_lines(self) -> str:
         """Return the output of the first moment."""
         end = self._loop.time() + FIRST_LINES
         while self.running and (left := end - self._loop.time()) > 0:
-            done, _ = await asyncio.wait([self._changed], timeout=min(left, _QUIET if self._size else left))
+            done, _ = await asyncio.wait([self._changed], timeout=min(left, _QUIET if self._output.size else left))
             if not done:
                 break
-        return self.read()
+        return await self.read()
 
     async def wait(self, seconds: float, pattern: str | None) -> bool:
         """Wait for its end, or for a line that matches the pattern; at most so long. Returns whether it was found.
@@ -151,32 +125,10 @@ class BackgroundCommand:
     async def _has(self, pattern: str) -> bool:
         # ripgrep, because a pattern may keep Python's own matcher busy for ever.
         options = ["--quiet", "--text", "-e", argument(pattern), "--", self.path]
-        code, complaint = await run_ripgrep(self._settings, options, "/", lambda line: True)
+        code, complaint = await run_ripgrep(self._ctx.settings, options, "/", lambda line: True)
         if code > 1:
             raise ToolError(complaint)
         return code == 0
-
-    def _look(self) -> None:
-        size = os.fstat(self._file).st_size
-        if size > MAX_FILE_BYTES:
-            size = self._begin_again(size)
-        if size != self._size:
-            self._size = size
-            self._tell_change()
-        self._timers[0] = self._loop.call_later(_LOOK, self._look)
-
-    def _begin_again(self, size: int) -> int:
-        """Drop the file's content except its end. Returns the new size.
-
-        Lines that the command writes at this very moment come before it, or are lost: nothing can be done about that,
-        since the command writes to the file itself.
-        """
-        end = os.pread(self._file, KEPT_BYTES, size - KEPT_BYTES)
-        os.ftruncate(self._file, 0)
-        with suppress(OSError):  # the disk is full
-            os.write(self._file, end)
-        self._dropped += size - len(end)
-        return len(end)
 
     def _tell_change(self) -> None:
         before, self._changed = self._changed, self._loop.create_future()
@@ -207,15 +159,13 @@ class BackgroundCommand:
 
     def leave(self) -> None:
         """Kill the command, or let it go on without us if it is kept."""
-        if not self._settings.keep_background_processes:
+        if not self._ctx.settings.keep_background_processes:
             self._process.kill()
         self.close()
 
     def close(self) -> None:
         """Watch the command no more."""
         self._on_end = lambda: None
-        for timer in self._timers:
-            timer.cancel()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        if self._timer is not None:
+            self._timer.cancel()
+        self._output.close()

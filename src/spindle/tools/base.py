@@ -1,32 +1,26 @@
 """What a tool is, how built-in tools are loaded, and the words their messages share."""
 
-import errno
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from spindle.base.workspace.disk import ToolError as ToolError
+from spindle.base.workspace.disk import doing as doing
+from spindle.base.workspace.disk import format_size as format_size
+from spindle.base.workspace.disk import os_error_text as os_error_text
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, Effect
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.shapes.model import Model
 
-if TYPE_CHECKING:  # loaded only if there is a sandbox
+if TYPE_CHECKING:  # loaded on use
+    from spindle.base.workspace import Workspace
     from spindle.tools.sandbox import Sandbox
 
 _NEEDING_RIPGREP = ("grep", "find")
-
-
-class ToolError(Exception):
-    """A tool failed in a way the model should read about: the text becomes an error result."""
-
-    def __init__(self, text: str, details: Any = None) -> None:
-        super().__init__(text)
-        self.details = details
-        """Details of the error result."""
 
 
 class ToolSettings(Struct, frozen=True):
@@ -45,6 +39,13 @@ class ToolSettings(Struct, frozen=True):
     """The owner of child processes: they end with it."""
     sandbox: "Sandbox | None" = None
     """What commands and tools may touch; None: what the user may."""
+
+    @property
+    def workspace(self) -> "Workspace":
+        """Where tools work."""
+        from spindle.tools.workspace import Local
+
+        return Local(self)
 
 
 StartBackground = Callable[[dict[str, Any], "ToolContext"], Awaitable[ToolResult]]
@@ -113,6 +114,10 @@ class ToolContext(Struct):
     may_read: Callable[[str], bool] = lambda path: True
     """Whether the permissions let the model see a file that a search has found."""
     terminals: Terminals | None = None
+
+    @property
+    def workspace(self) -> "Workspace":
+        return self.settings.workspace
 
     def require(self, path: str, *, write: bool = False) -> None:
         """Raise `ToolError` if the sandbox does not let a tool read, or with `write` change, the file at a path."""
@@ -193,54 +198,6 @@ def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
 
     missing = () if find_ripgrep(bin_dir) else _NEEDING_RIPGREP
     return {name: import_module(f"spindle.tools.{name}").TOOL for name in BUILTIN_TOOLS if name not in missing}
-
-
-# -- words ---------------------------------------------------------------------------------------
-
-_ERROR_TEXTS = {
-    "EBUSY": "resource busy or locked",
-    "EEXIST": "file already exists",
-    "EIO": "i/o error",
-    "EISDIR": "illegal operation on a directory",
-    "ELOOP": "too many symbolic links encountered",
-    "ENAMETOOLONG": "name too long",
-    "ENXIO": "no such device or address",
-    "EROFS": "read-only file system",
-    "ETXTBSY": "text file is busy",
-    "EXDEV": "cross-device link not permitted",
-}
-"""Errors of the operating system in the words Node programs use, where the C library's differ: models know Node's."""
-
-
-def error_code(error: OSError) -> str:
-    return errno.errorcode.get(error.errno or 0, "UNKNOWN")
-
-
-def os_error_text(error: OSError, operation: str, path: str | None = None) -> str:
-    """Describe a failed `operation` (`open`, `mkdir`, …) on `path`."""
-    if error.errno is None:  # not from the system; its text is readable already
-        return str(error)
-    code = error_code(error)
-    text = _ERROR_TEXTS.get(code) or os.strerror(error.errno).lower()
-    return f"{code}: {text}, {operation}" + (f" '{path}'" if path is not None else "")
-
-
-@contextmanager
-def doing(operation: str, path: str | None = None) -> Iterator[None]:
-    """Turn an `OSError` of this operation into a `ToolError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ToolError(os_error_text(error, operation, path)) from None
-
-
-def format_size(count: int) -> str:
-    """Write a number of bytes for people: `512B`, `50.0KB`, `1.5MB`."""
-    if count < 1024:
-        return f"{count}B"
-    if count < 1024 * 1024:
-        return f"{count / 1024:.1f}KB"
-    return f"{count / (1024 * 1024):.1f}MB"
 
 
 def well_formed(text: str) -> str:

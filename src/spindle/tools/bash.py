@@ -1,41 +1,21 @@
-"""The `bash` tool: run a shell command, report its output while it runs, keep the end of it.
-
-`start_shell` is for commands of the user too: it chooses the shell and makes its environment.
-"""
+"""The `bash` tool: run a shell command, report its output while it runs, keep the end of it."""
 
 import asyncio
 import math
-import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.base.children import Keep, environment, on_path
 from spindle.shapes.builtin_tools import OUTPUT_TOOL
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
-from spindle.tools.base import (
-    SESSION_VARIABLES,
-    Tool,
-    ToolContext,
-    ToolError,
-    ToolSettings,
-    arguments,
-    doing,
-    format_size,
-    text_result,
-    well_formed,
-)
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, format_size, text_result
 from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import HEAD_LINES, MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
-
-if TYPE_CHECKING:
-    from spindle.base.process import Process
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
@@ -48,9 +28,9 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         from spindle.tools.terminal import run_in_terminal
 
         return await run_in_terminal(ctx.terminals, call_id, args["command"], timeout, ctx)
-    buffer = OutputBuffer()
+    buffer = OutputBuffer(ctx.workspace.kept())
     progress = _Progress(buffer, ctx.update)
-    process = start_shell(args["command"], ctx.cwd, ctx.settings, ctx.env, progress.write)
+    process = await ctx.workspace.shell(args["command"], ctx.cwd, ctx.env, progress.write, buffer.kept)
     progress.begin()
     code: int | None = None
     ending = ""
@@ -200,70 +180,6 @@ def _head_and_tail(cut: TruncationResult, buffer: OutputBuffer) -> str:
     head = buffer.head(min(HEAD_LINES, max(first - 1, int(cut.last_line_partial))))
     begin = f"{head}\n\n[… The middle is left out. The end of the output is: …]\n\n" if head else ""
     return f"{begin}{cut.content}\n\n[Showing {shown}. Full output: {buffer.location}]"
-
-
-# -- the shell -----------------------------------------------------------------------------------
-
-
-def start_shell(
-    command: str, cwd: str, settings: ToolSettings, env: Mapping[str, str], on_output: Callable[[bytes], None] | int
-) -> "Process":
-    """Start `command` in the user's shell. Raises `ToolError` if that is not possible.
-
-    `on_output` is an open file for a command in the background.
-    """
-    from spindle.base.process import Process
-
-    sandbox = settings.sandbox
-    start = Process if sandbox is None or sandbox.is_outside(command) else partial(sandbox.start, command)
-    argv = shell_line(command, cwd, settings)
-    keep: Keep = settings.keep_background_processes
-    if keep and isinstance(on_output, int):
-        keep = "program"
-    with doing("spawn", argv[0]):
-        return start(
-            argv,
-            cwd=cwd,
-            env=_child_env(settings, env),
-            on_output=on_output,
-            owner=settings.owner,
-            keep=keep,
-        )
-
-
-def shell_line(command: str, cwd: str, settings: ToolSettings) -> list[str]:
-    """Return the program and the arguments that run a command in a directory. Raises `ToolError`."""
-    if settings.shell_command_prefix:
-        command = f"{settings.shell_command_prefix}\n{command}"
-    if "\0" in command:
-        raise ToolError("Command must not contain null bytes")
-    if not os.path.isdir(cwd):
-        raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
-    return [_find_shell(settings.shell_path), "-c", well_formed(command)]
-
-
-def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return our environment with our own programs on PATH, the marks of an agent, and `extra`."""
-    env = environment(withheld(settings))
-    path = env.get("PATH", "")
-    if settings.bin_dir and settings.bin_dir not in path.split(os.pathsep):
-        env["PATH"] = f"{settings.bin_dir}{os.pathsep}{path}" if path else settings.bin_dir
-    return {**env, **MARKS, **extra}
-
-
-MARKS = {"PI_CODING_AGENT": "true", "AI_AGENT": "pi"}
-
-
-def withheld(settings: ToolSettings) -> set[str]:
-    """Return the names of variables that a shell does not get from us."""
-    # Session variables in our environment belong to an agent that started us.
-    return {*SESSION_VARIABLES, *settings.withheld_variables}
-
-
-def _find_shell(custom: str | None) -> str:
-    if custom and not os.path.exists(custom):
-        raise ToolError(f"Custom shell path not found: {custom}")
-    return custom or ("/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh")
 
 
 TOOL = Tool(

@@ -12,25 +12,11 @@ from spindle.tools.base import (
     ToolContext,
     ToolError,
     arguments,
-    doing,
-    error_code,
-    format_size,
-    os_error_text,
     renamed,
     text_result,
     well_formed,
 )
-from spindle.tools.files import (
-    Cancel,
-    elsewhere,
-    file_lock,
-    replace_file,
-    require_regular,
-    require_text_place,
-    resolve_path,
-    run_abandonable,
-    run_to_end,
-)
+from spindle.tools.files import elsewhere, file_lock, require_text_place, resolve_path, run_abandonable
 
 if TYPE_CHECKING:
     from spindle.tools.replace import Change, Lines
@@ -67,15 +53,15 @@ def _prepare(args: Any) -> Any:
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     if not args["edits"]:
         raise ToolError("Edit tool input is invalid. edits must contain at least one replacement.")
-    path = resolve_path(args["path"], ctx.cwd)
+    path = resolve_path(args["path"], ctx.cwd, ctx.workspace.home)
     ctx.require(path, write=True)
     async with file_lock(path):
         if ctx.files is not None:
-            require_text_place(path)
+            await ctx.workspace.do(require_text_place, path)
             text = await ctx.files.read(path)
             if text is not None:
                 return await _edit_elsewhere(path, text, args, ctx.files)
-        return await run_to_end(lambda cancel: _edit(path, ctx.cwd, args, cancel), ctx.settings)
+        return await _edit(path, args, ctx)
 
 
 async def _edit_elsewhere(path: str, text: str, args: dict[str, Any], files: Files) -> ToolResult:
@@ -85,30 +71,13 @@ async def _edit_elsewhere(path: str, text: str, args: dict[str, Any], files: Fil
     return _done(args, details, elsewhere(path, new_text, files))
 
 
-def _edit(path: str, cwd: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
-    from spindle.tools.nearest import near_files
-
-    shown = args["path"]
-    try:
-        size = require_regular(path).st_size
-        if size > _MAX_FILE_BYTES:
-            limit = format_size(_MAX_FILE_BYTES)
-            raise ToolError(f"Could not edit file: {shown}. It is {format_size(size)}, more than {limit}.")
-        # Opened for reading and writing, so that no change is computed for a file that cannot be written.
-        file = open(path, "r+b")  # noqa: SIM115
-    except IsADirectoryError as error:
-        raise ToolError(os_error_text(error, "read")) from None
-    except OSError as error:
-        near = near_files(path, cwd) if isinstance(error, FileNotFoundError) else ""
-        raise ToolError(f"Could not edit file: {shown}. Error code: {error_code(error)}.{near}") from None
-    with file:
+async def _edit(path: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    def new(data: bytes) -> tuple[bytes, dict[str, Any]]:
         # Bytes that are not UTF-8 pass unchanged, as surrogates.
-        text = file.read().decode("utf-8", "surrogateescape")
-    new_text, details = _replace(text, args)
-    cancel.check()
-    with doing("write"):
-        replace_file(path, new_text.encode("utf-8", "surrogateescape"))
-    return _done(args, details)
+        text, details = _replace(data.decode("utf-8", "surrogateescape"), args)
+        return text.encode("utf-8", "surrogateescape"), details
+
+    return _done(args, await ctx.workspace.edit(path, args["path"], ctx.cwd, _MAX_FILE_BYTES, new))
 
 
 def _done(args: dict[str, Any], details: dict[str, Any], where: str = "") -> ToolResult:

@@ -1,14 +1,10 @@
-"""Files as tools use them: resolving paths, opening files safely, one writer at a time, work in threads.
+"""Files as tools use them: resolving paths, one writer at a time, work in threads.
 
-Paths are not restricted: absolute paths and `..` may lead anywhere. Only regular files are opened: a pipe or a device
-could block for ever or never end. A file that is replaced keeps its links and permissions, and survives a full disk
-and a kill.
+Paths are not restricted: absolute paths and `..` may lead anywhere. What is done to files is in `base/workspace`.
 """
 
 import asyncio
-import errno
 import os
-import stat
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -16,28 +12,27 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from spindle.tools.base import Files, ToolError, ToolSettings, doing
+from spindle.base.workspace.disk import Cancel, ToolError, doing, existing, require_regular
+from spindle.tools.base import Files, ToolSettings
 
 T = TypeVar("T")
 
 _DEFAULTS = ToolSettings()
 
 _PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
-_NARROW_SPACE = "\u202f"
-_CURLY_QUOTE = "\u2019"
-_OF_PROCESSES = ("environ", "cmdline", "mem", "auxv")
-"""Files in which Linux shows the variables, words and memory of a process, ours too: keys are in them."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 # -- paths ---------------------------------------------------------------------------------------
 
 
-def resolve_path(path: str, cwd: str) -> str:
-    """Return the absolute, normalised path. Raises `ToolError` for a path that no file can have."""
+def resolve_path(path: str, cwd: str, home: str | None = None) -> str:
+    """Return the absolute, normalised path. Raises `ToolError` for a path that no file can have.
+
+    `home`: what `~` means; None: our own home directory.
+    """
     path = path.translate(_PLAIN_SPACES).removeprefix("@")
     if path == "~" or path.startswith("~/"):
-        path = os.path.expanduser("~") + path[1:]
+        path = (home or os.path.expanduser("~")) + path[1:]
     elif path.startswith("file://"):
         from urllib.parse import unquote, urlsplit
 
@@ -57,56 +52,11 @@ def resolve_path(path: str, cwd: str) -> str:
 
 
 def resolve_existing(path: str, cwd: str) -> str:
-    """Like `resolve_path`; if there is no such file, try the spellings macOS gives to file names.
-
-    Those are: a narrow space before AM and PM in screenshots, decomposed accents, a curly apostrophe.
-    """
-    resolved = resolve_path(path, cwd)
-    if os.path.lexists(resolved):
-        return resolved
-    import re
-    from unicodedata import normalize
-
-    decomposed = normalize("NFD", resolved)
-    spellings = (
-        re.sub(r" (AM|PM)\.", _NARROW_SPACE + r"\1.", resolved, flags=re.IGNORECASE),
-        decomposed,
-        resolved.replace("'", _CURLY_QUOTE),
-        decomposed.replace("'", _CURLY_QUOTE),
-    )
-    return next((spelling for spelling in spellings if os.path.lexists(spelling)), resolved)
+    """Like `resolve_path`; if there is no such file, try other spellings (`disk.existing`)."""
+    return existing(resolve_path(path, cwd))
 
 
-# -- opening and writing -------------------------------------------------------------------------
-
-
-def holds_secrets(path: str) -> bool:
-    """Say whether a path leads, by whatever links, to a file that shows secrets of a process."""
-    try:
-        if os.path.basename(real := os.path.realpath(path)) not in _OF_PROCESSES:
-            return False
-        return os.stat(real).st_dev == os.stat("/proc").st_dev
-    except (OSError, ValueError):
-        return False
-
-
-def require_regular(path: str) -> os.stat_result:
-    """Return the status of a regular file.
-
-    Raises `OSError` if there is none or if it is a directory, `ToolError` for pipes, sockets, devices and files with
-    secrets of a process.
-    """
-    if holds_secrets(path):
-        raise ToolError(f"{path} shows secrets of a process and is not opened")
-    status = os.stat(path)
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(status.st_mode):
-        raise ToolError(f"Not a regular file: {path}")
-    return status
-
-
-def require_text_place(path: str) -> None:
+def require_text_place(cancel: Cancel, path: str) -> None:
     """Check a path before another program reads or writes a text there. Raises `ToolError`."""
     with doing("open", path), suppress(FileNotFoundError, NotADirectoryError):
         require_regular(path)
@@ -127,104 +77,6 @@ def has_text(path: str, text: str) -> bool:
 def elsewhere(path: str, text: str, files: Files) -> str:
     """Return the end of a sentence about a text that another program has written, and perhaps not saved."""
     return f" in {files.name}" + ("" if has_text(path, text) else "; it is not on disk yet")
-
-
-def require_folder(path: str) -> None:
-    """Raise `ToolError` unless this is a folder."""
-    if not os.path.isdir(path):
-        raise ToolError(f"{'Not a directory' if os.path.exists(path) else 'Path not found'}: {path}")
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Replace the content of the file at `path` by `data`: a kill at any time leaves the old content or the new.
-
-    The new content is written beside the old and takes its name, mode, owner and attributes; a link stays a link. Where
-    that is impossible (other hard links, a read-only folder, an owner we cannot set) the file itself is overwritten.
-    Raises `OSError`.
-    """
-    path = os.path.realpath(path)
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        _write_beside(path, data, None)
-        return
-    try:
-        if os.fstat(file).st_nlink > 1 or not _write_beside(path, data, file):
-            overwrite(file, data)
-    finally:
-        os.close(file)
-
-
-def _write_beside(path: str, data: bytes, old: int | None) -> bool:
-    """Write a new file and rename it to `path`. Return False if it cannot take the place of the open file `old`."""
-    folder, name = os.path.split(path)
-    scratch = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.tmp")
-    try:
-        file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if old is None else 0o600)
-    except OSError as error:
-        if old is None or error.errno in _NO_ROOM:
-            raise
-        return False
-    try:
-        try:
-            if old is not None and not _dress(file, old):
-                return False
-            _write_all(file, data)
-        finally:
-            os.close(file)
-        try:
-            os.replace(scratch, path)
-        except OSError:
-            if old is None:
-                raise
-            return False  # a mount point, or a file of another user in a folder such as /tmp
-        return True
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(scratch)
-
-
-def _dress(file: int, old: int) -> bool:
-    """Give a file the owner, the mode and the attributes of the file `old`. Return whether that was possible."""
-    status, mine = os.fstat(old), os.fstat(file)
-    try:
-        if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
-            os.fchown(file, status.st_uid, status.st_gid)
-        os.fchmod(file, stat.S_IMODE(status.st_mode))
-        if hasattr(os, "listxattr"):
-            for name in os.listxattr(old):
-                if not name.startswith("security."):  # the system sets these
-                    os.setxattr(file, name, os.getxattr(old, name))
-    except OSError as error:
-        return error.errno == errno.ENOTSUP  # no attributes on this file system
-    return True
-
-
-def overwrite(file: int, data: bytes) -> None:
-    """Replace the content of an open file in place.
-
-    Raises `OSError`. If the disk is full the old content stays, on file systems that can reserve room.
-    """
-    status = os.fstat(file)
-    size = status.st_size
-    room = size if status.st_blocks * 512 >= size else 0  # a file with holes lacks room even for its own content
-    if len(data) > room and hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file, room, len(data) - room)
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                os.ftruncate(file, size)
-                raise
-            # This file system cannot reserve room; writing will show whether there is enough.
-    os.lseek(file, 0, os.SEEK_SET)
-    _write_all(file, data)
-    os.ftruncate(file, len(data))
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
 
 
 # -- one writer per file -------------------------------------------------------------------------
@@ -265,20 +117,11 @@ async def file_lock(path: str) -> AsyncIterator[None]:
 # -- threads -------------------------------------------------------------------------------------
 
 
-def _run(work: Callable[["Cancel"], T], cancel: "Cancel", settings: ToolSettings) -> T:
+def _run(work: Callable[[Cancel], T], cancel: Cancel, settings: ToolSettings) -> T:
     if settings.sandbox is None:
         return work(cancel)
     # The kernel checks paths as they are at this moment, whatever links a program makes meanwhile.
     return settings.sandbox.inner.run(lambda: work(cancel))
-
-
-class Cancel(threading.Event):
-    """Tells work in a thread to stop; the work checks it now and then."""
-
-    def check(self) -> None:
-        """Raise `ToolError` if the result is not wanted any more."""
-        if self.is_set():
-            raise ToolError("Operation aborted")
 
 
 async def run_abandonable(work: Callable[[Cancel], T], settings: ToolSettings = _DEFAULTS) -> T:

@@ -6,9 +6,10 @@ ripgrep's own `--glob` would also find files that ignore files exclude.
 import os
 from typing import Any
 
+from spindle.base.workspace.disk import in_repository, shown_name
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
-from spindle.tools.files import require_folder, resolve_path, run_abandonable
+from spindle.tools.files import resolve_path
 from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, listing_result
 
@@ -16,12 +17,12 @@ _DEFAULT_LIMIT = 1000
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    root = resolve_path(args.get("path") or ".", ctx.cwd)
+    root = resolve_path(args.get("path") or ".", ctx.cwd, ctx.workspace.home)
     ctx.require(root)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     search = _Search(argument(args["pattern"]), root, limit)
     options = ["--files", "--hidden", "--color=never", "--glob=!.git"]
-    if not await run_abandonable(lambda _: _in_repository(root)):
+    if not await ctx.workspace.do(in_repository, root):
         options.append("--no-require-git")
     code, complaint = await run_ripgrep(ctx.settings, options, root, search.take)
     # If only some folders could not be read, the rest is still shown; 1 means that there are no files.
@@ -29,21 +30,11 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         raise ToolError(complaint)
     if not search.found:
         return text_result("No files found matching pattern")
-    names = sorted(os.fsencode(path).decode("utf-8", "replace") for path in search.found)
+    names = sorted(map(shown_name, search.found))
     if len(names) < limit:
         return listing_result(names, {})
     notice = f"{limit} results limit reached. Use limit={2 * limit} for more, or refine pattern"
     return listing_result(names, {"resultLimitReached": limit}, notice)
-
-
-def _in_repository(root: str) -> bool:
-    """Return whether the folder lies in a git repository. Raises `ToolError` if it is not a folder."""
-    require_folder(root)
-    while not os.path.lexists(os.path.join(root, ".git")):
-        root, folder = os.path.dirname(root), root
-        if root == folder:
-            return False
-    return True
 
 
 class _Search:

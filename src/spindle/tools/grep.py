@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from spindle.base.children import environment, on_path
+from spindle.base.children import on_path
+from spindle.base.workspace.disk import is_folder, read_lines, shown_name
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import (
     Tool,
@@ -20,7 +21,7 @@ from spindle.tools.base import (
     text_result,
     well_formed,
 )
-from spindle.tools.files import Cancel, holds_secrets, require_regular, resolve_path, run_abandonable
+from spindle.tools.files import resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
 
 _DEFAULT_LIMIT = 100
@@ -28,7 +29,6 @@ _MAX_CONTEXT = MAX_BYTES // 5
 """A line of output takes more than five bytes, so no more lines than this could ever be shown."""
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
 """Bytes read of a line: enough for the part that is shown, however many bytes a character takes."""
-_CHUNK = 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 
@@ -57,9 +57,6 @@ async def run_ripgrep(
     `take` gets every line of output and says whether it wants more; rg is killed when it does not. Raises `ToolError`
     if rg cannot be started, or prints a line that would take too much memory.
     """
-    rg = find_ripgrep(settings.bin_dir)
-    if rg is None:
-        raise ToolError("ripgrep (rg) is not available")
     rest: list[bytes] = []
     """Pieces of an unfinished line; joined once, not once per piece."""
     errors = bytearray()
@@ -80,21 +77,12 @@ async def run_ripgrep(
     def take_errors(data: bytes) -> None:
         errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
 
-    from spindle.base.process import Process
-
+    # --no-config: the user's own options would change what is printed.
+    given = ["--no-config", *options]
     try:
-        # --no-config: the user's own options would change what is printed.
-        process = Process(
-            [rg, "--no-config", *options],
-            cwd=cwd,
-            env=environment(settings.withheld_variables),
-            on_output=take_output,
-            on_errors=take_errors,
-            owner=settings.owner,
-            fence=None if settings.sandbox is None else settings.sandbox.inner,
-        )
+        process = await settings.workspace.ripgrep(given, cwd, take_output, take_errors)
     except OSError as error:
-        raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', rg)}") from None
+        raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', 'rg')}") from None
     code = await process.wait()
     if too_long:
         raise ToolError(f"ripgrep printed a line of more than {_MAX_LINE_BYTES} bytes")
@@ -111,13 +99,13 @@ class _Match(msgspec.Struct):
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    path = resolve_path(args.get("path") or ".", ctx.cwd)
+    path = resolve_path(args.get("path") or ".", ctx.cwd, ctx.workspace.home)
     ctx.require(path)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
-    in_folder = await run_abandonable(lambda _: _is_folder(path))
+    in_folder = await ctx.workspace.do(is_folder, path)
     matches: list[_Match] = []
-    may_read = lru_cache(None)(lambda file: ctx.may_read(file) and not holds_secrets(file))
+    may_read = lru_cache(None)(lambda file: ctx.may_read(file) and not ctx.workspace.hides(file))
 
     def take(line: bytes) -> bool:
         if (match := _read_match(line)) and may_read(match.path):
@@ -132,17 +120,11 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         if code not in (0, 1):
             raise ToolError(complaint)
         return text_result("No matches found")
-    return await run_abandonable(lambda cancel: _format(matches, path, in_folder, limit, context, cancel))
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        require_regular(path)  # ripgrep itself would wait for ever at a pipe
-    except IsADirectoryError:
-        return True
-    except OSError:
-        raise ToolError(f"Path not found: {path}") from None
-    return False
+    wanted: dict[str, list[int]] = {}
+    for match in matches if context else ():
+        wanted.setdefault(match.path, []).extend(range(match.line - context, match.line + context + 1))
+    around = await ctx.workspace.do(read_lines, wanted, _KEPT_BYTES) if wanted else {}
+    return await run_abandonable(lambda cancel: _format(matches, around, path, in_folder, limit, context))
 
 
 def _options(args: dict[str, Any], path: str, in_folder: bool) -> list[str]:
@@ -167,16 +149,20 @@ def _read_match(line: bytes) -> _Match | None:
     return _Match(os.fsdecode(path), int(number), text.decode("utf-8", "replace")) if colon else None
 
 
-def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, context: int, cancel: Cancel) -> ToolResult:
-    wanted: dict[str, set[int]] = {}
-    for match in matches if context else ():
-        wanted.setdefault(match.path, set()).update(range(match.line - context, match.line + context + 1))
-    surroundings = {path: _read_lines(path, numbers, cancel) for path, numbers in wanted.items()}
+def _format(
+    matches: list[_Match],
+    around: dict[str, list[tuple[int, str]]],
+    root: str,
+    in_folder: bool,
+    limit: int,
+    context: int,
+) -> ToolResult:
+    surroundings = {path: dict(lines) for path, lines in around.items()}
     lines: list[str] = []
     any_cut = False
     for match in matches:
         name = os.path.relpath(match.path, root) if in_folder else os.path.basename(match.path)
-        name = os.fsencode(name).decode("utf-8", "replace").replace(os.sep, "/")
+        name = shown_name(name).replace(os.sep, "/")
         known = surroundings.get(match.path, {match.line: match.text})
         if match.line not in known:
             lines.append(f"{name}:{match.line}: (unable to read file)")
@@ -195,36 +181,6 @@ def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, conte
         limits["linesTruncated"] = True
         remark = f"Some lines truncated to {MAX_LINE_LENGTH} chars. Use read tool to see full lines"
     return listing_result(lines, limits, notice, remark)
-
-
-def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
-    """Return the wanted lines of a file by number; none if it cannot be read."""
-    found: dict[int, str] = {}
-    last = max(wanted)
-    number, ended = 0, True
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(_line_heads(file), 1):
-                if number in wanted:
-                    cancel.check()
-                    found[number] = line.decode("utf-8", "replace")
-                if number == last:
-                    return found
-                ended = line.endswith(b"\n")
-    except OSError:
-        return {}
-    if ended and number + 1 in wanted:
-        found[number + 1] = ""  # editors count a line after the last newline
-    return found
-
-
-def _line_heads(file: BinaryIO) -> Iterator[bytes]:
-    """Yield every line; of a very long line only the part that can be shown."""
-    while line := file.readline(_KEPT_BYTES):
-        head = line
-        while not line.endswith(b"\n") and (rest := file.readline(_CHUNK)):
-            line = rest
-        yield head if head is line or not line.endswith(b"\n") else head + b"\n"
 
 
 TOOL = Tool(

@@ -10,15 +10,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from spindle.base.workspace.disk import SNIFF_BYTES as SNIFF_BYTES
+from spindle.base.workspace.disk import Cancel
+from spindle.base.workspace.disk import sniff_image as sniff_image
 from spindle.shapes.messages import Image
 from spindle.shapes.model import Model
-from spindle.tools.files import Cancel
 
-SNIFF_BYTES = 4100
-
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_BMP_HEADER_SIZES = (12, 40, 52, 56, 64, 108, 124)
-_BMP_DEPTHS = (1, 4, 8, 16, 24, 32)
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
 
@@ -157,19 +154,6 @@ def _round(value: float) -> int:
 # -- formats, as the bytes show them -------------------------------------------------------------
 
 
-def sniff_image(head: bytes) -> str | None:
-    """Return the MIME type if a picture begins with these bytes. File names do not count."""
-    if head.startswith(b"\xff\xd8\xff") and head[3:4] != b"\xf7":
-        return "image/jpeg"
-    if head.startswith(_PNG_SIGNATURE + b"\0\0\0\rIHDR"):
-        return None if _is_animated_png(head) else "image/png"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return "image/bmp" if _is_bmp(head) else None
-
-
 def image_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
     """Return width and height; None if the file is cut short or makes no sense.
 
@@ -190,24 +174,6 @@ def image_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
     except struct.error:
         return None
     return (size[0], size[1]) if size and all(size) else None
-
-
-def _is_animated_png(head: bytes) -> bool:
-    position = len(_PNG_SIGNATURE)
-    while position + 8 <= len(head):
-        length, kind = struct.unpack_from(">I4s", head, position)
-        if kind in (b"acTL", b"IDAT"):
-            return bool(kind == b"acTL")
-        position += 12 + length
-    return False
-
-
-def _is_bmp(head: bytes) -> bool:
-    if not head.startswith(b"BM") or len(head) < 30:
-        return False
-    (header_size,) = struct.unpack_from("<I", head, 14)
-    planes, depth = struct.unpack_from("<HH", head, 22 if header_size == 12 else 26)
-    return header_size in _BMP_HEADER_SIZES and planes == 1 and depth in _BMP_DEPTHS
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:

@@ -4,7 +4,6 @@ A model that reads only "not found" often gives up or tries the same again. The 
 large file or a large tree costs little, and nothing is changed by a guess.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -17,9 +16,6 @@ _COMPARED = 60
 _SHOWN_LINES = 12
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
-_MAX_ENTRIES = 5000
-"""Names in a tree that are looked at."""
-_PASSED_OVER = ("node_modules", "__pycache__", "venv", "dist", "build", "target")
 
 
 def near_lines(lines: Sequence[str], wanted: str) -> str:
@@ -79,39 +75,6 @@ def _numbered(lines: Sequence[str], start: int, count: int) -> str:
         line = lines[number].rstrip("\n")
         rows.append(f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}")
     return "\n".join(rows)
-
-
-def near_files(path: str, cwd: str) -> str:
-    """Return a sentence with the files whose names are nearest to the absolute `path`; empty if none is near."""
-    from difflib import SequenceMatcher
-
-    name = os.path.basename(path).lower()
-    scored: dict[str, float] = {}
-    for other in _entries(os.path.dirname(path), cwd):
-        there = os.path.basename(other).lower()
-        if there == name:
-            scored[other] = 1.0
-        elif (score := SequenceMatcher(None, there, name).ratio()) >= 0.7:
-            scored[other] = score * 0.9
-    best = sorted(scored, key=lambda other: (-scored[other], len(other), other))[:_CANDIDATES]
-    return f"\nThere is {', '.join(_relative(other, cwd) for other in best)}." if best else ""
-
-
-def _entries(folder: str, cwd: str) -> Iterator[str]:
-    """Yield the entries of `folder`, then those below `cwd`, up to a limit."""
-    count = 0
-    for top, deep in ((folder, False), (cwd, True)):
-        for where, folders, files in os.walk(top):
-            folders[:] = [one for one in folders if not one.startswith(".") and one not in _PASSED_OVER]
-            for one in (*files, *folders):
-                yield os.path.join(where, one)
-                count += 1
-            if not deep or count > _MAX_ENTRIES:
-                break
-
-
-def _relative(path: str, cwd: str) -> str:
-    return os.path.relpath(path, cwd) if path.startswith(cwd.rstrip("/") + "/") else path
 
 
 def near_tools(name: str, names: Iterable[str]) -> str:

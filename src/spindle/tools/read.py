@@ -1,10 +1,8 @@
 """The `read` tool: a stretch of a text file, or a picture."""
 
-import codecs
-import os
-from collections.abc import Iterator
 from typing import Any
 
+from spindle.base.workspace.disk import Cancel, existing, read_stretch, require_regular, sniff_image, window_of
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
@@ -14,33 +12,37 @@ from spindle.tools.base import (
     ToolContext,
     ToolError,
     arguments,
-    doing,
     format_size,
-    os_error_text,
     renamed,
     text_result,
 )
-from spindle.tools.files import Cancel, has_text, holds_secrets, require_regular, resolve_existing, run_abandonable
+from spindle.tools.files import has_text, resolve_path, run_abandonable
 from spindle.tools.json_schema import format_number
-from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
-
-_CHUNK = 64 * 1024
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, TextSize, truncate_head
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    ctx.require(resolve_existing(args["path"], ctx.cwd))
-    if (files := ctx.files) is not None:
-        path = resolve_existing(args["path"], ctx.cwd)
-        if await run_abandonable(lambda cancel: _may_be_elsewhere(path), ctx.settings):
-            text = await files.read(path)
-            if text is not None:
-                return await run_abandonable(lambda cancel: _text_elsewhere(path, text, args, files), ctx.settings)
-    return await run_abandonable(lambda cancel: _read(args, ctx, cancel), ctx.settings)
+    from spindle.tools.images import MAX_SOURCE_BYTES
+
+    offset, limit = args.get("offset"), args.get("limit")
+    stretch = max(0, int(offset or 1) - 1), None if limit is None else max(0, int(limit))
+    path = resolve_path(args["path"], ctx.cwd, ctx.workspace.home)
+    if ctx.settings.sandbox is not None or ctx.files is not None:
+        path = existing(path)
+        ctx.require(path)
+    if (files := ctx.files) is not None and await ctx.workspace.do(_may_be_elsewhere, path):
+        text = await files.read(path)
+        if text is not None:
+            return await run_abandonable(lambda cancel: _text_elsewhere(path, text, args, stretch, files), ctx.settings)
+    found = await ctx.workspace.do(read_stretch, path, ctx.cwd, *stretch, MAX_SOURCE_BYTES)
+    if "mimeType" in found:
+        return await run_abandonable(lambda cancel: _picture(found, ctx, cancel))
+    return _text(found, args, stretch[0])
 
 
-def _may_be_elsewhere(path: str) -> bool:
+def _may_be_elsewhere(cancel: Cancel, path: str) -> bool:
     """Say whether another program may have a file open as text. Raises `ToolError` for files that no tool opens."""
-    from spindle.tools.images import SNIFF_BYTES, sniff_image
+    from spindle.tools.images import SNIFF_BYTES
 
     try:
         require_regular(path)
@@ -52,64 +54,24 @@ def _may_be_elsewhere(path: str) -> bool:
         return False
 
 
-def _text_elsewhere(path: str, text: str, args: dict[str, Any], files: Files) -> ToolResult:
-    result = _text(iter([text.encode("utf-8", "surrogatepass")]), args)
+def _text_elsewhere(
+    path: str, text: str, args: dict[str, Any], stretch: tuple[int, int | None], files: Files
+) -> ToolResult:
+    result = _text(window_of(iter([text.encode("utf-8", "surrogatepass")]), *stretch), args, stretch[0])
     if not has_text(path, text):
         result.content.append(Text(f"[This is the text in {files.name}. The file on disk differs.]"))
     return result
 
 
-def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
-    from spindle.tools.images import SNIFF_BYTES, sniff_image
-    from spindle.tools.nearest import near_files
-
-    path = resolve_existing(args["path"], ctx.cwd)
-    try:
-        size = require_regular(path).st_size
-        # Not blocking, in case the file has become a pipe meanwhile.
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except IsADirectoryError as error:
-        raise ToolError(os_error_text(error, "read")) from None
-    except OSError as error:
-        near = near_files(path, ctx.cwd) if isinstance(error, FileNotFoundError) else ""
-        raise ToolError(os_error_text(error, "access", path) + near) from None
-    try:
-        if holds_secrets(f"/dev/fd/{file}"):  # a link has changed meanwhile
-            raise ToolError(f"{path} shows secrets of a process and is not opened")
-        with doing("read"):
-            head = os.read(file, SNIFF_BYTES)
-            if mime_type := sniff_image(head):
-                return _picture(file, head, size, mime_type, ctx, cancel)
-            return _text(_chunks(file, head, cancel), args)
-    finally:
-        os.close(file)
-
-
-def _chunks(file: int, head: bytes, cancel: Cancel) -> Iterator[bytes]:
-    chunk = head
-    while chunk:
-        yield chunk
-        cancel.check()
-        chunk = os.read(file, _CHUNK)
-
-
-def _text(chunks: Iterator[bytes], args: dict[str, Any]) -> ToolResult:
-    offset, limit = args.get("offset"), args.get("limit")
-    start = max(0, int(offset or 1) - 1)
-    window = LineWindow(start, None if limit is None else max(0, int(limit)))
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for chunk in chunks:
-        window.feed(decoder.decode(chunk))
-    window.feed(decoder.decode(b"", True))
-
-    total = window.total_lines
+def _text(found: dict[str, Any], args: dict[str, Any], start: int) -> ToolResult:
+    offset, limit, total = args.get("offset"), args.get("limit"), found["totalLines"]
     if start >= total:
         raise ToolError(f"Offset {format_number(offset or 0)} is beyond end of file ({total} lines total)")
-    cut = truncate_head(window.text, whole=window.size)
+    cut = truncate_head(found["text"], whole=TextSize(*found["size"]))
     details = {"truncation": cut} if cut.truncated else None
     if cut.first_line_exceeds_limit:
         return text_result(
-            f"[Line {start + 1} is {format_size(window.first_line_bytes)}, exceeds {format_size(MAX_BYTES)} limit. "
+            f"[Line {start + 1} is {format_size(found['firstLineBytes'])}, exceeds {format_size(MAX_BYTES)} limit. "
             f"Use bash: sed -n '{start + 1}p' {args['path']} | head -c {MAX_BYTES}]",
             details,
         )
@@ -125,15 +87,15 @@ def _text(chunks: Iterator[bytes], args: dict[str, Any]) -> ToolResult:
     return text_result(cut.content)
 
 
-def _picture(file: int, head: bytes, size: int, mime_type: str, ctx: ToolContext, cancel: Cancel) -> ToolResult:
-    from spindle.tools.images import MAX_SOURCE_BYTES, TOO_BIG, ImageBounds, prepare_image
+def _picture(found: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
+    from spindle.tools.images import TOO_BIG, ImageBounds, prepare_image
 
-    if size > MAX_SOURCE_BYTES:
+    mime_type = found["mimeType"]
+    if found["data"] is None:
         image, notes = None, [TOO_BIG]
     else:
-        data = b"".join(_chunks(file, head, cancel))
         bounds = ImageBounds.of_model(ctx.model)
-        image, notes = prepare_image(data, mime_type, bounds, ctx.settings.auto_resize_images, cancel)
+        image, notes = prepare_image(found["data"], mime_type, bounds, ctx.settings.auto_resize_images, cancel)
     if ctx.model and "image" not in ctx.model.input:
         notes.append("[Current model does not support images. The image will be omitted from this request.]")
     text = Text("\n".join([f"Read image file [{image.mime_type if image else mime_type}]", *notes]))

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from spindle.base import children
 from spindle.base.agent_dir import agent_dir, expand_home
 from spindle.base.fence import LEAST_LANDLOCK, Area, Fence, Support, landlock, support
+from spindle.base.workspace import Running
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.sandbox import SECRETS, SOCKETS, Network, SandboxLevel
 from spindle.tools.base import ToolError
@@ -87,7 +88,7 @@ class Sandbox:
         """For searches and for work in our own process: without mounts, which take longer."""
         self._put_back = PutBack(list(self.area.protected), os.path.join(self.temporary, _ASIDE))
         self._put_back.remember()
-        self._watched: weakref.WeakKeyDictionary[Process, _Watch] = weakref.WeakKeyDictionary()
+        self._watched: weakref.WeakKeyDictionary[Running, _Watch] = weakref.WeakKeyDictionary()
         self.is_outside: Callable[[str], bool] = lambda command: False
         """Whether a rule lets a command run without the fence."""
         self.ask: Callable[[str, str], Awaitable[bool]] = _nobody
@@ -186,7 +187,7 @@ class Sandbox:
                 text = f"{shown} is protected and was changed, and cannot be put back: {error.strerror or error}"
             tell(f"\n[Sandbox: {text}]".encode())
 
-    async def may_run_outside(self, process: "Process") -> bool:
+    async def may_run_outside(self, process: Running) -> bool:
         """Ask whether a command that the fence has stopped may run again without it."""
         watch = self._watched.pop(process, None)
         return watch is not None and bool(watch.stopped_by) and await self.ask(watch.command, watch.stopped_by)

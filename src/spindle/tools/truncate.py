@@ -6,23 +6,21 @@ cut here too: `LineWindow` and `OutputBuffer` pass the part they hold and the si
 
 import codecs
 import os
-import time
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
+from spindle.base.workspace import Kept
+from spindle.base.workspace.texts import MAX_BYTES as MAX_BYTES
+from spindle.base.workspace.texts import MAX_LINES as MAX_LINES
+from spindle.base.workspace.texts import Spool, open_kept, utf8_length
+from spindle.base.workspace.texts import TextSize as TextSize
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Wire
 from spindle.tools.base import format_size, text_result
 
-MAX_LINES = 2000
-MAX_BYTES = 50 * 1024
 HEAD_BYTES = 4 * 1024
 HEAD_LINES = 50
 """What is shown of the beginning of an output that is too long, besides its end."""
-MAX_KEPT_BYTES = 256 << 20
-"""The largest file with the whole output of a command."""
-KEPT_SECONDS = 24 * 3600
 MAX_LINE_LENGTH = 500
 """The longest line of grep output, in UTF-16 units."""
 _NO_LINE_LIMIT = 2**53 - 1
@@ -46,14 +44,9 @@ class TruncationResult(Wire):
     max_bytes: int
 
 
-class TextSize(NamedTuple):
-    lines: int
-    bytes: int
-
-
 def measure(text: str) -> TextSize:
     """Count lines (a final newline opens no new one) and UTF-8 bytes."""
-    return TextSize(text.count("\n") + (not text.endswith("\n")) if text else 0, _utf8_length(text))
+    return TextSize(text.count("\n") + (not text.endswith("\n")) if text else 0, utf8_length(text))
 
 
 def truncate_head(
@@ -93,7 +86,7 @@ def truncate_tail(
     tail = lines[-1].encode("utf-8", "surrogatepass")[-max_bytes:].lstrip(bytes(range(0x80, 0xC0)))
     end = tail.decode("utf-8", "surrogatepass")
     by = "lines" if max_lines == 1 else "bytes"
-    return TruncationResult(end, True, by, *total, 1, _utf8_length(end), True, False, max_lines, max_bytes)
+    return TruncationResult(end, True, by, *total, 1, utf8_length(end), True, False, max_lines, max_bytes)
 
 
 def truncate_line(line: str) -> tuple[str, bool]:
@@ -110,16 +103,12 @@ def _fitting(lines: Iterable[str], max_bytes: int) -> tuple[int, int]:
     """Return how many of the lines fit, and the bytes they take with newlines between them."""
     kept, size = 0, 0
     for line in lines:
-        cost = _utf8_length(line) + (kept > 0)
+        cost = utf8_length(line) + (kept > 0)
         if size + cost > max_bytes:
             break
         size += cost
         kept += 1
     return kept, size
-
-
-def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 # -- results that are lists ----------------------------------------------------------------------
@@ -140,89 +129,6 @@ def listing_result(lines: list[str], limits: dict[str, Any], limit_notice: str =
 # -- text that is cut while it is read -----------------------------------------------------------
 
 
-class LineWindow:
-    """Takes a text piece by piece and holds the lines from `start` (counted from 0), at most `limit` of them.
-
-    Of a stretch longer than both limits it holds only the beginning; the rest is counted.
-    """
-
-    def __init__(self, start: int, limit: int | None) -> None:
-        self._start = start
-        self._end = None if limit is None else start + limit
-        self._newlines = 0
-        """Newlines in the whole text."""
-        self._kept: list[str] = []
-        self._kept_size = TextSize(0, 0)
-        self._bytes = 0
-        self._inner_newlines = 0
-        """Newlines within the stretch."""
-        self._last = ""
-        """Last character of the stretch."""
-        self.first_line_bytes = 0
-
-    @property
-    def text(self) -> str:
-        return "".join(self._kept)
-
-    @property
-    def size(self) -> TextSize:
-        """Size of the whole stretch, held or not."""
-        return TextSize(self._inner_newlines + (self._last not in ("", "\n")), self._bytes)
-
-    @property
-    def total_lines(self) -> int:
-        """Lines of the whole text; a final newline opens one more."""
-        return self._newlines + 1
-
-    def feed(self, text: str) -> None:
-        newlines = text.count("\n")
-        first, last = self._newlines, self._newlines + newlines
-        self._newlines = last
-        if last < self._start or (self._end is not None and max(first, self._start) >= self._end):
-            return
-        if self._end is not None and last >= self._end:
-            lines = self._end - first
-            text = "\n".join(text.split("\n", lines)[:lines])
-            newlines = lines - 1
-        if first < self._start:
-            text = text.split("\n", self._start - first)[-1]
-            newlines -= self._start - first
-        if text:
-            self._add(text, newlines)
-
-    def _add(self, text: str, newlines: int) -> None:
-        if not self._inner_newlines:
-            self.first_line_bytes += _utf8_length(text.partition("\n")[0])
-        size = _utf8_length(text)
-        if self._kept_size.lines <= MAX_LINES and self._kept_size.bytes <= MAX_BYTES:
-            self._kept.append(text)
-            self._kept_size = TextSize(self._kept_size.lines + newlines, self._kept_size.bytes + size)
-        self._inner_newlines += newlines
-        self._bytes += size
-        self._last = text[-1]
-
-
-def _remove_old(folder: str) -> None:
-    """Delete outputs that were kept for longer than a day."""
-    with suppress(OSError), os.scandir(folder) as found:
-        for item in found:
-            if item.name.startswith(("spindle-bash-", "spindle-mcp-")) and item.name.endswith(".log"):
-                with suppress(OSError):
-                    if time.time() - item.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
-                        os.unlink(item.path)
-
-
-def open_kept(prefix: str, access: int = os.O_WRONLY) -> tuple[str, int]:
-    """Make a file for a whole output, which only the user may read; return its path and descriptor.
-
-    Raises `OSError`.
-    """
-    folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp")
-    _remove_old(folder)
-    path = os.path.join(folder, f"{prefix}{os.urandom(8).hex()}.log")
-    return path, os.open(path, access | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
-
 def keep_whole(data: bytes, prefix: str) -> str:
     """Keep an output in a file for a day. Return its path, or a text that says why there is none."""
     try:
@@ -237,16 +143,10 @@ def keep_whole(data: bytes, prefix: str) -> str:
 class OutputBuffer:
     """Takes raw bytes, gives the tail of the text. Memory is bounded, however long the text."""
 
-    def __init__(self) -> None:
-        self.path: str | None = None
-        """File with the whole output; made when the limits are passed, deleted after a day."""
+    def __init__(self, kept: Kept | None = None) -> None:
+        self.kept = Spool() if kept is None else kept
+        """Has the whole output, once it is too long."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._unspooled: bytearray | None = bytearray()
-        """Raw bytes so far, until there is a file for them."""
-        self._spool: int | None = None
-        self._spool_error: str | None = None
-        self._kept = 0
-        """Bytes in the file."""
         self._head = bytearray()
         """Beginning of the decoded text, as UTF-8."""
         self._tail = bytearray()
@@ -260,14 +160,16 @@ class OutputBuffer:
 
     def write(self, data: bytes) -> None:
         self._append(self._decoder.decode(data).encode())
-        self._keep(data)
+        self.kept.write(data)
 
     def close(self) -> None:
         """Take no more bytes; half a character at the end becomes U+FFFD."""
         self._append(self._decoder.decode(b"", True).encode())
-        if self._spool is not None:
-            os.close(self._spool)
-            self._spool = None
+        self.kept.close()
+
+    @property
+    def path(self) -> str | None:
+        return self.kept.path
 
     @property
     def size(self) -> TextSize:
@@ -279,7 +181,7 @@ class OutputBuffer:
 
     @property
     def location(self) -> str:
-        return self.path or f"not kept ({self._spool_error})"
+        return self.path or f"not kept ({self.kept.error})"
 
     def head(self, lines: int) -> str:
         """Return the beginning of the text, at most so many lines; a line that is too long is cut."""
@@ -307,35 +209,3 @@ class OutputBuffer:
         self._tail += text
         if len(self._tail) > _TRIM_BYTES:
             del self._tail[:-_KEEP_BYTES]
-
-    def _keep(self, data: bytes) -> None:
-        # Writes of one pipe's worth into the page cache: too short to be worth a thread.
-        if self._spool is not None:
-            self._spill(data)
-        elif self._unspooled is not None:
-            self._unspooled += data
-            if max(len(self._unspooled), self._bytes) > MAX_BYTES or self.size.lines > MAX_LINES:
-                self._open_spool()
-
-    def _open_spool(self) -> None:
-        data, self._unspooled = bytes(self._unspooled or b""), None
-        try:
-            self.path, self._spool = open_kept("spindle-bash-")
-        except OSError as error:
-            self._spool_error = error.strerror
-            return
-        self._spill(data)
-
-    def _spill(self, data: bytes) -> None:
-        assert self._spool is not None and self.path is not None
-        view = memoryview(data)[: max(0, MAX_KEPT_BYTES - self._kept)]  # the file is bounded, too
-        self._kept += len(view)
-        try:
-            while view:
-                view = view[os.write(self._spool, view) :]
-        except OSError as error:  # A full disk must not end the command.
-            os.close(self._spool)
-            with suppress(OSError):  # Half an output is useless, but its room on disk is not.
-                os.unlink(self.path)
-            self._spool = self.path = None
-            self._spool_error = error.strerror

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from spindle.shapes.messages import Wire
 from spindle.tools.base import ToolSettings
-from spindle.tools.bash import start_shell
 from spindle.tools.truncate import OutputBuffer
 
 _ESCAPE = (
@@ -61,7 +60,7 @@ async def run_user_bash(
     the command, and the output so far is returned, marked `cancelled`. Raises `ToolError` only if the shell cannot
     be started.
     """
-    buffer = OutputBuffer()
+    buffer = OutputBuffer(settings.workspace.kept())
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     sanitizer = Sanitizer()
     pausing: asyncio.Task[None] | None = None
@@ -80,7 +79,10 @@ async def run_user_bash(
         await pace.room()
         process.resume()
 
-    process = start_shell(command, cwd, settings, {}, lambda data: pass_on(sanitizer.feed(decoder.decode(data))))
+    def take(data: bytes) -> None:
+        pass_on(sanitizer.feed(decoder.decode(data)))
+
+    process = await settings.workspace.shell(command, cwd, {}, take, buffer.kept)
     exit_code: int | None = None
     try:
         exit_code = await process.wait()

@@ -78,7 +78,7 @@ def _read_stdin() -> bytes:
 
 
 def _read_file(path: str) -> tuple[str, Image | None]:
-    from spindle.tools.files import Cancel
+    from spindle.base.workspace.disk import Cancel
     from spindle.tools.images import SNIFF_BYTES, ImageBounds, prepare_image, sniff_image
 
     try:
