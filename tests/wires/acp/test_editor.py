@@ -505,6 +505,37 @@ def test_the_answer_of_a_prompt_has_its_tokens() -> None:
         assert editor.answer(editor.say(session, "more"))["result"]["usage"]["totalTokens"] == 11
 
 
+def test_the_use_of_the_context_is_told_after_every_turn() -> None:
+    with EditorProcess([reply("a", usage=(10, 1, 0)), reply("b", usage=(10, 1, 0))]) as editor:
+        session = editor.new()
+        for text in ("one", "two"):
+            prompt = editor.say(session, text)
+            told = editor.wait(
+                lambda f: f.get("method") == "session/update" and f["params"]["update"].get("used") == 11
+            )
+            assert told["params"]["update"]["size"] == 100_000
+            assert editor.stop_reason(prompt) == "end_turn"
+
+
+def test_a_session_has_a_title_and_a_status(tmp_path) -> None:
+    with EditorProcess([reply("ok")], base=tmp_path) as editor:
+        session = editor.new()
+        assert editor.stop_reason(editor.say(session, "hi")) == "end_turn"
+        assert editor.ok("session/set_title", sessionId=session, title="  The \n plan ") == {"title": "The plan"}
+        assert editor.update(session, "session_info_update")["title"] == "The plan"
+        assert editor.fails("session/set_title", sessionId=session, title=" ")[0] == -32602
+        assert editor.ok("session/status", sessionId=session) == {"status": "open"}
+    with EditorProcess([], base=tmp_path) as editor:
+        assert editor.ok("session/status", sessionId=session) == {"status": "saved"}
+        assert editor.ok("session/status", sessionId=session) == {"status": "saved"}  # asking does not load it
+        listed = editor.ok("session/list")["sessions"]
+        assert [(s["sessionId"], s["title"]) for s in listed] == [(session, "The plan")]
+        missing = editor.answer(editor.ask("session/status", sessionId="none"))["error"]
+        assert (missing["code"], missing["data"]) == (-32002, {"sessionId": "none"})
+        assert editor.ok("session/set_title", sessionId=session, title="Another") == {"title": "Another"}
+        assert editor.ok("session/list")["sessions"][0]["title"] == "Another"
+
+
 def test_a_fork_goes_its_own_way_while_the_session_runs() -> None:
     steps = [
         reply("Noted."),

@@ -33,6 +33,7 @@ from spindle.wires.pipe.stdio import Exit, StdioWire
 PAGE = 100
 """Sessions in one answer of `session/list`."""
 OURS = "_spindle/"
+SESSION_CAPABILITIES = ("list", "resume", "fork", "close", "delete", "status", "title", "additionalDirectories")
 OUTPUT_KEYS = ("terminal_output", "terminal_output_delta")
 """Fields of `_meta` in which editors take the output of commands; the protocol itself has none."""
 KEYS = {
@@ -65,6 +66,7 @@ class _Params(msgspec.Struct, rename="camel"):
     model_id: str = ""
     value: Any = None
     method_id: str = ""
+    title: str = ""
     mcp_servers: list[dict[str, Any]] | None = None
     additional_directories: list[str] | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
@@ -93,6 +95,8 @@ class Editor:
             "session/list": self._list,
             "session/close": self._close,
             "session/delete": self._delete,
+            "session/status": self._status,
+            "session/set_title": self._set_title,
             "session/prompt": self._prompt,
             "session/cancel": self._cancel,
             "session/set_mode": self._set_mode,
@@ -154,9 +158,7 @@ class Editor:
         capabilities: dict[str, Any] = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "embeddedContext": True},
-            "sessionCapabilities": {
-                name: {} for name in ("list", "resume", "fork", "close", "delete", "additionalDirectories")
-            },
+            "sessionCapabilities": {name: {} for name in SESSION_CAPABILITIES},
         }
         if "set_mcp_servers" in COMMANDS:
             capabilities["mcpCapabilities"] = {"http": True, "sse": True}
@@ -279,6 +281,22 @@ class Editor:
             if path is not None:
                 await asyncio.to_thread(self._source.delete, path)
         return {}
+
+    async def _status(self, params: _Params, _: Any) -> dict[str, Any]:
+        """Say whether a session is in memory, without loading it."""
+        id = params.session_id
+        if id in self._seats:
+            return {"status": "open"}
+        if is_path(id) or await asyncio.to_thread(self._source.find, id, None) is None:
+            raise RpcError(NOT_FOUND, f"There is no session {id}", {"sessionId": id})
+        return {"status": "saved"}
+
+    async def _set_title(self, params: _Params, _: Any) -> dict[str, Any]:
+        title = " ".join(params.title.split())
+        if not title:
+            raise RpcError(INVALID_PARAMS, "title must not be empty")
+        (await self._seat(params.session_id)).agent.set_name(title)
+        return {"title": title}
 
     # -- prompts and choices ---------------------------------------------------------------------
 

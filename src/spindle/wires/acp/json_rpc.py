@@ -29,9 +29,10 @@ Handler = Callable[[str, dict[str, Any], Any], Awaitable[Any]]
 class RpcError(Exception):
     """An error answer to a request, ours or that of the other side."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
         self.code = code
+        self.data = data
 
 
 class Connection:
@@ -121,10 +122,11 @@ class Connection:
             del self._answering[id]
 
     async def _answer(self, method: str, params: dict[str, Any], id: Any, *, is_request: bool) -> None:
+        data: Any = None
         try:
             result = await self._handle(method, params, id)
         except RpcError as error:
-            code, text = error.code, str(error)
+            code, text, data = error.code, str(error), error.data
         except (AgentError, SessionError) as error:
             code, text = INTERNAL_ERROR, str(error)
         except msgspec.ValidationError as error:
@@ -141,9 +143,10 @@ class Connection:
                 self._send({"id": id, "result": result})
             return
         if is_request:
-            self._refuse(id, code, text)
+            self._refuse(id, code, text, data)
         else:
             print(f"{method}: {text}", file=sys.stderr)
 
-    def _refuse(self, id: Any, code: int, text: str) -> None:
-        self._send({"id": id, "error": {"code": code, "message": text}})
+    def _refuse(self, id: Any, code: int, text: str, data: Any = None) -> None:
+        more = {} if data is None else {"data": data}
+        self._send({"id": id, "error": {"code": code, "message": text, **more}})

@@ -279,7 +279,11 @@ class EditorSeat(Seat):
         """Return the value of the model that a short name or a pattern stands for."""
         from spindle.models.select import match_model
 
-        found = match_model(name, self.agent.available_models())
+        models, current = self.agent.available_models(), self.agent.model
+        same = [model for model in models if model.id == name]
+        if current is not None and len(same) > 1:  # of several providers: the present one, if it has the model
+            same.sort(key=lambda model: model.provider != current.provider)
+        found = same[0] if same else match_model(name, models)
         return f"{found.provider}/{found.id}" if found is not None else None
 
     # -- our own commands ------------------------------------------------------------------------
@@ -346,6 +350,7 @@ class EditorSeat(Seat):
                 self._call(call.tool_call_id, call.tool_name).begin(call.args)  # not shown, but it may be asked about
             case events.TurnEnd():
                 self._calls.clear()
+                self._usage = {}  # told after every turn: editors wait for it
                 self._tasks.spawn(self._show_usage(), "acp usage")
             case events.AgentSettled():
                 self._calls.clear()
