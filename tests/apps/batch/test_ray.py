@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from tests.plugins.mcp.helpers import entry
 from tests.support import mock_model
 from tests.support.agent_process import write_models
-from tests.support.mock_model import MockModel, gate, reply
+from tests.support.mock_model import MockModel, call, gate, reply
 
 from .conftest import EXTENSION, Tasks, make_repo, state
 
@@ -105,6 +106,54 @@ def test_a_node_and_a_process_are_lost(served: tuple[RayTasks, MockModel]) -> No
     assert files == ["log", "patch.diff", "result.json", "session.jsonl"]
     assert "clone: " in (tasks.runs / "t1/log").read_text()
     assert state(repo) == before
+
+
+def test_the_tasks_of_a_lost_worker_run_again_exactly_once(served: tuple[RayTasks, MockModel]) -> None:
+    """Commands leave a line when they begin and when they end; half of them lose their node in between."""
+    tasks, mock = served
+    trail, go = tasks.place.project / "trail", tasks.place.project / "go"
+    work = 'id=$(basename "$(dirname "$PWD")")'  # the folder of an attempt has the name of its task
+    work += f"; echo begin $id $$ >> {trail}; until [ -e {go} ]; do sleep 0.1; done; echo end $id >> {trail}"
+    mock.script(*[reply(call("bash", {"command": work}))] * 6, reply("done"))
+    tasks.write(*({"id": f"t{number}", "prompt": "work"} for number in range(4)))
+    cluster = tasks.cluster()
+    try:
+        assert cluster.stdin is not None and cluster.stdout is not None
+        batch = tasks.start("--on", "ray", "--retries", "0", address=cluster.stdout.readline().strip())
+        until(lambda: len(marks(trail, "begin")) == 4)
+        cluster.stdin.write("kill\n")
+        cluster.stdin.flush()
+        until(lambda: len(marks(trail, "begin")) == 6)
+        begun = marks(trail, "begin")
+        again = [id for id, _ in begun[4:]]
+        lost = [pid for id, pid in begun[:4] if id in again]
+        assert len(lost) == 2
+        until(lambda: not any(Path("/proc", pid).exists() for pid in lost))  # nothing of the first try goes on
+        go.touch()
+        out, err = batch.communicate(timeout=60)
+        assert batch.returncode == 0, out + err
+    finally:
+        if cluster.stdin is not None:
+            cluster.stdin.close()
+        cluster.wait(30)
+    ids = ["t0", "t1", "t2", "t3"]
+    assert sorted(id for id, _ in marks(trail, "begin")) == sorted(ids + again)
+    assert sorted(id for (id,) in marks(trail, "end")) == ids
+    lines = [(line["id"], line["status"], line["attempt"]) for line in tasks.lines()]
+    assert sorted(lines) == [(id, "ok", 1) for id in ids]
+    assert len(mock.requests) == 10
+
+
+def marks(trail: Path, kind: str) -> list[list[str]]:
+    lines = trail.read_text().splitlines() if trail.exists() else []
+    return [line.split()[1:] for line in lines if line.startswith(kind)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def actors(agent_dir: Path) -> list[int]:
