@@ -1,6 +1,7 @@
 # make run    set up (once) and watch an agent work, without an API key
 # make test   set up (once) and run all tests
-# make check  tests, lint, types, import contract
+# make web    format, lint, types and unit tests of the scripts of the web pages (needs node 20 or newer)
+# make check  tests, lint, types, import contract, and make web
 # make docs   make a site of docs/, with search, in site/; a dead link fails
 # make pictures  make the pictures of README.md and docs/ again: the real program, a terminal, a browser
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes into docs/benchmarks.md
@@ -15,7 +16,7 @@ BIN  := $(ROOT)/.venv/bin
 JOBS ?= 4
 SECONDS ?= 3600
 
-.PHONY: run test test-ray test-harbor check lint lock soak bench eval docs pictures dist
+.PHONY: run test test-ray test-harbor web check lint lock soak bench eval docs pictures dist
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -47,7 +48,10 @@ lint:
 	cd "$(ROOT)" && "$(BIN)/mypy"
 	cd "$(ROOT)" && "$(BIN)/lint-imports"
 
-check: lint test
+web:
+	@cd "$(ROOT)" && npm ci --silent && npm run --silent check && npm run --silent test
+
+check: lint web test
 
 docs:
 	@"$(ROOT)/scripts/setup" requirements-docs.lock

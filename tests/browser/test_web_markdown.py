@@ -1,8 +1,6 @@
-"""Markdown on the web page: what it becomes, that growing text ends as the whole does, and that no text takes long."""
+"""Markdown on the web page: growing text ends as the whole does, and no text takes long. What it becomes: tests/web."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,24 +15,7 @@ from tests.wires.server.server import ServerProcess
 from .web_page import Tab
 
 pytestmark = pytest.mark.timeout(120)
-CASES = Path(__file__).parent / "golden" / "web-markdown.json"
-"""Texts, and what `RENDER` makes of them."""
 
-# Elements with their texts, without attributes except targets.
-RENDER = """
-async text => {
-  const { rendered } = await import('/page/chat/growing.js');
-  const plain = node => [...node.childNodes].map(child => {
-    if (child.nodeType === 3) return child.data;
-    if (child.matches('.corner, .icon')) return '';
-    const tag = child.localName;
-    if (tag === 'div' || tag === 'span') return plain(child);
-    const target = tag === 'a' ? `=${child.getAttribute('href')}` : '';
-    return `<${tag}${target}>${plain(child)}${tag === 'br' || tag === 'hr' ? '' : `</${tag}>`}`;
-  }).join('');
-  return plain(rendered(text));
-}
-"""
 GROW = """
 async ([text, cuts]) => {
   const { GrowingMarkdown, rendered } = await import('/page/chat/growing.js');
@@ -60,11 +41,6 @@ async text => {
 def tab(browser: Any) -> Iterator[Tab]:
     with ServerProcess() as server, Tab(browser, server) as tab:
         yield tab
-
-
-@pytest.mark.parametrize(("text", "expected"), json.loads(CASES.read_text("utf-8")))
-def test_what_it_becomes(tab: Tab, text: str, expected: str) -> None:
-    assert tab.js(RENDER, text) == expected
 
 
 PIECES = ["word ", "**", "*", "`", "```", "```py\n", "\n", "\n\n", "- ", "  - ", "1. ", "> ", "# ", "|", "|-|-|\n", "["]

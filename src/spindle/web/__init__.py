@@ -32,7 +32,7 @@ PAGE = "chat/index.html"
 MADE = frozenset(("early.js", "chat.js", "chat.css"))
 """Files that are made of others, so that one round trip loads all that the page needs."""
 STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
-COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$|/\*\* @type .*?\*/ ?", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^import [^;]+ from '(.+)';$", re.MULTILINE)
 
 
@@ -130,7 +130,7 @@ def modules(name: str) -> list[str]:
 
 
 def inline(*names: str) -> str:
-    """Return style sheets or scripts as one text, without indentation and the comments that fill whole lines.
+    """Return style sheets or scripts as one text, without indentation, types, and the comments that fill lines.
 
     All scripts become one, so imports and the word `export` are left out, too. For this, no two modules may declare the
     same name.

@@ -1,7 +1,7 @@
 // All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
 import { counts, diffView, rowsOfDiff, rowsOfPatch, rowsOfText } from '../shared/diff.js';
-import { $, button, copyButton, el, icon, iconButton } from '../shared/dom.js';
+import { $, copyButton, el, icon, iconButton } from '../shared/dom.js';
 import { count, obj, str } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
 import { CHANGING, pathOf } from '../shared/tool-card.js';

@@ -60,13 +60,15 @@ export class GrowingMarkdown {
   grow(raw, lines, live) {
     const rest = document.createDocumentFragment();
     const shown = live ? settled(lines) : lines;
+    let steady = 0; // the lines before this one are shown as they are; only they say where blocks begin
+    while (steady < shown.length && shown[steady] === lines[steady]) steady++;
     let [last, finished] = [0, 0]; // the line where the last block begins, the elements before it
     let code = -1; // the line where a block of code begins that has no end
     for (let i = 0; i < shown.length;) {
       // The last line has no end yet: it may turn out to go on with the block before it, and the line above it not to
       // be the head of a table.
-      if (i < lines.length - 2 && !isBlank(lines[i])) [last, finished] = [i, rest.childNodes.length];
-      if (live && isFence(raw[i]) && i < lines.length - 1 && !hasEnd(raw, i)) {
+      if (i < steady && i < lines.length - 2 && !isBlank(lines[i])) [last, finished] = [i, rest.childNodes.length];
+      if (live && i < steady && isFence(raw[i]) && i < lines.length - 1 && !hasEnd(raw, i)) {
         [last, finished, code] = [i, rest.childNodes.length, i];
         break;
       }
@@ -101,8 +103,8 @@ export class GrowingMarkdown {
     }
     const last = text.slice(this.open.at);
     if (!live && fence.isEnd(last)) return this.endCode(text.length);
-    const closes = live && /^ {0,3}(?:`+|~+)[ \t]*$/.test(last);
-    block.set(closes || (live && last === '') ? fence.code : fence.with(last), live);
+    const mayClose = live && /^ {0,3}(?:`*|~*)[ \t]*$/.test(last);
+    block.set(mayClose ? fence.code : fence.with(last), live);
     // What refers to a definition must be built again, and so is this.
     if (!live && this.links.size) this.node.replaceChildren(markdown(text));
     return false;

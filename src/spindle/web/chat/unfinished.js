@@ -6,6 +6,7 @@ import { DELIMITER_ROW, isBlank } from '../shared/markdown.js';
 
 const ONLY_MARKS = /^[\s\d>*+\-=#_~`|:.()[\]]*$/;
 const BLOCK_MARK = /^\s*(?:[-*+>]|\d{1,9}[.)]|#{1,6})\s+/;
+const FENCE_INSIDE = /^((?:[ >]|[-*+] |\d{1,9}[.)] )*)(`{3,}|~{3,})(.*)$/; // also in lists and quotes
 const LONGEST_LINK = 400; // characters that are held back at most
 
 /** Return the lines of a text to show now; the last of them has no end yet. */
@@ -14,8 +15,21 @@ export function settled(lines) {
   if (end > 0 && !isBlank(lines[end - 1]) && ONLY_MARKS.test(lines[end - 1])) end--;
   end = beforeTable(lines, end);
   const shown = lines.slice(0, end);
-  if (shown.length) closeLast(shown);
+  const start = afterCode(shown);
+  if (start < shown.length) closeLast(shown, start);
   return shown;
+}
+
+/** The line after the last block of code; Infinity while one is being written: nothing in it is opened or closed. */
+function afterCode(lines) {
+  let [mark, depth, after] = ['', 0, 0];
+  lines.forEach((line, i) => {
+    if (mark && depth > 1 && !isBlank(line) && line.search(/\S/) < depth - 1) mark = ''; // the list around it has ended
+    const [, lead, ticks, info] = FENCE_INSIDE.exec(line) ?? [];
+    if (ticks && !mark && !(ticks[0] === '`' && info.includes('`'))) [mark, depth] = [ticks, lead.length];
+    else if (ticks && mark && ticks.startsWith(mark) && isBlank(info)) [mark, after] = ['', i + 1];
+  });
+  return mark ? Infinity : after;
 }
 
 /** A line with bars may be the head of a table: it is one when the line below it is complete. */
@@ -36,11 +50,11 @@ function beforeTable(lines, end) {
 
 const couldBeRow = line => isBlank(line) || /^[\s|:-]*$/.test(line) || DELIMITER_ROW.test(line.trim());
 
-/** Close in the last line what the last paragraph has opened. */
-function closeLast(lines) {
+/** Close in the last line what the last paragraph has opened. It begins at line `start` or later. */
+function closeLast(lines, start) {
   const last = lines.length - 1;
   let first = last;
-  while (first > 0 && !isBlank(lines[first - 1]) && !BLOCK_MARK.test(lines[first]) && !lines[first].includes('|'))
+  while (first > start && !isBlank(lines[first - 1]) && !BLOCK_MARK.test(lines[first]) && !lines[first].includes('|'))
     first--;
   const lead = BLOCK_MARK.exec(lines[first])?.[0] ?? '';
   const head = first === last && lines[last].includes('|') ? lines[last].lastIndexOf('|') + 1 : lead.length;

@@ -12,7 +12,7 @@ const MAX_COMPARED = 1_000_000; // pairs of lines, or of words
 export function rowsOfDiff(text) {
   let shift = 0; // how much further down a line stands than before
   return text.split('\n').map(line => {
-    const [, sign, digits, rest] = /^([-+ ]?)( *\d*) ?([^]*)$/.exec(line);
+    const [, sign, digits, rest] = /** @type {RegExpExecArray} */ (/^([-+ ]?)( *\d*) ?([^]*)$/.exec(line));
     const number = Number(digits) || 0;
     if (!number) return { sign: '', before: '', after: '', text: rest === '...' ? '…' : rest };
     if (sign === '+') return { sign, before: '', after: number, text: rest, shift: shift++ };

@@ -1,9 +1,20 @@
 // Small helpers to build a page. It is made of elements and text nodes only: there is no innerHTML anywhere, so
 // nothing that a model, a tool or a file says can become markup.
 
+/**
+ * An element of the page by its id. The caller knows that it exists, and its kind.
+ * @type {(id: string) => any}
+ */
 export const $ = id => document.getElementById(id);
 
-/** Make an element. `props` are attributes, except `on` (listeners); null, undefined and false leave one out. */
+/**
+ * Make an element. `props` are attributes, except `on` (listeners); null, undefined and false leave one out.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...(Node | string | number | null | undefined)} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function el(tag, props, ...children) {
   const node = document.createElement(tag);
   for (const key in props) {
@@ -12,7 +23,8 @@ export function el(tag, props, ...children) {
     if (key === 'on') for (const type in value) node.addEventListener(type, value[type]);
     else node.setAttribute(key, value === true ? '' : value);
   }
-  for (const child of children) if (child !== null && child !== undefined && child !== '') node.append(child);
+  for (const child of children)
+    if (child !== null && child !== undefined && child !== '') node.append(/** @type {Node | string} */ (child));
   return node;
 }
 
@@ -69,13 +81,16 @@ export async function copyText(text) {
   }
 }
 
+/** @type {ReturnType<typeof setTimeout>} */
+let announced;
+
 /** Tell screen readers, politely; where the announcer has a place on the page, everybody sees it for a moment. */
 export function announce(text) {
   const node = $('announcer');
   node.textContent = text;
   node.classList.add('on');
-  clearTimeout(announce.timer);
-  announce.timer = setTimeout(() => node.classList.remove('on'), 1600);
+  clearTimeout(announced);
+  announced = setTimeout(() => node.classList.remove('on'), 1600);
 }
 
 const keptIn = getStorage => ({

@@ -345,7 +345,7 @@ function paintCode(code, language, paint, start) {
     else if (match[4] !== undefined) paint(from, to, 'name');
     else {
       next.lastIndex = to;
-      const after = next.exec(code)[1];
+      const after = /** @type {RegExpExecArray} */ (next.exec(code))[1];
       if (match[2] !== undefined) paint(from, to, language.keys && after === ':' ? 'name' : 'string');
       else if (language.words.has(language.anyCase ? match[5].toLowerCase() : match[5])) paint(from, to, 'word');
       else if (language.keys ? after === ':' || after === '=' : after === '(') paint(from, to, 'name');
@@ -374,7 +374,7 @@ function paintMarkup(code, paint, start) {
     const end = match.index + match[0].length;
     const isComment = match[0].startsWith('<!--');
     attributes.lastIndex = end;
-    const rest = isComment ? '' : attributes.exec(code)[0];
+    const rest = isComment ? '' : /** @type {RegExpExecArray} */ (attributes.exec(code))[0];
     paint(match.index, end, isComment ? 'comment' : 'word', end + rest.length);
     for (const part of rest.matchAll(inside)) {
       const from = end + part.index;

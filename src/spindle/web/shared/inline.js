@@ -51,6 +51,7 @@ function safeLink(target) {
 
 function tokenize(text, links) {
   const tokens = [];
+  /** @type {{ open: number[], dead: number }} */
   const brackets = { open: [], dead: 0 }; // open [ and ![ as indexes into tokens; how many cannot become links any more
   const ticks = lastTicks(text);
   let at = 0;
@@ -110,7 +111,7 @@ function lastTicks(text) {
 function readCode(text, at, ticks, push) {
   const run = /`+/y;
   run.lastIndex = at;
-  const width = run.exec(text)[0].length;
+  const width = /** @type {RegExpExecArray} */ (run.exec(text))[0].length;
   const from = at + width;
   if ((ticks.get(width) ?? -1) < from) {
     push({ type: 'text', text: text.slice(at, from) });
@@ -118,8 +119,9 @@ function readCode(text, at, ticks, push) {
   }
   const runs = /`+/g;
   runs.lastIndex = from;
-  let close = runs.exec(text);
-  while (close[0].length !== width) close = runs.exec(text);
+  const nextRun = () => /** @type {RegExpExecArray} */ (runs.exec(text));
+  let close = nextRun();
+  while (close[0].length !== width) close = nextRun();
   let code = text.slice(from, close.index).replaceAll('\n', ' ');
   if (code.startsWith(' ') && code.endsWith(' ') && code.trim()) code = code.slice(1, -1);
   push({ type: 'code', text: code });
@@ -294,6 +296,7 @@ function pairTags(tokens) {
 
 /** Match opening and closing delimiters from token `from` on; what matched is noted on the tokens. */
 function pairDelimiters(tokens, from) {
+  /** @type {Record<string, any[]>} */
   const openers = { '*': [], _: [], '~': [] };
   for (let i = from; i < tokens.length; i++) {
     const token = tokens[i];

@@ -189,7 +189,7 @@ export class VirtualList {
       if (!target.isConnected || !this.has(row) || !this.measure(row)) continue;
       above ||= anchor !== null && row.place < anchor.row.place;
     }
-    if (above) this.scrollTo(anchor);
+    if (anchor && above) this.scrollTo(anchor);
     if (!this.sticks && this.rows.length > this.whole) this.schedule();
     this.painted();
   }

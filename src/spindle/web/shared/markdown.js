@@ -43,14 +43,14 @@ export function renderTop(raw, lines, i, parent, links) {
 
 /** Tabs at the beginning of a line count as columns. */
 export function expandTabs(line) {
-  const indent = /^[ \t]*/.exec(line)[0];
+  const indent = /** @type {RegExpExecArray} */ (/^[ \t]*/.exec(line))[0];
   if (!indent.includes('\t')) return line;
   let width = 0;
   for (const c of indent) width = c === '\t' ? width + 4 - (width % 4) : width + 1;
   return ' '.repeat(width) + line.slice(indent.length);
 }
 
-const indentOf = line => /^ */.exec(line)[0].length;
+const indentOf = line => /** @type {RegExpExecArray} */ (/^ */.exec(line))[0].length;
 export const isBlank = line => line.trim() === '';
 
 /** A line of nothing but three or more of the same mark. */
@@ -113,7 +113,7 @@ export function isFence(line) {
 /** A block of code that is read line by line. */
 export class Fence {
   constructor(line) {
-    const [, indent, marks, info] = FENCE.exec(line);
+    const [, indent, marks, info] = /** @type {RegExpExecArray} */ (FENCE.exec(line));
     this.indent = indent.length;
     this.marks = marks;
     this.language = info.trim().split(/[\s{,]/, 1)[0];
@@ -190,7 +190,7 @@ export class CodeBlock {
 
 /** What opens and closes: `<details><summary>…</summary>` up to `</details>`, with Markdown inside. */
 function renderDetails(lines, i, parent, depth, links) {
-  let title = DETAILS.exec(lines[i])[1];
+  let title = /** @type {RegExpExecArray} */ (DETAILS.exec(lines[i]))[1];
   const body = [];
   let nested = 0;
   for (i++; i < lines.length; i++) {
@@ -213,7 +213,7 @@ function renderDetails(lines, i, parent, depth, links) {
 }
 
 function renderFootnote(lines, i, parent, links) {
-  const [, name, text] = FOOTNOTE.exec(lines[i]);
+  const [, name, text] = /** @type {RegExpExecArray} */ (FOOTNOTE.exec(lines[i]));
   const node = el('p', { class: 'footnote' }, el('sup', null, name), ' ');
   renderInline(text, node, links);
   parent.append(node);
@@ -221,7 +221,7 @@ function renderFootnote(lines, i, parent, links) {
 }
 
 function renderHeading(lines, i, parent, links) {
-  const [, marks, text] = HEADING.exec(lines[i]);
+  const [, marks, text] = /** @type {RegExpExecArray} */ (HEADING.exec(lines[i]));
   parent.append(heading(marks.length, withoutClosingMarks((text ?? '').trim()), links));
   return i + 1;
 }
@@ -244,7 +244,8 @@ export function levelHeadings(message, above) {
 
 /** A heading of a message stands below the headings of the page (h1 the session, h2 each message). */
 function heading(level, text, links) {
-  const node = el('h' + Math.min(level + 2, 6), { class: 'md-h' + level });
+  const tag = /** @type {'h3'} */ ('h' + Math.min(level + 2, 6));
+  const node = el(tag, { class: 'md-h' + level });
   renderInline(text.trim(), node, links);
   return node;
 }
@@ -285,7 +286,7 @@ function endsInText(line) {
 }
 
 function renderList(lines, i, parent, depth, links) {
-  const first = ITEM.exec(lines[i]);
+  const first = /** @type {RegExpExecArray} */ (ITEM.exec(lines[i]));
   const marker = first[2].slice(-1);
   const ordered = marker === '.' || marker === ')';
   const start = ordered ? parseInt(first[2], 10) : 1;
@@ -319,7 +320,7 @@ function readItem(lines, i, match) {
   const width = match[1].length + match[2].length + (isCode || text === '' ? 1 : space.length);
   const body = [isCode ? ' '.repeat(space.length - 1) + text : text];
   let open = endsInText(body[0]);
-  let fence = isFence(body[0]) ? FENCE.exec(body[0])[2] : '';
+  let fence = isFence(body[0]) ? (FENCE.exec(body[0])?.[2] ?? '') : '';
   let hasList = false; // a list inside this item, whose blank lines are its own affair
   let blanks = 0;
   let loose = false;
@@ -335,7 +336,7 @@ function readItem(lines, i, match) {
       body.push(inner);
       const mark = FENCE.exec(inner);
       if (fence && mark?.[2].startsWith(fence)) fence = '';
-      else if (!fence && isFence(inner)) fence = mark[2];
+      else if (!fence && isFence(inner)) fence = mark?.[2] ?? '';
       hasList ||= ITEM.test(inner);
       open = endsInText(inner);
     } else if (open && continues(line)) body.push(line.trimStart());
@@ -356,11 +357,8 @@ function listItem(body, loose, depth, links) {
   const start = item.childNodes.length;
   renderBlocks(body, item, depth + 1, links);
   if (!loose) {
-    for (const child of Array.from(item.childNodes).slice(start)) {
-      if (child.nodeName !== 'P') continue;
-      while (child.firstChild) item.insertBefore(child.firstChild, child);
-      child.remove();
-    }
+    for (const child of Array.from(item.childNodes).slice(start))
+      if (child instanceof HTMLParagraphElement) child.replaceWith(...child.childNodes);
   }
   return item;
 }

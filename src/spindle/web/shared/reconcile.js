@@ -17,6 +17,10 @@ const made = new WeakMap(); // element → key → {node, state} of its children
 /**
  * Let an element have a child for each item. `key(item)` tells items apart; `build(item)` makes the child of a new one,
  * and of one whose `state(item)`, a text of all that is to be seen of it, has become another.
+ * @template Item
+ * @param {Element} parent
+ * @param {Iterable<Item>} items
+ * @param {{ key: (item: Item) => any, build: (item: Item) => Node, state?: (item: Item) => string }} how
  */
 export function reconcile(parent, items, { key, build, state = () => '' }) {
   const before = made.get(parent) ?? new Map();

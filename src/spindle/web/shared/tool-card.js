@@ -138,7 +138,10 @@ export class ToolCard {
     this.input.replaceChildren(...(code ? [this.codeView(code, language, label)] : []));
   }
 
-  /** A text in the card. `label` says which: command, content, arguments or output. */
+  /**
+   * A text in the card. `label` says which: command, content, arguments or output.
+   * @returns {HTMLElement}
+   */
   codeView(text, language, label) {
     const code = el('code');
     if (label === 'output' && !language) code.append(terminal(text));
@@ -167,7 +170,11 @@ export class ToolCard {
     return tail ? el('div', null, note, el('div', { class: 'tail' }, node)) : el('div', null, node, note);
   }
 
-  /** Show the result: of `tool_execution_end`, or of a stored toolResult message. */
+  /**
+   * Show the result: of `tool_execution_end`, or of a stored toolResult message.
+   * @param {{ content?: any, details?: any }} result
+   * @param {boolean} isError
+   */
   finish({ content, details }, isError, durationMs = 0) {
     this.setState(isError ? 'failed' : 'done');
     this.output.replaceChildren();

@@ -18,11 +18,30 @@ const shape = (tag, name) => {
   return node;
 };
 
+/** @typedef {{ above: number, way: boolean, user?: boolean }} MapRow the row that one hangs on; whether it is shown */
+
 export class TreeMap {
-  /** `say(row)` returns the words for a row, `go(row)` goes there. Rows are numbers. */
+  /** @type {MapRow[]} */
+  rows = [];
+  current = -1;
+  /** Of each row from 1 on, the row that goes straight on from it; of nothing: 0. */
+  heir = new Int32Array(0);
+  level = new Int32Array(0);
+  lane = new Int32Array(0);
+  /** @type {number[][]} the rows of each lane, from above */
+  lanes = [];
+  /** @type {number[]} the rows where a line begins */
+  starts = [];
+  step = 0; // pixels between levels
+  gap = 0; // pixels between lanes
+
+  /**
+   * Rows are numbers.
+   * @param {{ say: (row: number) => string, go: (row: number) => void }} actions the words for a row; goes to a row
+   */
   constructor({ say, go }) {
-    Object.assign(this, { say, go });
-    this.rows = [];
+    this.say = say;
+    this.go = go;
     this.svg = shape('svg', 'map');
     this.svg.setAttribute('aria-hidden', 'true');
     const parts = ['other', 'way', 'dots', 'dots way', 'dots said', 'dots way said'];
@@ -63,20 +82,24 @@ export class TreeMap {
   /** Give every row a level and a lane: what is on the way, or came first, goes straight on. */
   arrange() {
     const { rows } = this;
-    this.heir = new Int32Array(rows.length + 1).fill(-1); // of each row from 1 on; of nothing: 0
+    this.heir = new Int32Array(rows.length + 1).fill(-1);
     rows.forEach(({ above, way }, i) => {
       if (this.heir[above + 1] < 0 || way) this.heir[above + 1] = i;
     });
     this.level = new Int32Array(rows.length);
     this.lane = new Int32Array(rows.length);
+    /** @type {number[]} */
     const starts = [];
     rows.forEach(({ above }, i) => {
       this.level[i] = above < 0 ? 0 : this.level[above] + 1;
       if (this.heir[above + 1] !== i || above < 0) starts.push(i);
     });
-    starts.sort((a, b) => this.level[a] - this.level[b] || (this.heir[0] === b) - (this.heir[0] === a) || a - b);
+    starts.sort(
+      (a, b) => this.level[a] - this.level[b] || Number(this.heir[0] === b) - Number(this.heir[0] === a) || a - b,
+    );
+    /** @type {number[]} */
     const ends = []; // the last level that is taken, by lane
-    this.lanes = []; // the rows of each, from above
+    this.lanes = [];
     for (const start of starts) {
       const from = rows[start].above;
       let lane = from < 0 ? 0 : this.lane[from] + 1;
@@ -102,7 +125,7 @@ export class TreeMap {
     this.svg.setAttribute('width', width);
     this.svg.setAttribute('height', height);
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
-    const drawn = new Map([...this.paths.keys()].map(name => [name, []]));
+    const drawn = Object.fromEntries([...this.paths.keys()].map(name => [name, ['']]));
     const end = this.current;
     for (const start of this.starts) {
       const { above, way } = rows[start];
@@ -113,18 +136,18 @@ export class TreeMap {
       if (above >= 0) {
         const [fromX, fromY] = this.place(above);
         const turn = Math.min(LANE, (x - fromX) / 2);
-        drawn.get('other').push(`M${fromX} ${fromY}C${fromX + turn} ${fromY} ${x} ${fromY} ${x} ${y}`);
+        drawn.other.push(`M${fromX} ${fromY}C${fromX + turn} ${fromY} ${x} ${fromY} ${x} ${y}`);
       }
-      if (way) drawn.get('way').push(`M${x} ${y}V${this.place(end)[1]}`);
-      if (bottom > y) drawn.get('other').push(`M${x} ${y}V${bottom}`);
+      if (way) drawn.way.push(`M${x} ${y}V${this.place(end)[1]}`);
+      if (bottom > y) drawn.other.push(`M${x} ${y}V${bottom}`);
     }
     rows.forEach(({ way, user, above }, i) => {
       const ends = this.heir[i + 1] < 0 || above < 0; // where there is no room for all, those at the ends
       if (this.step < DOTS && deepest && !ends) return;
       const [x, y] = this.place(i);
-      drawn.get(`dots${way ? ' way' : ''}${user ? ' said' : ''}`).push(`M${x} ${y}h0`);
+      drawn[`dots${way ? ' way' : ''}${user ? ' said' : ''}`].push(`M${x} ${y}h0`);
     });
-    for (const [name, path] of this.paths) path.setAttribute('d', drawn.get(name).join(''));
+    for (const [name, path] of this.paths) path.setAttribute('d', drawn[name].join(''));
     this.put(this.here, this.current, 5);
   }
 
@@ -146,7 +169,7 @@ export class TreeMap {
     this.put(this.ring, row, 7.5);
     const words = this.say(row);
     if (this.item.textContent !== words) this.item.textContent = this.item.title = words;
-    this.item.setAttribute('aria-level', this.lane[row] + 1);
+    this.item.setAttribute('aria-level', String(this.lane[row] + 1));
     this.item.setAttribute('aria-current', String(row === this.current));
   }
 

@@ -34,10 +34,10 @@ const app = {
       outcome.replaceWith(told);
     }
     // The plain page says times in UTC, because it does not know better.
-    for (const time of document.querySelectorAll('.card time'))
+    for (const time of document.querySelectorAll(/** @type {'time'} */ ('.card time')))
       time.textContent = localTime(time.dateTime) || time.textContent;
-    for (const part of document.querySelectorAll('.card details'))
-      part.addEventListener('toggle', () => view.printing || (part.dataset.open = part.open));
+    for (const part of document.querySelectorAll(/** @type {'details'} */ ('.card details')))
+      part.addEventListener('toggle', () => view.printing || (part.dataset.open = String(part.open)));
     document.documentElement.classList.add('ready');
     this.wire();
     this.follow();
@@ -47,9 +47,8 @@ const app = {
   /** Show what the address names, else the session's own leaf. */
   follow() {
     const { byId } = this.store;
-    const injected = document.head.querySelector('meta[name="pi-url-params"]');
     const fromHash = new URLSearchParams(location.hash.slice(1));
-    const fromQuery = new URLSearchParams(injected ? injected.content : location.search);
+    const fromQuery = new URLSearchParams(metaOf('pi-url-params') ?? location.search);
     const leaf = byId.get(fromHash.get('leaf') ?? fromQuery.get('leafId'));
     const target = byId.get(fromHash.get('target') ?? fromQuery.get('targetId'));
     if (leaf !== undefined) this.showLeaf(leaf);
@@ -96,7 +95,7 @@ const app = {
   },
 
   linkTo(i) {
-    const base = document.head.querySelector('meta[name="pi-share-base-url"]')?.content;
+    const base = metaOf('pi-share-base-url');
     if (!base) return location.href.split('#')[0] + this.address(i);
     // A site that shows this page in a frame passes on the query only.
     const { ids } = this.store;
@@ -144,7 +143,7 @@ const app = {
       search.value = '';
       this.find('');
     } else if (this.leaf !== this.defaultLeaf) this.select(this.defaultLeaf);
-    else document.activeElement.blur();
+    else if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
   },
 
   openSidebar() {
@@ -244,6 +243,8 @@ const app = {
   },
 };
 
+/** What a site that shows this page has written into its head. */
+const metaOf = name => document.head.querySelector(`meta[name="${name}"]`)?.getAttribute('content');
 const narrow = matchMedia('(max-width: 900px)');
 const GRIP = { least: 240, most: 720, standard: 360 };
 
@@ -253,8 +254,8 @@ function wireGrip() {
   const set = width => {
     const whole = Math.round(Math.max(GRIP.least, Math.min(GRIP.most, width)));
     document.documentElement.style.setProperty('--sidebar', `${whole}px`);
-    grip.setAttribute('aria-valuenow', whole);
-    remembered.set('sidebar', whole);
+    grip.setAttribute('aria-valuenow', String(whole));
+    remembered.set('sidebar', String(whole));
   };
   const now = () => $('sidebar').getBoundingClientRect().width;
   const kept = Number(remembered.get('sidebar'));

@@ -135,7 +135,7 @@ function appendUser(body, message, i) {
 function readSkill(text) {
   const open = /^<skill name="([^"\n]{1,200})" location="[^"\n]{0,2000}">\n/.exec(text);
   const close = open ? text.indexOf('\n</skill>', open[0].length - 1) : -1;
-  return close < 0
+  return !open || close < 0
     ? null
     : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
 }

@@ -2,6 +2,7 @@
 document.documentElement.classList.add('js');
 
 /** Run `main` once the plain transcript is painted; a tab in the background gets no frame, so do not wait for ever. */
+// eslint-disable-next-line no-unused-vars -- the page's one script begins with it
 function afterPaint(main) {
   let begun = false;
   const begin = () => {

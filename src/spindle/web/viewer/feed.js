@@ -12,12 +12,20 @@ const PRINT_LIMIT = 20_000; // what a browser can still lay out
 const STEP_GAP = 8; // pixels between the bar and a message that was stepped to
 
 export class Feed extends VirtualList {
+  /** @type {number[]} the entries that have a row */
+  items = [];
+  /** @type {Map<number, number[]>} an answer → its tool results */
+  results = new Map();
+  /** @type {Map<number, number>} an entry → the item that shows it, or the one before its place */
+  itemOf = new Map();
+  /** @type {Map<number, number>} an item → the entry where another branch could be taken */
+  forks = new Map();
+
   /** `actions`: `select(entry)`, `linkTo(entry)`, and `painted()` after every drawing. */
   constructor(store, root, actions) {
     super(document.scrollingElement, root, WHOLE);
     this.actions = actions;
     this.store = store;
-    this.items = []; // the entries that have a row
     addEventListener('scroll', () => this.schedule(), { passive: true });
     addEventListener('resize', () => this.schedule());
     addEventListener('beforeprint', () => this.setPrinting(true));
@@ -39,18 +47,18 @@ export class Feed extends VirtualList {
     const onPath = (this.onPath = new Uint8Array(store.count));
     for (const i of path) onPath[i] = 1;
     this.items = [];
-    this.results = new Map(); // answer → its tool results
-    this.itemOf = new Map(); // entry → the item that shows it, or the one before its place
-    this.forks = new Map(); // item → the entry where another branch could be taken
+    this.results = new Map();
+    this.itemOf = new Map();
+    this.forks = new Map();
     let fork = -1;
     for (const i of path) {
       if (store.siblings(i).length > 1) fork = i;
       const kind = store.kind[i];
       const call = kind === KIND.TOOL ? store.call[i] : -1;
-      if (call >= 0 && onPath[call] && this.itemOf.has(call)) {
-        if (!this.results.has(call)) this.results.set(call, []);
-        this.results.get(call).push(i);
-        this.itemOf.set(i, this.itemOf.get(call));
+      const caller = call >= 0 && onPath[call] ? this.itemOf.get(call) : undefined;
+      if (caller !== undefined) {
+        this.results.set(call, [...(this.results.get(call) ?? []), i]);
+        this.itemOf.set(i, caller);
         continue;
       }
       if (SHOWN.has(kind) || kind === KIND.MODEL) {
@@ -63,7 +71,7 @@ export class Feed extends VirtualList {
     const guess = i => 70 + Math.min(420, Math.ceil(store.size[i] / 80) * 24);
     this.clear();
     this.show(
-      this.items.map(i => new Row('item', () => this.render(this.itemOf.get(i)), guess(i))),
+      this.items.map((i, item) => new Row('item', () => this.render(item), guess(i))),
       null,
     );
   }
@@ -84,17 +92,18 @@ export class Feed extends VirtualList {
         el('p', { class: 'fault' }, `This entry cannot be shown (${error.message}).`),
       );
     }
-    if (this.forks.has(item)) node.prepend(this.forkSwitch(this.forks.get(item)));
-    node.dataset.item = item;
+    const fork = this.forks.get(item);
+    if (fork !== undefined) node.prepend(this.forkSwitch(fork));
+    node.dataset.item = String(item);
     node.tabIndex = -1;
-    node.setAttribute('aria-posinset', item + 1);
-    node.setAttribute('aria-setsize', this.items.length);
+    node.setAttribute('aria-posinset', String(item + 1));
+    node.setAttribute('aria-setsize', String(this.items.length));
     return node;
   }
 
   /** Bring an entry to the upper part of the window and mark it for a moment. */
   revealEntry(i) {
-    const row = this.rows[this.itemOf.get(i)];
+    const row = this.rows[this.itemOf.get(i) ?? -1];
     if (!row || !this.reveal(row, -24)) return;
     const { node } = row;
     const inner = node.querySelector(`[data-entry="${i}"]`);
@@ -110,7 +119,7 @@ export class Feed extends VirtualList {
     if (!this.rows.length) return;
     const anchor = this.anchor(STEP_GAP * 2);
     let place = anchor ? anchor.row.place : -1;
-    if (by > 0 || anchor?.offset <= STEP_GAP * 3) place += by;
+    if (by > 0 || (anchor && anchor.offset <= STEP_GAP * 3)) place += by;
     const row = this.rows[Math.max(0, Math.min(this.rows.length - 1, place))];
     this.reveal(row, -STEP_GAP);
     row.node.focus({ preventScroll: true });
@@ -119,7 +128,7 @@ export class Feed extends VirtualList {
   /** Paper has no window: put everything in the document. Nothing is measured, so it is laid out once, as paper. */
   setPrinting(on) {
     view.printing = on;
-    for (const part of document.querySelectorAll('main > .card details'))
+    for (const part of document.querySelectorAll(/** @type {'details'} */ ('main > .card details')))
       part.open = on ? true : part.dataset.open === 'true';
     this.printing = on;
     if (!on) {

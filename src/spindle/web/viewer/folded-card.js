@@ -32,7 +32,7 @@ export class FoldedCard extends ToolCard {
   }
 
   diffView(rows) {
-    const text = rows.map(row => row[2]).join('\n');
+    const text = rows.map(row => row.text).join('\n');
     return folded(rows, PREVIEW.changes, this.key + ':in', text, lines => super.diffView(lines));
   }
 

@@ -54,9 +54,10 @@ export class Search {
     const ranges = [];
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     while (walker.nextNode() && ranges.length < 3000) {
-      const text = walker.currentNode.data.toLowerCase();
+      const { data } = /** @type {Text} */ (walker.currentNode);
+      const text = data.toLowerCase();
       // Lower case may be longer than the text in rare scripts; then the marks would be off.
-      if (text.length !== walker.currentNode.data.length) continue;
+      if (text.length !== data.length) continue;
       for (const word of this.words) {
         for (let at = text.indexOf(word); at >= 0 && ranges.length < 3000; at = text.indexOf(word, at + word.length)) {
           const range = new Range();

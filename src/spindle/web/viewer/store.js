@@ -64,6 +64,14 @@ export const breathe = () =>
   });
 
 export class Store {
+  dead = new Uint8Array(0); // an id that comes again later; the later entry counts
+  childStart = new Int32Array(0); // children of i: childList[childStart[i] .. childStart[i + 1]]; of count: the roots
+  childList = new Int32Array(0);
+  newest = new Int32Array(0); // of every entry the newest leaf below it
+  readable = new Uint8Array(0); // whether there is something to read, there or below
+  /** @type {string[]} */
+  parentIds;
+
   constructor(text) {
     this.text = text;
     let at = text.indexOf('\n') + 1;
@@ -164,14 +172,14 @@ export class Store {
   /** Turn parent ids into a tree that holds whatever the file says: orphans, circles and double ids included. */
   link() {
     const { count: n, parent, byId } = this;
-    this.dead = new Uint8Array(n); // an id that comes again later; the later entry counts
+    this.dead = new Uint8Array(n);
     for (let i = 0; i < n; i++) {
       if (byId.get(this.ids[i]) !== i) this.dead[i] = 1;
       else parent[i] = byId.get(this.parentIds[i]) ?? -1;
     }
-    this.parentIds = null;
+    this.parentIds = [];
     this.cutCircles();
-    this.childStart = new Int32Array(n + 2); // children of i: childList[childStart[i] .. childStart[i + 1]]; n: the roots
+    this.childStart = new Int32Array(n + 2);
     for (let i = 0; i < n; i++) if (!this.dead[i]) this.childStart[(parent[i] < 0 ? n : parent[i]) + 1]++;
     for (let i = 0; i <= n; i++) this.childStart[i + 1] += this.childStart[i];
     const fill = this.childStart.slice();
@@ -206,7 +214,6 @@ export class Store {
     return this.childList.subarray(this.childStart[i], this.childStart[i + 1]);
   }
 
-  /** Find for every entry the newest leaf below it, and whether anything is to be read there. */
   measure() {
     const n = this.count;
     const order = new Int32Array(this.childList.length);
