@@ -7,6 +7,7 @@ trial that is there already is not run again, so a stopped evaluation goes on wh
 import argparse
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,7 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=3, help="how often each task is tried")
     parser.add_argument("--seconds", type=float, default=600, help="the longest a trial may take")
     parser.add_argument("--temperature", type=float, default=0.2)
-    parser.add_argument("--threads", type=int, help="threads for --gguf")
+    parser.add_argument("--max-tokens", type=int, default=2048, help="the longest answer of the model")
+    parser.add_argument("--threads", type=int, help="threads of the model's server")
+    parser.add_argument(
+        "--server-pid", type=int, help="process of the server at --url: answers count by its CPU time, not by the wall"
+    )
     parser.add_argument("--out", type=Path, default=Path("evals/out"), help="where trials are kept")
     parser.add_argument("--list", action="store_true", help="show the tasks, run nothing")
     return parser
@@ -72,17 +77,31 @@ async def _evaluate(options: argparse.Namespace, chosen: list[Task], harnesses: 
     async with _model(options) as (url, key):
         # Rounds, then tasks, then harnesses: whenever it is stopped, the harnesses have had the same tasks.
         for number in range(1, options.trials + 1):
-            model = Model(url, key, Sampling(temperature=options.temperature, seed=number))
+            sampling = Sampling(temperature=options.temperature, seed=number, max_tokens=options.max_tokens)
+            model = Model(url, key, sampling, options.server_pid, options.threads or 1)
             for task in chosen:
                 for harness in harnesses:
                     folder = options.out / harness.name / task.name / str(number)
-                    trial = _kept(folder) or await run_trial(
-                        harness, task, number, model, folder.absolute(), options.seconds
-                    )
+                    trial = _kept(folder) or await _run(harness, task, number, model, folder, options)
                     trials.append(trial)
                     print(_line(trial), flush=True)
     print("\n" + report.table(trials))
     return 0
+
+
+async def _run(
+    harness: Harness, task: Task, number: int, model: Model, folder: Path, options: argparse.Namespace
+) -> Trial:
+    """Run a trial where every trial runs, then move it to its folder.
+
+    One path for all: the model reads it, and its server can reuse the beginning of the prompt.
+    """
+    place = (options.out / "running").absolute()
+    trial = await run_trial(harness, task, number, model, place, options.seconds)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place.rename(folder)
+    return trial
 
 
 def _kept(folder: Path) -> Trial | None:

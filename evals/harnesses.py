@@ -16,6 +16,8 @@ from typing import Any
 MODEL = "evaluated"
 """The name by which every harness knows the model."""
 CONTEXT = 32_768
+TURNS = 60
+"""The most model calls, for harnesses that have such a limit. None is told its time: the stopwatch is not theirs."""
 
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "TZ")
 
@@ -40,8 +42,8 @@ class Launch:
 @dataclass(frozen=True)
 class Harness:
     name: str
-    launch: Callable[["Harness", Path, str, str, float], Launch]
-    """`(harness, home, prompt, url, seconds)`; `home` is a folder that the trial keeps."""
+    launch: Callable[["Harness", Path, str, str], Launch]
+    """`(harness, home, prompt, url)`; `home` is a folder that the trial keeps."""
     failures: Callable[[Path], Iterator[str]]
     """Texts of the tool calls that failed, from what the run left in `home`."""
     program: tuple[str, ...]
@@ -67,14 +69,14 @@ def _write_models(folder: Path, url: str) -> None:
     (folder / "models.json").write_text(json.dumps({"providers": {"eval": provider}}))
 
 
-def _launch_spindle(harness: Harness, home: Path, prompt: str, url: str, seconds: float) -> Launch:
+def _launch_spindle(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
     _write_models(home / "agent", url)
     words = [*harness.program, "-p", "--model", f"eval/{MODEL}", "--session-dir", str(home / "sessions")]
-    words += ["--max-time", str(int(seconds)), "--max-turns", "60"]
+    words += ["--max-turns", str(TURNS)]
     return Launch([*words, "--", prompt], _environment(home, SPINDLE_DIR=str(home / "agent")))
 
 
-def _launch_pi(harness: Harness, home: Path, prompt: str, url: str, seconds: float) -> Launch:
+def _launch_pi(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
     _write_models(home / "agent", url)
     words = [*harness.program, "-p", "--provider", "eval", "--model", MODEL, "--session-dir", str(home / "sessions")]
     return Launch([*words, prompt], _environment(home, PI_CODING_AGENT_DIR=str(home / "agent"), PI_OFFLINE="1"))
@@ -91,11 +93,11 @@ def _session_failures(home: Path) -> Iterator[str]:
 # -- mini-swe-agent ------------------------------------------------------------------------------
 
 
-def _launch_mini(harness: Harness, home: Path, prompt: str, url: str, seconds: float) -> Launch:
+def _launch_mini(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
     settings = [
         "mini.yaml",
         "agent.mode=yolo",
-        "agent.step_limit=60",
+        f"agent.step_limit={TURNS}",
         "agent.cost_limit=0",
         f"model.model_kwargs.api_base={url}",
     ]

@@ -50,11 +50,13 @@ class Meter:
     """Every answer goes here, one JSON object a line."""
     usage: Usage = field(default_factory=Usage)
     url: str = ""
+    answering: int = 0
+    """Calls that the model is at work on."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
         app = web.Application(client_max_size=64 << 20)
-        app.router.add_route("*", "/v1/{path:.*}", self._pass_on)
+        app.router.add_route("*", "/v1/{path:.*}", self._handle)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -68,6 +70,13 @@ class Meter:
     ) -> None:
         await self._runner.cleanup()
         await self._session.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.answering += 1
+        try:
+            return await self._pass_on(request)
+        finally:
+            self.answering -= 1
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]

@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import signal
-import time
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from evals.harnesses import Harness, Launch, classes
 from evals.meter import Meter, Sampling
+from evals.stopwatch import Stopwatch
 from evals.tasks import Task
 
 _GRACE = 10.0
@@ -43,10 +44,14 @@ class Model:
     url: str
     key: str = "none"
     sampling: Sampling = field(default_factory=Sampling)
+    server: int | None = None
+    """Its process, whose CPU time is the time of its answers; None: the wall counts."""
+    threads: int = 1
 
 
 async def run_trial(harness: Harness, task: Task, number: int, model: Model, folder: Path, seconds: float) -> Trial:
-    """Run one trial in `folder`, which keeps the workspace, the session, every answer of the model, and the result."""
+    """Run one trial in `folder`, an absolute path, and leave there the workspace, the session, every answer of the
+    model, and the result."""
     shutil.rmtree(folder, ignore_errors=True)
     workspace, home = folder / "workspace", folder / "home"
     workspace.mkdir(parents=True)
@@ -54,11 +59,12 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
     task.prepare(workspace)
     before = _state(workspace)
     trial = Trial(harness.name, task.name, number)
-    begin = time.monotonic()
+    watch = Stopwatch(model.server, model.threads)
     async with Meter(model.url, model.key, model.sampling, folder / "answers.jsonl") as meter:
-        launch = harness.launch(harness, home, task.prompt, meter.url, seconds)
-        code, late = await _run(launch, workspace, folder, seconds)
-    trial.seconds = round(time.monotonic() - begin, 1)
+        launch = harness.launch(harness, home, task.prompt, meter.url)
+        limit = watch.run(lambda: meter.answering > 0, seconds)
+        code, late = await _run(launch, workspace, folder, limit)
+    trial.seconds = round(watch.spent, 1)
     usage = meter.usage
     trial.calls, trial.input, trial.output = usage.calls, usage.input, usage.output
     trial.errors = dict(classes(harness.failures(home)))
@@ -80,8 +86,11 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
     return trial
 
 
-async def _run(launch: Launch, workspace: Path, folder: Path, seconds: float) -> tuple[int | None, bool]:
-    """Run the harness. Return its exit code and whether its time was over."""
+async def _run(
+    launch: Launch, workspace: Path, folder: Path, limit: Coroutine[None, None, None]
+) -> tuple[int | None, bool]:
+    """Run the harness until it ends or `limit` does. Return its exit code and whether its time was over."""
+    over = asyncio.ensure_future(limit)
     with (folder / "stdout.txt").open("wb") as stdout, (folder / "stderr.txt").open("wb") as stderr:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -95,19 +104,19 @@ async def _run(launch: Launch, workspace: Path, folder: Path, seconds: float) ->
             )
         except OSError as error:
             stderr.write(f"{launch.command[0]}: {error.strerror}\n".encode())
+            over.cancel()
             return None, False
-        late = False
         try:
-            try:
-                async with asyncio.timeout(seconds):
-                    await process.wait()
-            except TimeoutError:
-                late = True
+            ended = asyncio.ensure_future(process.wait())
+            await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
+            late = not ended.done()
+            if late:
                 process.terminate()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_GRACE):
                         await process.wait()
         finally:
+            over.cancel()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             code = await process.wait()

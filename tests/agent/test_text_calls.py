@@ -26,6 +26,8 @@ RUN = {
     "tags that are not closed": f"Let me see.\n<tool_call>{ONE}",
     "function tags": "<function=bash>\n<parameter=command>\necho ran > proof\n</parameter>\n</function>",
     "both kinds of tags": "<tool_call><function=bash><parameter=command>echo ran > proof</parameter></tool_call>",
+    "doubled braces": f"<tool_call>\n{{{ONE}}}\n</tool_call>",
+    "doubled braces, closed once": "{" + ONE,
     "array": f"[{ONE}]",
     "as OpenAI's API": json.dumps(
         [{"type": "function", "function": {**BASH, "arguments": json.dumps(BASH["arguments"])}}]

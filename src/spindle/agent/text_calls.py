@@ -93,16 +93,21 @@ def _value(text: str) -> Any:
 
 
 def _calls_in_json(text: str) -> Iterator[Found]:
-    """Yield the calls of a text that holds objects or arrays of calls and nothing else; else nothing."""
+    """Yield the calls of a text that holds objects or arrays of calls and nothing else; else nothing.
+
+    The chat template of Qwen2.5 shows a call in doubled braces, and its models write them, often closed only once.
+    """
     decoder, found, at = json.JSONDecoder(strict=False), [], 0
     text = text.strip()
     while at < len(text):
         if text[at] not in "[{":
             return
+        doubled = text.startswith("{{", at)
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, at + doubled)
         except (ValueError, RecursionError):
             return
+        at += doubled and text.startswith("}", at)
         for item in value if isinstance(value, list) else [value]:
             call = _call(item)
             if call is None:
