@@ -1,5 +1,7 @@
 """The evaluation: every task is honest, and a figure in its table comes from a run that happened."""
 
+import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import pytest
 from evals import polyglot
 from evals.harnesses import classes
 from evals.report import interval
+from evals.stopwatch import Stopwatch
 from evals.tasks import FOLDER, load
 
 from tests.support.mock_model import MockModel, call, reply
@@ -135,3 +138,19 @@ def test_interval():
     assert interval(0, 0) == (0.0, 1.0)
     low, high = interval(5, 10)
     assert 0.23 < low < 0.24 and 0.76 < high < 0.77
+
+
+@pytest.mark.parametrize(
+    ("program", "answering", "over"),
+    [("input()", True, False), ("input()", False, True), ("while True: pass", True, True)],
+    ids=["a paused server", "the harness at work", "a busy server"],
+)
+def test_answers_count_by_the_cpu_time_of_the_models_server(program, answering, over):
+    async def spend():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(Stopwatch(server.pid).run(lambda: answering, 0.3), 10 if over else 1)
+            return True
+
+    with subprocess.Popen([sys.executable, "-S", "-c", program], stdin=subprocess.PIPE) as server:
+        assert bool(asyncio.run(spend())) is over
+        server.kill()
