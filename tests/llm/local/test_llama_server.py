@@ -77,9 +77,9 @@ def test_memory_and_threads_of_this_machine() -> None:
             "RuntimeError: x",
             "error loading model: unknown model architecture: 'new'",
             0,
-            "install --upgrade xllamacpp",
+            "--upgrade xllamacpp",
         ),
-        ("ImportError: bad magic number", "", 0, "install --force-reinstall xllamacpp"),
+        ("ImportError: bad magic number", "", 0, "--force-reinstall xllamacpp"),
         (
             "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory",
             "",

@@ -53,7 +53,8 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
             bob.wait("agent_settled")
             theirs = Path(bob.call("get_state")["data"]["sessionFile"])
         mine = Path(client.call("get_state")["data"]["sessionFile"])
-        assert "Permission denied" in output(client, f"cat {theirs}")
+        refused = output(client, f"cat {theirs}")
+        assert f"{theirs} is a secret" in refused and "private" not in refused
         said = output(
             client, f"cat {tmp_path}/agent/users/*/*.jsonl; env; cat /proc/$PPID/environ /proc/[0-9]*/environ"
         )
