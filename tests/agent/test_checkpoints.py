@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spindle.base import snapshots
+from spindle.base import inventory, snapshots
 from spindle.testing import Pause
 
 from .rig import Rig, run
@@ -361,7 +361,8 @@ def test_turns_that_only_read_and_the_setting_cost_nothing(tmp_path):
 
 
 def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "LARGEST", 1000)
+    for module in (inventory, snapshots):
+        monkeypatch.setattr(module, "LARGEST", 1000)
     folder = tmp_path / "work"
     folder.mkdir()
     submodule(folder)

@@ -148,7 +148,7 @@ class Seen(NamedTuple):
     there: list[bytes]
     """Files that are new, or have other times, modes or content."""
     folders: list[bytes]
-    """Folders that git did not look into, with a slash at the end."""
+    """Repositories in the folder, with a slash at the end."""
 
 
 class Shadow:
@@ -209,19 +209,20 @@ class Shadow:
         pinned = "\n".join(_pinned([("", shared), *own, ("", local)]))
         self._info["attributes"] = os.fsencode(f"{pinned}\n")
 
-    async def keep(self, withheld: Collection[str] = (), *, is_repository: bool, excluded: Sequence[str] = ()) -> None:
-        """Record files byte for byte, in a git directory that outlives this process. Raises `GitError`, `OSError`.
+    async def keep(self, withheld: Collection[str] = (), *, is_repository: bool) -> set[bytes]:
+        """Record files byte for byte, in a git directory that outlives this process.
 
-        It has objects of its own, so that nothing in the repository can break it. `excluded` are further patterns of
-        files that are not recorded.
+        It has objects of its own, so that nothing in the repository can break it. Returns the files that the repository
+        has although it ignores them. Raises `GitError`, `OSError`.
         """
         self._make()
         self._info["attributes"] = ("\n".join(_pinned([])) + "\n").encode()
-        facts, local = await asyncio.gather(self._facts(withheld), self._excludes(withheld, is_repository))
+        asked = self._facts(withheld), self._excludes(withheld, is_repository), self._forced(withheld, is_repository)
+        facts, local, forced = await asyncio.gather(*asked)
         plain = [(key, value) for key, value in facts if key in _SPELLING and re.fullmatch(_FACTS[key], value)]
         self._config += "".join(f"[core]\n\t{key[5:]} = {value}\n" for key, value in plain)
-        own = os.fsencode("\n".join(excluded))
-        self._info["exclude"] = b"\n".join([self._of_user(facts, "excludesfile", "ignore"), local, own, b""])
+        self._info["exclude"] = b"\n".join([self._of_user(facts, "excludesfile", "ignore"), local, b""])
+        return forced
 
     async def _excludes(self, withheld: Collection[str], is_repository: bool) -> bytes:
         if not is_repository:
@@ -229,6 +230,24 @@ class Shadow:
         asked = ("--git-path", "info/exclude")
         said = await git("rev-parse", *asked, cwd=str(self._work_tree), withheld=withheld, env=OFFLINE)
         return _content(self._work_tree / os.fsdecode(said).rstrip("\n"))
+
+    async def _forced(self, withheld: Collection[str], is_repository: bool) -> set[bytes]:
+        if not is_repository:
+            return set()
+        asked = ("-z", "-c", "-i", "--exclude-standard")
+        # An index that git cannot read, as in a partial clone that lacks objects, says nothing.
+        said = await git("ls-files", *asked, cwd=str(self._work_tree), withheld=withheld, env=OFFLINE, ok=(0, 128))
+        return {name for name in said.split(b"\0") if name}
+
+    def rules(self) -> bytes:
+        """Return all that says which names are ignored, but the files in the folder."""
+        return self._config.encode() + self._info["exclude"]
+
+    async def ignored(self, names: Collection[bytes]) -> set[bytes]:
+        """Return those of some files and folders that are ignored. Raises `GitError`, `OSError`."""
+        asked = b"".join(name + b"\0" for name in names)
+        said = await self._run("check-ignore", "-z", "--stdin", "--no-index", input=asked, ok=(0, 1))
+        return {name for name in said.split(b"\0") if name}
 
     def _make(self) -> None:
         for name in ("info", "objects", "refs"):
@@ -270,39 +289,29 @@ class Shadow:
 
     async def tree(self) -> str:
         """Put all files that git does not ignore into a tree, and return its name. Raises `GitError`, `OSError`."""
-        seen = await self.look()
+        seen = await self._look()
         for name in seen.folders:
             self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
         return await self.record(seen.gone, [name for name in seen.there if self._is_changed(name)])
 
-    async def look(self, *, deep: bool = True) -> Seen:
-        """Return the files that differ from the last tree. Raises `GitError`, `OSError`.
-
-        Git looks into all folders but repositories of their own, or with `deep=False` only into those that have files
-        in the last tree.
-        """
+    async def _look(self) -> Seen:
+        """Return the files that differ from the last tree. Raises `GitError`, `OSError`."""
         changed, others = await asyncio.gather(
             self._run("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty"),
-            self.unknown(*(() if deep else ("--directory",))),
+            self._run("ls-files", "-z", "-o", "--exclude-standard"),
         )
-        raw = changed.split(b"\0")
+        raw, new = changed.split(b"\0"), [name for name in others.split(b"\0") if name]
         facts = dict(zip(raw[1::2], raw[::2], strict=False))
         known = [name for name, about in facts.items() if not about.endswith(b" D")]
         return Seen(
             [name for name, about in facts.items() if about.endswith(b" D")],
-            list(dict.fromkeys([*known, *(name for name in others if not name.endswith(b"/"))])),
-            [name for name in others if name.endswith(b"/")],
+            list(dict.fromkeys([*known, *(name for name in new if not name.endswith(b"/"))])),
+            [name for name in new if name.endswith(b"/")],
         )
 
-    async def unknown(self, *how: str) -> list[bytes]:
-        """Return the files, and folders with a slash at the end, that are not in the last tree. Raises `GitError`."""
-        return [
-            name for name in (await self._run("ls-files", "-z", "-o", "--exclude-standard", *how)).split(b"\0") if name
-        ]
-
-    def forget(self) -> None:
-        """Learn that another process has changed the index."""
-        self._tree = None
+    def last(self, tree: str | None) -> None:
+        """Learn the tree of the index, which another process has made; None if there is none."""
+        self._tree = tree
 
     async def record(self, gone: Sequence[bytes], there: Sequence[bytes]) -> str:
         """Return a tree without some files of the last one, and with others as they are now.

@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -25,12 +25,11 @@ import msgspec
 
 from spindle.base import limits
 from spindle.base.differences import Differences
-from spindle.base.git import GitError, Seen, Shadow
+from spindle.base.git import GitError, Shadow
+from spindle.base.inventory import LARGEST, Found, Inventory, TooLarge
 from spindle.base.put_back import RESTORING
-from spindle.base.states import Copy, State, StateGone, folders_of
+from spindle.base.states import Copy, State, StateGone
 
-LARGEST: Final = 10 << 20
-"""Bytes of a file that is covered."""
 MOST_FILES: Final = 100_000
 MOST_BYTES: Final = 2 << 30
 """Files of a repository, and their size; larger ones are not covered as a whole."""
@@ -43,9 +42,8 @@ MAX_AGE: Final = 30 * 86400
 """Seconds after which a state goes."""
 LOOSE: Final = 4000
 """Objects in files of their own; when there are more, they are packed."""
-_REPOSITORY: Final = "a repository of its own"
-_LOOKS: Final = 3
-"""How often a folder is looked at for one state, while files come to light."""
+_NO_SIGN: Final = (0, 0, 0, 0, 0)
+"""Of a file in the tree of which nothing else is known."""
 
 
 def find_root(cwd: str) -> tuple[Path, bool]:
@@ -55,6 +53,15 @@ def find_root(cwd: str) -> tuple[Path, bool]:
         if (folder / ".git").exists():
             return folder, True
     return start, False
+
+
+class _Kept(msgspec.Struct):
+    """What a process leaves for the next one."""
+
+    signs: tuple[int, ...] | None
+    rules: bytes
+    tree: str
+    found: Found
 
 
 class Snapshots:
@@ -79,21 +86,17 @@ class Snapshots:
         self._stores = stores
         self._is_repository = is_repository
         self._withheld = withheld
-        self._own = tuple(
-            os.path.relpath(path, root) for path in (stores.parent, *own) if Path(path).is_relative_to(root)
-        )
+        self._own = [os.path.relpath(path, root) for path in (stores.parent, *own) if path.is_relative_to(root)]
         self._shadow = Shadow(self.store / "git", root, lambda text: None)
         self.differences = Differences(self._shadow, root, self.store)
+        most = (MOST_FILES, MOST_BYTES) if is_repository else (MOST_FILES_OUTSIDE, MOST_BYTES_OUTSIDE)
+        self._inventory = Inventory(root, self._shadow.ignored, most)
+        self._last: State | None = None
+        """The last state, if the inventory is of it."""
         self._is_open = False
         self._is_too_large = False
         self._signs: tuple[int, ...] | None = None
-        """Of the index, as we left it: another process may work with the same store."""
-        self._modes: dict[str, int] = {}
-        self._folders: dict[str, int] = {}
-        """Folders with files in the tree → number of those files."""
-        self._names: set[bytes] = set()
-        self._recent: set[bytes] = set()
-        """Files that were changed shortly before we looked: git compares whole seconds, and misses another `chmod`."""
+        """Of the index with what the inventory has; another process may work with the same store."""
 
     # -- the store -------------------------------------------------------------------------------
 
@@ -130,8 +133,9 @@ class Snapshots:
         """Make ready for the first state in this process."""
         if self._is_open:
             return
-        own = [f"/{path}" for path in self._own]
-        await self._shadow.keep(self._withheld, is_repository=self._is_repository, excluded=[f"/{RESTORING}", *own])
+        own = (*self._own, RESTORING, ".git")
+        self._inventory.own = {os.fsencode(f"{path}{end}") for path in own for end in ("", "/")}
+        self._inventory.forced = await self._shadow.keep(self._withheld, is_repository=self._is_repository)
         usual = self.store / "usual.json"
         if usual.exists():
             self.differences.usual = tuple(json.loads(usual.read_bytes()))
@@ -217,66 +221,57 @@ class Snapshots:
     async def now(self) -> State:
         """Return the state of the folder; inside of `alone`. Raises `GitError`, `OSError`."""
         await self._open()
-        state = State(str(self.root), time.time())
         os.utime(self.store / "lock")
-        if self._is_too_large or (not self._is_repository and await asyncio.to_thread(_is_large, self.root)):
+        state = State(str(self.root), time.time())
+        if self._is_too_large:
             return self._without_tree(state)
-        await self._catch_up()
-        for _ in range(_LOOKS):
-            skipped: dict[str, str] = {}
-            seen = await self._shadow.look(deep=False)
-            empty, full = await asyncio.to_thread(self._sorted_out, seen.folders, skipped)
-            inside = await self._inside(full, skipped)
-            gone, there = await asyncio.to_thread(self._chosen, seen._replace(there=[*seen.there, *inside]), skipped)
-            if len(self._names) + len(there) > MOST_FILES or self._is_heavy(there):
-                self._is_too_large = True
-                return self._without_tree(state)
-            state.tree = await self._shadow.record(gone, there)
-            self._note(gone, there)
-            await asyncio.to_thread(self._learn_modes, self._recent.union(there))
-            if not (gone or inside):
-                break  # otherwise folders that git had not looked into have come to light
-        state.folders, state.skipped, state.files = empty, skipped, len(self._names)
-        state.modes = self._modes | await asyncio.to_thread(self._folder_modes, empty)
-        self._remember()
-        return state
+        if self._signs is None or self._signs != self._index_signs():
+            await self._catch_up()
+        signs, self._signs = self._signs, None  # until the index has what is found now
+        try:
+            changed = await self._inventory.update()
+        except TooLarge:
+            self._is_too_large = True
+            return self._without_tree(state)
+        if changed is not None or self._last is None:
+            covers = self._inventory.covers
+            there = [name for name in changed or () if covers(name)]
+            state.tree = await self._shadow.record([name for name in changed or () if not covers(name)], there)
+            await asyncio.to_thread(self._describe, state)
+            self._last = state
+            signs = self._index_signs()
+            await asyncio.to_thread(self._remember, signs, state.tree)
+        self._signs = signs
+        return msgspec.structs.replace(self._last, time=state.time, copies={})
 
     async def _catch_up(self) -> None:
         """Learn the files in the tree, if this process does not know them, or another one has changed them."""
-        if self._signs is not None and self._index_signs() == self._signs:
-            return
-        self._shadow.forget()
+        self._last = None
+        with suppress(OSError, msgspec.MsgspecError):
+            kept = msgspec.msgpack.decode((self.store / "found").read_bytes(), type=_Kept)
+            if kept.signs == self._index_signs() and kept.rules == self._rules():
+                self._inventory.found, self._signs = kept.found, kept.signs
+                self._shadow.last(kept.tree)
+                return
+        self._shadow.last(None)
         listed = await self._shadow.run("ls-files", "-z")
-        await asyncio.to_thread(self._learn, [name for name in listed.split(b"\0") if name])
+        self._inventory.found = Found(files={name: _NO_SIGN for name in listed.split(b"\0") if name})
 
-    def _sorted_out(self, folders: Iterable[bytes], skipped: dict[str, str]) -> tuple[list[str], list[str]]:
-        """Return the empty ones of these folders, and those with files. Repositories are `skipped`."""
-        empty: list[str] = []
-        full: list[str] = []
-        for folder in map(os.fsdecode, folders):
-            if os.path.lexists(self.root / folder / ".git"):
-                skipped[folder] = _REPOSITORY
-            elif not self._is_own(folder.rstrip("/")):
-                with suppress(OSError):
-                    hollow = _hollow(os.path.join(self.root, folder), folder)
-                    (full.append(folder) if hollow is None else empty.extend(hollow))
-        return empty, full
+    def _remember(self, signs: tuple[int, ...] | None, tree: str) -> None:
+        """Save the next process the work of looking at all files."""
+        kept = _Kept(signs, self._rules(), tree, self._inventory.found)
+        _write(self.store / "found", msgspec.msgpack.encode(kept))
 
-    async def _inside(self, folders: Sequence[str], skipped: dict[str, str]) -> list[bytes]:
-        """Return the files in new folders. Repositories are `skipped`."""
-        if not folders:
-            return []
-        wanted = [f":(top,literal){folder}" for folder in folders] if len(folders) < 1000 else []
-        found = await self._shadow.unknown("--", *wanted)
-        skipped |= {os.fsdecode(name): _REPOSITORY for name in found if name.endswith(b"/")}
-        return [name for name in found if not name.endswith(b"/")]
+    def _rules(self) -> bytes:
+        return hashlib.sha256(self._shadow.rules()).digest()
 
-    def _remember(self) -> None:
-        """Save the next process the work of looking at all modes."""
-        if (signs := self._index_signs()) != self._signs:
-            self._signs = signs
-            recent = list(map(os.fsdecode, self._recent))
-            _write(self.store / "modes.json", json.dumps([signs, self._modes, recent]).encode())
+    def _describe(self, state: State) -> None:
+        """Put into a state what a tree does not hold."""
+        found = self._inventory.found
+        state.modes = self._inventory.modes(*self.differences.usual)
+        state.folders = sorted(map(os.fsdecode, found.empty))
+        state.skipped = {os.fsdecode(name): why for name, why in found.skipped.items()}
+        state.files = len(found.files) - sum(name in found.files for name in found.skipped)
 
     def _without_tree(self, state: State) -> State:
         most = MOST_FILES if self._is_repository else MOST_FILES_OUTSIDE
@@ -285,7 +280,7 @@ class Snapshots:
 
     def has_in_tree(self, path: str) -> bool:
         """Say whether the last state has a file, given by its absolute path, in its tree."""
-        return os.fsencode(os.path.relpath(path, self.root)) in self._names
+        return self._inventory.covers(os.fsencode(os.path.relpath(path, self.root)))
 
     def _index_signs(self) -> tuple[int, ...] | None:
         try:
@@ -293,93 +288,6 @@ class Snapshots:
         except OSError:
             return None
         return about.st_ino, about.st_size, about.st_mtime_ns
-
-    def _learn(self, names: Collection[bytes]) -> None:
-        self._names, self._folders, self._modes = set(), {}, {}
-        self._note((), names)
-        try:
-            signs, modes, recent = json.loads((self.store / "modes.json").read_bytes())
-        except (OSError, ValueError):
-            signs = None
-        if signs is not None and tuple(signs) == self._index_signs():
-            self._modes, self._recent = modes, set(map(os.fsencode, recent))
-        else:
-            self._learn_modes(names)
-
-    def _note(self, gone: Iterable[bytes], there: Iterable[bytes]) -> None:
-        """Keep count of the files in the tree, and of their folders."""
-        for change, names in ((-1, self._names.intersection(gone)), (1, set(there) - self._names)):
-            for name in names:
-                for folder in folders_of(os.fsdecode(name)):
-                    self._folders[folder] = self._folders.get(folder, 0) + change
-            (self._names.update if change > 0 else self._names.difference_update)(names)
-        self._folders = {folder: count for folder, count in self._folders.items() if count > 0}
-        for name in gone:
-            self._modes.pop(os.fsdecode(name), None)
-
-    def _chosen(self, seen: Seen, skipped: dict[str, str]) -> tuple[list[bytes], list[bytes]]:
-        """Return the names to take out of the tree and those to put into it; the others are `skipped`."""
-        gone, there = list(seen.gone), []
-        for name in seen.there:
-            path = os.fsdecode(name)
-            why = self._reason(path)
-            if why is None:
-                there.append(name)
-                continue
-            gone.append(name)
-            if why:
-                skipped[path] = why
-        return [name for name in gone if name in self._names], there
-
-    def _reason(self, path: str) -> str | None:
-        """Return why a file is not covered; None if it is, empty if it is ours or gone again."""
-        if self._is_own(path):
-            return ""
-        whole = self.root / path
-        try:
-            about = os.lstat(whole)
-        except OSError:
-            return ""
-        if stat.S_ISLNK(about.st_mode):
-            return None
-        if about.st_size > LARGEST:
-            return f"larger than {LARGEST >> 20} MB"
-        return None if os.access(whole, os.R_OK) else "not readable"
-
-    def _is_own(self, path: str) -> bool:
-        return any(path == own or path.startswith(f"{own}/") for own in self._own)
-
-    def _is_heavy(self, names: Sequence[bytes]) -> bool:
-        if len(names) < 200:
-            return False
-        total = 0
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(os.fsencode(self.root), name)).st_size
-        return total > MOST_BYTES
-
-    def _learn_modes(self, names: Collection[bytes]) -> None:
-        (file, program, _), top = self.differences.usual, os.fspath(self.root)
-        self._recent.difference_update(names)
-        lately = time.time() - 2
-        for name in names:
-            path = os.fsdecode(name)
-            with suppress(OSError):
-                about = os.lstat(f"{top}/{path}")
-                if about.st_ctime >= lately:
-                    self._recent.add(name)
-                self._modes.pop(path, None)
-                bits = stat.S_IMODE(about.st_mode)
-                if stat.S_ISREG(about.st_mode) and bits != (program if bits & 0o100 else file):
-                    self._modes[path] = bits
-
-    def _folder_modes(self, empty: Iterable[str]) -> dict[str, int]:
-        found, top, usual = {}, os.fspath(self.root), self.differences.usual[2]
-        for folder in (*self._folders, *empty):
-            with suppress(OSError):
-                if (bits := stat.S_IMODE(os.lstat(f"{top}/{folder}").st_mode)) != usual:
-                    found[folder] = bits
-        return found
 
     async def copy(self, path: str) -> Copy | None:
         """Keep a file outside of the tree. Returns None if there is none. Raises `GitError`, `OSError`."""
@@ -433,30 +341,3 @@ def _files(folder: Path) -> Iterator["os.DirEntry[str]"]:
                 yield from _files(Path(entry.path))
             else:
                 yield entry
-
-
-def _is_large(folder: Path) -> bool:
-    """Say whether a folder has too many files or bytes to be covered; stop as soon as it has."""
-    size = 0
-    for count, entry in enumerate(_files(folder), 1):
-        with suppress(OSError):
-            about = entry.stat(follow_symlinks=False)
-            size += about.st_size if about.st_size <= LARGEST else 0
-        if count > MOST_FILES_OUTSIDE or size > MOST_BYTES_OUTSIDE:
-            return True
-    return False
-
-
-def _hollow(whole: str, name: str) -> list[str] | None:
-    """Return the folders at or below this one that have nothing in them; None if there is a file somewhere."""
-    with os.scandir(whole) as entries:
-        inside = list(entries)
-    if not all(entry.is_dir(follow_symlinks=False) for entry in inside):
-        return None
-    found = [] if inside else [name]
-    for entry in inside:
-        below = _hollow(entry.path, f"{name}{entry.name}/")
-        if below is None:
-            return None
-        found += below
-    return found
