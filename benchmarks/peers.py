@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".interop" / "bench"
 MODEL = {"id": "bench", "name": "Bench", "input": ["text"], "contextWindow": 20_000_000, "maxTokens": 200_000}
 COMPAT = {"supportsDeveloperRole": False, "supportsReasoningEffort": False}
-SETTINGS = {"defaultThinkingLevel": "off", "compaction": {"enabled": False}, "quietStartup": True, "checkpoints": False}
+SETTINGS = {"defaultThinkingLevel": "off", "compaction": {"enabled": False}, "quietStartup": True}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ FIGURES = {
     "state": Figure("CPU of `get_state` (µs)", ".0f"),
     "messages": Figure("CPU of `get_messages`, 2,000 messages (ms)", ".2f"),
     "short_messages": Figure("CPU of `get_messages`, 2,000 short messages (ms)", ".2f"),
-    "tool_turn": Figure("CPU of a turn with a tool call, without checkpoints (ms)", ".1f"),
+    "tool_turn": Figure("CPU of a turn with a tool call (ms)", ".1f"),
     "deltas": Figure("CPU of 1,000 deltas (ms)", ".2f"),
     "first_delta": Figure("prompt to first delta, over the model's own time (ms)", ".2f"),
     "rss": Figure("memory after the start, RSS (MiB)", ".1f"),

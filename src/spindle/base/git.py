@@ -245,9 +245,10 @@ class Shadow:
 
     async def ignored(self, names: Collection[bytes]) -> set[bytes]:
         """Return those of some files and folders that are ignored. Raises `GitError`, `OSError`."""
-        asked = b"".join(name + b"\0" for name in names)
+        plain = {name.removesuffix(b"/"): name for name in names}  # with a slash, rules inside of a folder count for it
+        asked = b"".join(name + b"\0" for name in plain)
         said = await self._run("check-ignore", "-z", "--stdin", "--no-index", input=asked, ok=(0, 1))
-        return {name for name in said.split(b"\0") if name}
+        return {plain[name] for name in said.split(b"\0") if name}
 
     def _make(self) -> None:
         for name in ("info", "objects", "refs"):

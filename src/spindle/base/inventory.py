@@ -22,6 +22,9 @@ _RULES: Final = b".gitignore"
 _GRAIN: Final = 100_000_000
 """Nanoseconds in which two changes may get the same time; on most disks it is a tenth of that."""
 
+_FEW: Final = 200
+"""Names that are looked at in half a millisecond, for which a thread is not worth while."""
+
 Sign: TypeAlias = tuple[int, int, int, int, int]
 """Mode, inode, size, time of the last change of the content, and of anything else."""
 
@@ -87,7 +90,8 @@ class Inventory:
         Raises `TooLarge`, and what the judge raises; what was found is worth nothing then.
         """
         self._fresh_from = time.time_ns() - _GRAIN
-        changed, stale = await asyncio.to_thread(self._compared)
+        is_small = len(self.found.files) + len(self.found.folders) < _FEW
+        changed, stale = self._compared() if is_small else await asyncio.to_thread(self._compared)
         if not changed and not stale:
             return None
         before, fresh = dict(self.found.files), set(self.found.fresh)

@@ -136,6 +136,8 @@ class Snapshots:
         own = (*self._own, RESTORING, ".git")
         self._inventory.own = {os.fsencode(f"{path}{end}") for path in own for end in ("", "/")}
         self._inventory.forced = await self._shadow.keep(self._withheld, is_repository=self._is_repository)
+        for folder in ("states", "git/refs/states", "git/refs/copies"):
+            (self.store / folder).mkdir(parents=True, mode=0o700, exist_ok=True)
         usual = self.store / "usual.json"
         if usual.exists():
             self.differences.usual = tuple(json.loads(usual.read_bytes()))
@@ -151,8 +153,6 @@ class Snapshots:
 
     def keep(self, id: str, state: State) -> None:
         """Keep a state under a name, until it is too old."""
-        for folder in ("states", "git/refs/states", "git/refs/copies"):
-            (self.store / folder).mkdir(parents=True, mode=0o700, exist_ok=True)
         for copy in state.copies.values():
             if copy is not None and copy.oid:
                 _write(self.store / "git/refs/copies" / copy.oid, f"{copy.oid}\n".encode())

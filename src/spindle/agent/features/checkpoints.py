@@ -90,6 +90,10 @@ class Checkpoints(Hooks):
             self._snapshots = Snapshots(stores, root, is_repository=is_repository, own=own, withheld=withheld)
         return self._snapshots
 
+    def _at_work(self) -> "Snapshots":
+        """Return the states of the folder that the chain began with, though it may be a repository since."""
+        return self.snapshots() if self._first is None or self._snapshots is None else self._snapshots
+
     # -- a run -----------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
@@ -121,7 +125,8 @@ class Checkpoints(Hooks):
                 self._port.publish(Notice(f"No checkpoint of the files: {error}"))
 
     async def _take(self) -> None:
-        began, snapshots, leaf = time.monotonic(), self.snapshots(), self._leaf()
+        began, leaf = time.monotonic(), self._leaf()
+        snapshots = self._at_work()
         self._last = None
         async with snapshots.alone():
             state, id = await snapshots.now(), uuid.uuid4().hex[:12]
@@ -144,7 +149,7 @@ class Checkpoints(Hooks):
     async def _copy(self, path: str) -> None:
         """Keep a file that the tree has not: it is ignored, large, or outside of the folder."""
         assert self._last is not None and self._first is not None
-        snapshots, (id, state), whole = self.snapshots(), self._last, self._whole(path)
+        snapshots, (id, state), whole = self._at_work(), self._last, self._whole(path)
         if snapshots.has_in_tree(whole) or whole in self._first.copies:
             return
         async with snapshots.alone():
@@ -185,7 +190,7 @@ class Checkpoints(Hooks):
     async def _finish(self) -> None:
         """Keep the state after the run: what differs from it later is not the agent's doing."""
         assert self._last is not None and self._first is not None
-        snapshots, first = self.snapshots(), self._first
+        snapshots, first = self._at_work(), self._first
         async with snapshots.alone():
             state = await snapshots.now()
             state.copies = {path: await snapshots.copy(path) for path in first.copies}
@@ -200,7 +205,7 @@ class Checkpoints(Hooks):
     def _tell_meter(self, meter: Meter, changes: Sequence["Change"]) -> None:
         """Put the files that differ into the result of the run. Tools are believed where nothing was compared."""
         assert self._first is not None
-        first, snapshots, cwd = self._first, self.snapshots(), os.path.realpath(self._port.conversation.session.cwd)
+        first, snapshots, cwd = self._first, self._at_work(), os.path.realpath(self._port.conversation.session.cwd)
         changed = {os.path.join(first.root, change.path) for change in changes if not change.path.endswith("/")}
         compared = changed | first.copies.keys()
         said = {path: self._whole(path) for path in meter.files_changed}
