@@ -1,15 +1,13 @@
 """Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte."""
 
-import asyncio
 import hashlib
-import json
 import os
 import random
 import shutil
 import stat
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ import pytest
 from spindle.base import inventory, snapshots
 from spindle.testing import Pause
 
+from ..support.agent_process import AgentProcess
+from ..support.mock_model import call, reply
 from .rig import Rig, run
 
 SETTINGS = [
@@ -469,83 +469,94 @@ def test_what_is_too_old_goes_and_the_rest_stays(tmp_path):
     run(main())
 
 
-KILLED = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from spindle.agent.features import undo
-from spindle.base import put_back
-from spindle.sessions import open as sessions
-from spindle.recipe import AgentOptions, make_agent
-from spindle.testing import Script
-
-left = int(sys.argv[3])
-write = put_back.Folder.write
-
-def dying(self, *args):
-    global left
-    left -= 1
-    if left < 0:
-        replace = os.replace
-        os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    write(self, *args)
-
-put_back.Folder.write = dying
-
-async def main():
-    agent, _ = await make_agent(sessions.load(sys.argv[1]), AgentOptions(model=Script(["x"]).model()))
-    await undo.restore(agent, sys.argv[2], None, conversation=False, dry_run=False, force=False)
-
-asyncio.run(main())
-"""
-
-
-def test_a_restore_that_is_killed_can_be_repeated(tmp_path):
+def test_files_that_the_repository_has_although_it_ignores_them_are_covered(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     repository(folder)
-    before = picture(folder)
+    (folder / "build").mkdir()
+    (folder / "build/kept.txt").write_text("kept\n")
+    git(folder, "add", "-f", "build/kept.txt")
 
     async def main():
-        command = "for f in src/a.py notes.txt data.bin src/run.sh; do echo changed > $f; done; rm tight/x; echo 1 > n"
-        async with rig(tmp_path, [shell(command), "done"], session=True) as it:
+        async with rig(tmp_path, [shell("echo 2 > build/kept.txt; echo 1 > build/new"), "done"]) as it:
             await it.run("go")
-            changed = picture(folder)
+            assert [one["path"] for one in (await it.data("get_changes"))["files"]] == ["build/kept.txt"]
             (only,) = (await it.data("list_checkpoints"))["checkpoints"]
-            path = it.agent.session.path
-        arguments = [sys.executable, "-c", KILLED, str(path), only["id"], "2"]
-        assert (await asyncio.to_thread(subprocess.run, arguments)).returncode == -9
-        half = picture(folder)
-        assert half not in (before, changed)
-        async with rig(tmp_path, ["x"], open=str(path)) as it:
-            *_, saved = (await it.data("list_checkpoints"))["checkpoints"]
-            assert saved["kind"] == "restore" and saved["isKept"]
             await it.data("restore", checkpoint=only["id"])
-            assert picture(folder) == before
-            await it.data("restore", checkpoint=saved["id"])
-            assert picture(folder) == changed
-            assert not list(folder.rglob(".spindle*"))
+            assert (folder / "build/kept.txt").read_text() == "kept\n" and (folder / "build/new").exists()
 
     run(main())
 
 
-def test_an_agent_that_is_killed_while_it_takes_a_checkpoint_leaves_the_store_whole(tmp_path):
+# -- kill -9 -------------------------------------------------------------------------------------
+
+MOMENTS = {
+    "the store is there": "checkpoints/*/lock",
+    "git is at work": "checkpoints/*/git/*.lock",
+    "the tree is made": "checkpoints/*/git/refs/states/*",
+    "the state is kept": "checkpoints/*/states/*.json",
+}
+
+
+def many_files(folder: Path) -> None:
+    repository(folder)
+    for number in range(600):
+        (folder / f"src/f{number}").write_text(f"{number}\n" * 50)
+
+
+def kill_when(agent: AgentProcess, condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+    agent.kill()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_agent_is_killed_while_it_takes_a_checkpoint(tmp_path, moment):
     folder = tmp_path / "work"
     folder.mkdir()
-    repository(folder)
-    store = snapshots.Snapshots(tmp_path / "agent/checkpoints", folder, is_repository=True).store
-    (store / "git").mkdir(parents=True)
-    (store / "git/index.lock").write_bytes(b"half of an index")  # a git that was killed leaves this
-    (folder / ".spindle-restoring").write_text("half of a file")
-
-    async def main():
-        async with rig(tmp_path, [shell("rm -r src"), "done"]) as it:
-            await it.run("go")
-            (only,) = (await it.data("list_checkpoints"))["checkpoints"]
-            await it.data("restore", checkpoint=only["id"])
-            assert (folder / "src/a.py").read_text() == "one\ntwo\n"
-            assert not (folder / ".spindle-restoring").exists()
-
-    run(main())
+    many_files(folder)
+    before, own = picture(folder), of_git(folder)
+    spoil = call("bash", {"command": "rm -r src; echo changed > notes.txt"})
+    with AgentProcess([reply(spoil), reply("done")], base=tmp_path, session=True) as agent:
+        agent.prompt("spoil it")
+        kill_when(agent, lambda: any((tmp_path / "agent").glob(MOMENTS[moment])))
+    session = next((tmp_path / "agent/sessions").rglob("*.jsonl"))
+    with AgentProcess(
+        [reply(spoil), reply("done")], base=tmp_path, session=True, args=["--session", str(session)]
+    ) as agent:
+        # No tool has begun before its checkpoint was noted.
+        assert agent.data("list_checkpoints")["checkpoints"] or picture(folder) == before
+        if picture(folder) == before:
+            agent.run("again")
+        assert picture(folder) != before
+        first = agent.data("list_checkpoints")["checkpoints"][0]["id"]
+        agent.data("restore", checkpoint=first, force=True)
+        assert picture(folder) == before and of_git(folder) == own
     shutil.rmtree(folder / ".git")  # the objects are our own
-    assert json.loads(next((store / "states").glob("*.json")).read_bytes())["tree"]
-    subprocess.run(["git", "fsck", "--no-progress"], check=True, env={**os.environ, "GIT_DIR": str(store / "git")})
+    (store,) = (tmp_path / "agent/checkpoints").iterdir()
+    fsck = ["git", "fsck", "--no-progress", "--connectivity-only"]
+    subprocess.run(fsck, check=True, env={**os.environ, "GIT_DIR": str(store / "git")})
+
+
+def test_an_agent_is_killed_while_it_restores(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    many_files(folder)
+    before = picture(folder)
+    spoil = call("bash", {"command": "for f in src/*; do echo changed > $f; done; rm tight/x; echo 1 > n"})
+    with AgentProcess([reply(spoil), reply("done")], base=tmp_path, session=True) as agent:
+        agent.run("spoil it")
+        changed = picture(folder)
+        (only,) = agent.data("list_checkpoints")["checkpoints"]
+        session = agent.data("get_state")["sessionFile"]
+        agent.send("restore", checkpoint=only["id"])
+        kill_when(agent, lambda: (folder / "src/f1").read_text() != "changed\n")
+    assert picture(folder) not in (before, changed)
+    with AgentProcess([reply("x")], base=tmp_path, session=True, args=["--session", session]) as agent:
+        *_, saved = agent.data("list_checkpoints")["checkpoints"]
+        assert saved["kind"] == "restore" and saved["isKept"]
+        agent.data("restore", checkpoint=only["id"])
+        assert picture(folder) == before
+        agent.data("restore", checkpoint=saved["id"])
+        assert picture(folder) == changed and not list(folder.rglob(".spindle*"))
