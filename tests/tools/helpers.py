@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
+from spindle.base.workspace.pipe import Pipe
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
@@ -17,6 +21,23 @@ from spindle.tools.validate import validate_arguments
 __all__ = ["Run", "call", "details_of", "golden", "refusal", "run", "text_of", "until", "wire"]
 
 T = TypeVar("T")
+
+far: Pipe | None = None
+"""Leads to the far side that calls go to; None: they work here. `conftest.py` sets it."""
+_shared = asyncio.Runner()
+"""For calls that go elsewhere: the pipe belongs to one loop."""
+
+
+def far_side(spool_folder: Path) -> Pipe:
+    """Open a pipe to a shell of this machine, which stands in for another one: it sees the same files."""
+    pipe = Pipe("env", os.environ | {"TMPDIR": str(spool_folder), "PATH": os.defpath})
+    _shared.run(pipe.open())
+    return pipe
+
+
+def close(pipe: Pipe) -> None:
+    _shared.run(pipe.close())
+
 
 _GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,7 +63,8 @@ class Run:
         self.updates: list[ToolResult] = []
         self.times: list[float] = []
         """When each update came."""
-        context = ToolContext(str(cwd), self._update, model, env or {}, settings or ToolSettings())
+        there = replace(settings or ToolSettings(), far=far)
+        context = ToolContext(str(cwd), self._update, model, env or {}, there)
         prepared = tool.prepare(args) if tool.prepare else args
 
         async def call() -> ToolResult:
@@ -65,7 +87,7 @@ class Run:
 
 def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run an async test body."""
-    return asyncio.run(work())
+    return asyncio.run(work()) if far is None else _shared.run(work())
 
 
 def call(name: str, cwd: Path | str, /, **args: Any) -> ToolResult:
@@ -74,7 +96,7 @@ def call(name: str, cwd: Path | str, /, **args: Any) -> ToolResult:
     async def main() -> ToolResult:
         return await Run(name, cwd, args).task
 
-    return asyncio.run(main())
+    return run(main)
 
 
 def refusal(name: str, cwd: Path | str, /, **args: Any) -> str:
@@ -83,7 +105,7 @@ def refusal(name: str, cwd: Path | str, /, **args: Any) -> str:
     async def main() -> str:
         return await Run(name, cwd, args).refusal()
 
-    return asyncio.run(main())
+    return run(main)
 
 
 def text_of(result: ToolResult) -> str:

@@ -73,6 +73,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     assert refusal("bash", gone, command="true") == expected
 
 
+@pytest.mark.only_here
 def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PI_SESSION_ID", "of another agent")
     monkeypatch.setenv("PI_MODEL", "of another agent")

@@ -199,6 +199,7 @@ def test_a_long_window_is_counted_but_not_kept(line_length: int, repeat: int) ->
     assert window.size == measure(piece * (repeat % 90))
 
 
+@pytest.mark.only_here
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="Linux only")
 @pytest.mark.parametrize("tool", ["read", "grep"])
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spindle.tools.base import ToolError, ToolSettings
 from spindle.tools.user_bash import BashOutput, Sanitizer, run_user_bash
 
+from . import helpers
 from .helpers import run, until, wire
 
 
@@ -18,7 +19,7 @@ def user_bash(command: str, cwd: Path) -> tuple[BashOutput, list[str]]:
     deltas: list[str] = []
 
     async def body() -> BashOutput:
-        return await run_user_bash(command, str(cwd), ToolSettings(), deltas.append)
+        return await run_user_bash(command, str(cwd), ToolSettings(far=helpers.far), deltas.append)
 
     return run(body), deltas
 
@@ -53,7 +54,9 @@ def test_pieces_come_while_it_runs_and_sequences_cut_in_two_are_removed(tmp_path
     async def body() -> list[str]:
         deltas: list[str] = []
         command = r"printf 'one\n\x1b'; until [ -e go ]; do sleep 0.01; done; printf '[1mtwo\n'"
-        task = asyncio.ensure_future(run_user_bash(command, str(tmp_path), ToolSettings(), deltas.append))
+        task = asyncio.ensure_future(
+            run_user_bash(command, str(tmp_path), ToolSettings(far=helpers.far), deltas.append)
+        )
         await until(lambda: bool(deltas))
         (tmp_path / "go").touch()
         assert (await task).output == "one\ntwo\n"
@@ -79,7 +82,7 @@ def test_cancelling_gives_what_came_so_far(tmp_path: Path) -> None:
     async def body() -> BashOutput:
         deltas: list[str] = []
         task = asyncio.ensure_future(
-            run_user_bash("echo begin; sleep 60; echo end", str(tmp_path), ToolSettings(), deltas.append)
+            run_user_bash("echo begin; sleep 60; echo end", str(tmp_path), ToolSettings(far=helpers.far), deltas.append)
         )
         await until(lambda: bool(deltas))
         task.cancel()

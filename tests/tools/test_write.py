@@ -51,6 +51,7 @@ def test_a_link_to_nothing_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_text() == "new" and (tmp_path / "link").is_symlink()
 
 
+@pytest.mark.only_here
 def test_a_new_file_gets_the_permissions_of_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
@@ -149,6 +150,7 @@ def little_room() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.only_here
 @pytest.mark.usefixtures("little_room")
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot promise room")
 def test_what_there_is_no_room_for_leaves_the_old_content(tmp_path: Path) -> None:
@@ -161,6 +163,7 @@ def test_what_there_is_no_room_for_leaves_the_old_content(tmp_path: Path) -> Non
     assert (tmp_path / "f").read_text() == old
 
 
+@pytest.mark.only_here
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot promise room")
 def test_there_may_be_no_room_inside_of_a_file_with_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f").write_text("precious")

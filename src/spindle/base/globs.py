@@ -2,7 +2,11 @@
 
 Matching takes time proportional to pattern times path, whatever the pattern: patterns come from models and from
 strangers' files.
+
+Runs on this machine and on the far side of a pipe: Python 3.8, standard library only.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
@@ -79,22 +83,22 @@ def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
     depth, start, cut, position = 0, 0, 0, 0
     choices: list[str] = []
     while position < len(pattern):
-        match pattern[position]:
-            case "\\":
-                position += 1
-            case "[":
-                position = max(position, _class_end(pattern, position))
-            case "{":
-                if depth == 0:
-                    start, cut = position, position + 1
-                depth += 1
-            case "," if depth == 1:
-                choices.append(pattern[cut:position])
-                cut = position + 1
-            case "}" if depth:
-                depth -= 1
-                if depth == 0:
-                    return start, position + 1, [*choices, pattern[cut:position]]
+        character = pattern[position]
+        if character == "\\":
+            position += 1
+        elif character == "[":
+            position = max(position, _class_end(pattern, position))
+        elif character == "{":
+            if depth == 0:
+                start, cut = position, position + 1
+            depth += 1
+        elif character == "," and depth == 1:
+            choices.append(pattern[cut:position])
+            cut = position + 1
+        elif character == "}" and depth:
+            depth -= 1
+            if depth == 0:
+                return start, position + 1, [*choices, pattern[cut:position]]
         position += 1
     if depth:
         raise GlobError(f"error parsing glob '{pattern}': unclosed alternate group; missing '}}'")
@@ -131,8 +135,10 @@ def _compile_segment(pattern: str, ignore_case: bool) -> re.Pattern[str]:
             pieces[-1] += re.escape(character)
         position += 1
     first, *rest = pieces
-    # Every piece but the last takes the first place where it fits, for good: no backtracking between stars.
-    regex = first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + (f".*{rest[-1]}" if rest else "")
+    # Every piece but the last takes the first place where it fits, for good: no backtracking between stars. A group in
+    # a lookahead is never tried again; old versions of Python have no atomic groups.
+    fixed = (f"(?=(.*?{piece}))\\{number}" for number, piece in enumerate(rest[:-1], 1))
+    regex = first + "".join(fixed) + (f".*{rest[-1]}" if rest else "")
     return re.compile(regex, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
 
 
@@ -141,8 +147,9 @@ def _class_regex(body: str, pattern: str) -> str:
     escaped = re.sub(r"[\\\[&~|]", r"\\\g<0>", body[negated:])
     if escaped.startswith("^"):
         escaped = "\\" + escaped
+    regex = f"[{'^' if negated else ''}{escaped}]"
     try:
-        re.compile(regex := f"[{'^' if negated else ''}{escaped}]")
+        re.compile(regex)
     except re.error:
         raise GlobError(f"error parsing glob '{pattern}': invalid range; '{body}'") from None
     return regex
@@ -171,8 +178,8 @@ def _parse_rule(line: str) -> _Rule | None:
     line = stripped + " " if backslashes % 2 and len(stripped) < len(line) else stripped
     if line.startswith("#"):
         return None
-    pattern = line.removeprefix("!").rstrip("/")
-    name = pattern.removeprefix("/")
+    pattern = line[line.startswith("!") :].rstrip("/")
+    name = pattern[pattern.startswith("/") :]
     return _Rule(PathGlob(name), line.startswith("!"), line.endswith("/"), "/" in pattern) if name else None
 
 

@@ -166,6 +166,14 @@ PROGRESS_TICK: Final = 0.5
 STDIN_PATIENCE: Final = 2.0
 """Before the user is told that the program waits for piped input."""
 
+# -- the far side of a pipe ------------------------------------------------------------------------
+FAR_START: Final = 30.0
+"""For the command that gives a pipe, until the helper at its other end answers."""
+FAR_BEAT: Final = 10.0
+"""Between two looks whether the far side still says something, while calls wait for it."""
+FAR_SILENCE: Final = 40.0
+"""Without a byte from the far side, though it was asked: the pipe counts as broken."""
+
 # -- the chat on a terminal ------------------------------------------------------------------------
 CLIPBOARD: Final = 5.0
 """For a program to hand over the picture in the clipboard."""

@@ -18,6 +18,7 @@ from spindle.shapes.model import Model
 
 if TYPE_CHECKING:  # loaded on use
     from spindle.base.workspace import Workspace
+    from spindle.base.workspace.pipe import Pipe
     from spindle.tools.sandbox import Sandbox
 
 _NEEDING_RIPGREP = ("grep", "find")
@@ -40,9 +41,16 @@ class ToolSettings(Struct, frozen=True):
     sandbox: "Sandbox | None" = None
     """What commands and tools may touch; None: what the user may."""
 
+    far: "Pipe | None" = None
+    """Leads to the far side where tools work; None: they work here."""
+
     @property
     def workspace(self) -> "Workspace":
         """Where tools work."""
+        if self.far is not None:
+            from spindle.tools.elsewhere import Far
+
+            return Far(self.far, self)
         from spindle.tools.workspace import Local
 
         return Local(self)

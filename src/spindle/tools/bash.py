@@ -41,6 +41,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         ending = timed_out(timeout)
     except asyncio.CancelledError:
         ending = ABORTED
+    except ToolError as error:  # the pipe to the far side broke
+        ending = str(error)
     finally:
         buffer.close()
         progress.finish()

@@ -230,3 +230,8 @@ def read_output(path: str, begin: int, most: int, file: int = -1) -> tuple[int, 
     finally:
         if file < 0:
             os.close(opened)
+
+
+def read_part(cancel: object, path: str, begin: int, most: int) -> tuple[int, bytes]:
+    """Read a part of an output as `read_output` does. Raises `OSError`."""
+    return read_output(path, begin, most)

@@ -1,0 +1,362 @@
+"""Our end of the pipe to a far side: starts the command that gives the pipe, sends the helper, carries calls.
+
+A call is a task that waits for the frames with its id; any number wait at the same time. If the pipe breaks, all calls
+fail with what is known about it, and the next call opens it again, with one try.
+"""
+
+import asyncio
+import errno
+import os
+import secrets
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, ValidationError, convert
+
+from spindle.base import limits
+from spindle.base.process import Process
+from spindle.base.workspace import Sink
+from spindle.base.workspace.disk import ToolError
+from spindle.base.workspace.frames import Decoder, FrameError, frame, parts, unpack
+
+_MODULES: Final = ("globs", "workspace.texts", "workspace.disk", "workspace.replacing", "workspace.frames")
+_LATE_MODULES: Final = ("workspace.search", "workspace.helper")
+_BOOT: Final = """
+import os
+def read(count):
+ data = b""
+ while len(data) < count:
+  part = os.read(0, count - len(data))
+  if not part:
+   raise SystemExit(1)
+  data += part
+ return data
+os.write(1, b"\\nMARK ready\\n")
+exec(compile(read(int(read(10))), "spindle", "exec"), {})
+"""
+_SCRIPT: Final = """
+for python in python3 /usr/bin/python3 /usr/local/bin/python3 python; do
+if command -v "$python" >/dev/null 2>&1 &&
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+exec "$python" -c 'BOOT'
+fi
+done
+echo; echo "MARK sh $(pwd)"; exit
+"""
+_MOST_NOISE: Final = 1 << 20
+"""Bytes of greetings and warnings before the far side answers."""
+_MOST_BYTES: Final = 1 << 29
+"""Bytes that go with one result."""
+_MOST_UNSENT: Final = 1 << 20
+_KEPT_ERRORS: Final = 4096
+
+
+class FarError(ToolError):
+    """There is no pipe to the far side, or it broke."""
+
+
+class Facts(Struct, frozen=True):
+    """What is known about the far side."""
+
+    cwd: str
+    home: str = ""
+    python: str = ""
+    """Version; empty if there is none, so that only shell commands can be run."""
+    rg: bool = False
+    git: bool = False
+
+
+@cache
+def _source() -> bytes:
+    """Return the helper as one program."""
+    from spindle.base.workspace.helper import program
+
+    base = Path(__file__).parents[1]
+    names = (*_MODULES, *_LATE_MODULES)
+    texts = {f"spindle.base.{name}": (base / f"{name.replace('.', '/')}.py").read_text("utf-8") for name in names}
+    return program(texts, "spindle.base.workspace.helper").encode()
+
+
+class _Call:
+    """A call that waits for its result."""
+
+    def __init__(self, on_frame: Callable[[bytes, bytes], None] | None) -> None:
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.data = bytearray()
+        self.on_frame = on_frame
+        """Gets the frames that are no result."""
+
+
+class Pipe:
+    def __init__(self, command: str, env: Mapping[str, str], owner: Any = None) -> None:
+        """`command` gives a pipe to a shell if `sh` is added to it; it gets the environment `env`.
+
+        Raises `ToolError` if it is no command.
+        """
+        self.command = command
+        try:
+            self.words = [os.path.expanduser(word) for word in shlex.split(command)]
+        except ValueError as error:
+            raise FarError(f"`{command}` is no command: {error}") from None
+        if not self.words:
+            raise FarError("The command that leads to the far side is empty")
+        self.env = dict(env)
+        self.owner = owner
+        self.facts = Facts("")
+        self._process: Process | None = None
+        self._current: Process | None = None
+        """The same, from its start on."""
+        self._opening: asyncio.Task[None] | None = None
+        self._calls: dict[int, _Call] = {}
+        self._last = 0
+        self._errors = bytearray()
+        """The end of what the command has written to stderr."""
+        self._noise = bytearray()
+        """Output before the far side answers."""
+        self._heard = 0.0
+        self._beat: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._receive: Callable[[bytes], None] = lambda data: None
+
+    # -- opening and ending ----------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the pipe, unless it is open. Raises `FarError`."""
+        if self._closed:
+            raise FarError(f"The pipe of `{self.command}` is closed")
+        if self._process is not None or (self.facts.cwd and not self.facts.python):
+            return
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="spindle-far-open")
+            self._opening.add_done_callback(self._opened)
+        await asyncio.shield(self._opening)
+
+    def _opened(self, task: "asyncio.Task[None]") -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _open(self) -> None:
+        mark = f"spindle-{secrets.token_hex(8)}"
+        boot = _BOOT.replace("MARK", mark)
+        script = _SCRIPT.replace("BOOT", boot).replace("MARK", mark)
+        self._errors.clear()
+        self._noise.clear()
+        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._receive = lambda data: self._greet(data, mark.encode(), answered)
+        process = self._current = self.start_words([*self.words, "sh"], self._take, self._take_errors)
+        process.write(script.encode())
+        process.on_end(lambda: self._gone(process, answered))
+        try:
+            async with asyncio.timeout(limits.FAR_START):
+                said = await answered
+                if said.startswith("sh "):
+                    process.kill()
+                    self.facts = Facts(said[3:].strip() or "/")
+                    return
+                source = _source()
+                hello = _Call(None)
+                self._calls = {0: hello}
+                decoder = Decoder()
+                self._receive = lambda data: self._decode(process, decoder, data)
+                process.write(b"%010d" % len(source) + source)
+                self.facts = convert(await hello.result, Facts)
+        except TimeoutError:
+            process.kill()
+            shown = self._shown_noise()
+            raise FarError(f"`{self.command} sh` did not answer within {limits.FAR_START:g} s{shown}") from None
+        except ValidationError as error:
+            process.kill()
+            raise FarError(f"The helper on the far side said something strange: {error}") from None
+        except BaseException:
+            process.kill()
+            raise
+        self._process = process
+        self._heard = asyncio.get_running_loop().time()
+
+    def start_words(self, words: list[str], on_output: Sink, on_errors: Sink | None) -> Process:
+        """Start the command here. Raises `FarError`."""
+        try:
+            return Process(
+                words,
+                cwd=None,
+                env=self.env,
+                input=b"",
+                hold_input=True,
+                on_output=on_output,
+                on_errors=on_errors,
+                owner=self.owner,
+            )
+        except (OSError, ValueError) as error:
+            why = "there is no such program" if isinstance(error, FileNotFoundError) else str(error)
+            raise FarError(f"Cannot run `{words[0]}`: {why}. It is the command that leads to the far side") from None
+
+    def _take(self, data: bytes) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        self._receive(data)
+
+    def _take_errors(self, data: bytes) -> None:
+        self._errors += data
+        del self._errors[:-_KEPT_ERRORS]
+
+    def _greet(self, data: bytes, mark: bytes, answered: "asyncio.Future[str]") -> None:
+        """Look for the first words of the far side, after whatever others have to say."""
+        self._noise += data
+        at = self._noise.find(b"\n" + mark + b" ")
+        end = self._noise.find(b"\n", at + 1) if at >= 0 else -1
+        if end >= 0 and not answered.done():
+            answered.set_result(self._noise[at + len(mark) + 2 : end].decode("utf-8", "replace"))
+        elif len(self._noise) > _MOST_NOISE and not answered.done():
+            answered.set_exception(
+                FarError(f"`{self.command} sh` floods its output and is no pipe to a shell{self._shown_noise()}")
+            )
+
+    def _shown_noise(self) -> str:
+        text = bytes(self._noise[-500:]).decode("utf-8", "replace").strip()
+        errors = bytes(self._errors[-500:]).decode("utf-8", "replace").strip()
+        return "".join(f": {one}" for one in (text, errors) if one)
+
+    def _gone(self, process: Process, answered: "asyncio.Future[str]") -> None:
+        code = process.returncode
+        why = f"`{self.words[0]}` ended with {f'exit code {code}' if code >= 0 else f'signal {-code}'}"
+        errors = bytes(self._errors).decode("utf-8", "replace").strip()
+        why += f": {errors[-500:]}" if errors else ""
+        if not answered.done():
+            answered.set_exception(FarError(f"No pipe to the far side: {why}"))
+            answered.exception()
+        self._break(process, why)
+
+    def _break(self, process: Process, why: str) -> None:
+        """End all calls: the pipe is gone."""
+        if process is not self._current:
+            return
+        self._process = self._current = None
+        process.kill()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.result.done():
+                call.result.set_exception(
+                    FarError(
+                        f"The pipe to the far side (`{self.command}`) broke: {why}. Nobody knows how far this call "
+                        "came, and commands there were ended. The next call opens the pipe again"
+                    )
+                )
+                call.result.exception()
+
+    async def close(self) -> None:
+        """End the helper, and with it all commands there that are not kept."""
+        self._closed = True
+        if self._beat is not None:
+            self._beat.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+        if (process := self._process) is not None:
+            process.close_input()
+            if not await process.ended(limits.CHILD_GRACE):
+                process.kill()
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def _decode(self, process: Process, decoder: Decoder, data: bytes) -> None:
+        try:
+            for id, kind, content in decoder.feed(data):
+                self._dispatch(id, kind, content)
+        except (FrameError, ValueError, KeyError, TypeError) as error:
+            self._break(
+                process, f"it does not carry our bytes as they are ({error}); it must not be a terminal (no -t)"
+            )
+
+    def _dispatch(self, id: int, kind: bytes, content: bytes) -> None:
+        call = self._calls.get(id)
+        if call is None:
+            return
+        if kind == b"D":
+            call.data += content
+            if len(call.data) > _MOST_BYTES:
+                raise FrameError(f"more than {_MOST_BYTES} bytes in one result")
+        elif kind in (b"R", b"H", b"F"):
+            del self._calls[id]
+            value = unpack(content, bytes(call.data))
+            if call.result.done():
+                return
+            if kind == b"F":
+                call.result.set_exception(_failure(value))
+                call.result.exception()
+            else:
+                call.result.set_result(value)
+        elif call.on_frame is not None:
+            call.on_frame(kind, content)
+
+    async def begin(
+        self, kind: bytes, request: Any, on_frame: Callable[[bytes, bytes], None] | None = None
+    ) -> tuple[int, "asyncio.Future[Any]"]:
+        """Send a call. Returns its id, and a future for its result. Raises `FarError`."""
+        await self.open()
+        if not self.facts.python:
+            raise FarError(
+                f"There is no Python 3.8 or newer on the far side (`{self.command}`), and this needs it: "
+                "only bash works there. Use shell commands such as cat, sed, ls and grep"
+            )
+        self._last = id = self._last % 0xFFFF_FFF0 + 1
+        call = self._calls[id] = _Call(on_frame)
+        self._listen()
+        await self._send(parts(id, kind, request))
+        return id, call.result
+
+    async def _send(self, frames: Iterable[bytes]) -> None:
+        for one in frames:
+            if self._process is None:
+                return  # the result says so
+            self._process.write(one)
+            while self._process is not None and self._process.unread > _MOST_UNSENT:  # noqa: ASYNC110 -- no event tells
+                await asyncio.sleep(0.002)
+
+    def order(self, id: int, kind: bytes) -> None:
+        """Send an order about a call."""
+        if self._process is not None:
+            self._process.write(frame(id, kind))
+
+    def _listen(self) -> None:
+        """Look now and then whether the far side still says something, as long as calls wait for it."""
+        if self._beat is None:
+            loop = asyncio.get_running_loop()
+            self._heard = loop.time()
+            self._beat = loop.call_later(limits.FAR_BEAT, self._look)
+
+    def _look(self) -> None:
+        self._beat = None
+        loop = asyncio.get_running_loop()
+        if self._process is None or not self._calls:
+            return
+        if (silent := loop.time() - self._heard) > limits.FAR_SILENCE:
+            self._break(self._process, f"no answer for {silent:.0f} s")
+            return
+        self.order(0, b"?")
+        self._beat = loop.call_later(limits.FAR_BEAT, self._look)
+
+
+def _failure(value: dict[str, Any]) -> Exception:
+    if "tool" in value:
+        return ToolError(str(value["tool"]))
+    number = getattr(errno, str(value.get("code")), None)
+    return OSError(number, value.get("text"), value.get("path")) if number else OSError(value.get("text"))
+
+
+async def waited(call: "asyncio.Future[Any]", cancel: Callable[[], None]) -> Any:
+    """Wait for the result of a call that changes something; when cancelled, tell it, but wait for its end."""
+    cancelled: asyncio.CancelledError | None = None
+    while not call.done():
+        try:
+            await asyncio.wait([call])
+        except asyncio.CancelledError as error:
+            cancel()
+            cancelled = error
+    if cancelled is not None:
+        with suppress(Exception):
+            call.result()
+        raise cancelled
+    return call.result()
