@@ -66,6 +66,8 @@ class OpenOptions(Limits, total=False):
     can_use_tool: CanUseTool | None
     sandbox: SandboxLevel | SandboxOptions | Mapping[str, Any] | None
     mcp_servers: Mapping[str, Any] | Literal[False] | None
+    exec: str | None
+    exec_cwd: str | None
     hermetic: bool
 
 
@@ -104,6 +106,8 @@ _ALLOWED: dict[str, tuple[str, tuple[type, ...]]] = {
     "api_key": _TEXT,
     "base_url": _TEXT,
     "permission_mode": _TEXT,
+    "exec": _TEXT,
+    "exec_cwd": _TEXT,
     "tools": (_NAMES, (Iterable,)),
     "extensions": ("a list of paths and functions", (Iterable,)),
     "allow": (_RULES, (Iterable,)),
@@ -153,7 +157,7 @@ def _agent_options(given: Mapping[str, Any]) -> AgentOptions:
         raise AgentError(str(error)) from None
     extensions = list(extensions)
     return AgentOptions(
-        **some("model", "thinking", "api_key", "base_url", "mcp_servers"),
+        **some("model", "thinking", "api_key", "base_url", "mcp_servers", "exec", "exec_cwd"),
         tools=None if tools is None else [_as_tool(item) for item in tools],
         limits=_limits(cast(Limits, some(*Limits.__optional_keys__))),
         dialogs=given.get("ui"),
@@ -214,6 +218,8 @@ class Agent:
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` decides where a rule asks: True,
         or False, or a text that says why not. With it `permission_mode` is `default` unless another one is set.
         `sandbox` is a level (`read-only`, `workspace-write`), or a dict with `level`, `writable` and `network`.
+        `exec` is a command that gives a pipe to a shell elsewhere (`docker exec -i NAME`, `ssh host`): all tools work
+        there, in `exec_cwd` or where the command leads; `""`: here, whatever the session and the settings say.
         `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
         `hermetic=True` leaves out everything that the program does not name: settings, extensions, skills, prompt
         templates, rules, context files, prompt files and MCP servers of the user and the project. Models and keys stay.

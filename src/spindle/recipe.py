@@ -14,6 +14,7 @@ from msgspec import Struct
 from spindle.agent import AgentError
 from spindle.agent.background import ENDING_MODES
 from spindle.agent.dialogs import Dialogs
+from spindle.agent.elsewhere import FarPlace, open_pipe, wanted_place
 from spindle.agent.hooks import PluginChain
 from spindle.agent.model_choice import ModelState
 from spindle.agent.permissions.approval import PermissionOptions
@@ -40,7 +41,8 @@ from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool, builtin_tools
 
-if TYPE_CHECKING:  # loaded only if there is an extension
+if TYPE_CHECKING:  # loaded only if there is a far side, or an extension
+    from spindle.base.workspace.pipe import Pipe
     from spindle.plugins.extensions.generation import Flag
 
 
@@ -78,6 +80,11 @@ class AgentOptions(Struct, frozen=True):
     """Extensions of the embedding program: functions that take `agent`."""
     flags: Mapping[str, str | bool] = {}
     """Values of options that extensions add to the command line."""
+    exec: str | None = None
+    """A command that gives a pipe to a shell elsewhere, where tools work; empty: they work here. None: as the session
+    or the settings say."""
+    exec_cwd: str | None = None
+    """The working directory there."""
     mcp_config: Sequence[str] = ()
     """Files with MCP servers, besides the user's file and those of a trusted project."""
     mcp_servers: Any = None
@@ -93,13 +100,24 @@ async def make_agent(
     its extensions, which knows what they have registered. Raises `AgentError` for an unknown model, an extension that
     cannot be loaded, a settings file that cannot be used, or a bad permission rule.
     """
+    pipe: Pipe | None = None
     try:
-        return await create_session(session, options, resources or load_resources(session.cwd, options.resources))
-    except BadFile as error:
+        found = resources or load_resources(session.cwd, options.resources)
+        if found.far is None:
+            given = None if options.exec is None else FarPlace(options.exec, options.exec_cwd)
+            if (place := wanted_place(session, given, found)) is not None:
+                found.require_settings()
+                pipe = await open_pipe(session, place, found)
+                found = found.through(pipe)
+        agent, extensions = await create_session(session, options, found)
+        agent.pipe = pipe
+        return agent, extensions
+    except BaseException as error:
         session.close()
-        raise AgentError(str(error)) from None
-    except BaseException:
-        session.close()
+        if pipe is not None:
+            await pipe.close()
+        if isinstance(error, BadFile):
+            raise AgentError(str(error)) from None
         raise
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
+from spindle.agent.elsewhere import place_for, read_project
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
 from spindle.agent.queues import kept_queues
@@ -164,7 +165,7 @@ class SessionChanges:
                     if isinstance(other, str):
                         agent.session.close()
                         other, context = await self._load(other, False)
-                    resources = await self._load_for(other.cwd)
+                    resources = await self._load_for(other)
                 except BaseException:
                     # Extensions were told that the session ends, but it goes on.
                     self.tasks.spawn(agent.begin(), "spindle-begin")
@@ -188,10 +189,11 @@ class SessionChanges:
         await self._agent.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
         await self._agent.plugins.leave(reason, target)
 
-    async def _load_for(self, cwd: str) -> Resources:
-        """Load resources and plugins of a working directory; they are not in force yet."""
-        resources = self._agent.resources.at(cwd)
+    async def _load_for(self, session: Session) -> Resources:
+        """Load resources and plugins for a session; they are not in force yet."""
+        resources = self._agent.resources.at(session.cwd)
         resources.require_settings()
+        resources = await place_for(self._agent, session, resources)
         await self._agent.plugins.load(resources, self._engine.toolbox.builtin, self._agent.mode)
         return resources
 
@@ -247,8 +249,10 @@ class SessionChanges:
                 with trace.span("change", change="reload", session=self._agent.session.id):
                     await self._leave_extensions("reload")
                     try:
+                        if (far := self._agent.resources.far) is not None:
+                            await read_project(far)
                         self._agent.resources.reload()
-                        self._use(await self._load_for(self._agent.cwd), "reload")
+                        self._use(await self._load_for(self._agent.session), "reload")
                     finally:  # if that failed, with the extensions that were there before
                         await self._agent.begin()
 

@@ -134,16 +134,20 @@ class Engine:
     def system_prompt(self) -> str:
         """The prompt of the session; it changes only when the active tools do."""
         if self._base_prompt is None:
-            cwd = self.conversation.session.cwd
+            cwd = self.workdir
             self._base_prompt = self.resources.system_prompt(self.toolbox.active_tools(), cwd)
         return self._base_prompt
+
+    @property
+    def workdir(self) -> str:
+        return self.resources.workdir(self.conversation.session.cwd)
 
     def run_prompt(self) -> str:
         """Return the system prompt of the current run."""
         chain = self.chain
         if chain is None or (chain.options.system_prompt is None and chain.options.tools is None):
             return self.system_prompt
-        return self.resources.system_prompt(self._tools(), self.conversation.session.cwd, chain.options.system_prompt)
+        return self.resources.system_prompt(self._tools(), self.workdir, chain.options.system_prompt)
 
     def tools_changed(self) -> None:
         self._base_prompt = None
@@ -571,6 +575,6 @@ class Engine:
         session = self.conversation.session
         env = session_variables(session.id, session.path, self.model, self.choice.level)
         settings, start = self.resources.tool_settings(self.owner, self.sandbox()), self.start_background
-        return ToolContext(
-            session.cwd, update, self.model, env, settings, self.files, start, self.may_read, self.terminals
-        )
+        # What an editor offers is of this machine.
+        files, terminals = (self.files, self.terminals) if self.resources.far is None else (None, None)
+        return ToolContext(self.workdir, update, self.model, env, settings, files, start, self.may_read, terminals)

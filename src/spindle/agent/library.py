@@ -195,7 +195,7 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
     A text that begins like a path (`/`, `~/`, `./`, `../`) is completed in its own folder.
     """
     if prefix.startswith(("/", "~/", "./", "../")):
-        return await asyncio.to_thread(_beneath, agent.cwd, prefix)
+        return await _beneath(agent, prefix)
     from spindle.tools.base import ToolError
     from spindle.tools.grep import run_ripgrep
 
@@ -211,23 +211,23 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
         return seen < MAX_LISTED
 
     try:
-        await run_ripgrep(agent.tool_context(lambda _: None).settings, ["--files", "--color=never"], agent.cwd, take)
+        await run_ripgrep(
+            agent.tool_context(lambda _: None).settings, ["--files", "--color=never"], agent.workdir, take
+        )
     except ToolError as error:
         raise AgentError(str(error)) from None
     return sorted(found, key=lambda path: _rank(low, path.lower()))[:MAX_PATHS]
 
 
-def _beneath(cwd: str, typed: str) -> list[str]:
+async def _beneath(agent: "AgentSession", typed: str) -> list[str]:
     """Return the files and folders in the typed folder that begin with the typed name."""
+    from spindle.base.workspace.disk import names_in
     from spindle.tools.files import resolve_path
 
     folder, slash, name = typed.rpartition("/")
-    try:
-        with os.scandir(resolve_path(folder + slash, cwd)) as entries:
-            found = [entry.name + "/" * entry.is_dir() for entry in entries if entry.name.startswith(name)]
-    except OSError:
-        return []
-    return [folder + slash + entry for entry in sorted(found)[:MAX_PATHS]]
+    workspace = agent.tool_context(lambda _: None).workspace
+    path = resolve_path(folder + slash, agent.workdir, workspace.home)
+    return [folder + slash + entry for entry in await workspace.do(names_in, path, name, MAX_PATHS)]
 
 
 def _rank(typed: str, path: str) -> tuple[int, int, str]:

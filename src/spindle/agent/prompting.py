@@ -275,7 +275,7 @@ class Prompting:
         if chain.hooks.wants_input:
             self.require_model()  # hooks may have taken long, and a key or a provider may be gone
         await engine.make_room()
-        made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
+        made_of = {"cwd": engine.workdir, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()
         start = Start(text, images, before, made_of)
         with signal:

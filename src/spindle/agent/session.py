@@ -52,6 +52,7 @@ from spindle.tools.user_bash import BashOutput
 
 if TYPE_CHECKING:
     from spindle.agent.navigate import Navigated
+    from spindle.base.workspace.pipe import Pipe
 
 
 class AgentSession:
@@ -75,6 +76,8 @@ class AgentSession:
         self.plugins = plugins or PluginChain()
         self.shutdown_requested = asyncio.Event()
         """Set when an extension wants the session to end."""
+        self.pipe: Pipe | None = None
+        """Leads to the far side where tools work, if the agent has opened it; it ends with the agent."""
         self.check_place: Callable[[str], None] = lambda cwd: None
         """Raises `AgentError` if no session may work in that directory."""
         self._conversation = Conversation(session)
@@ -227,6 +230,11 @@ class AgentSession:
     @property
     def cwd(self) -> str:
         return self.session.cwd
+
+    @property
+    def workdir(self) -> str:
+        """The working directory of tools: that of the session, or one at the far side."""
+        return self.resources.workdir(self.session.cwd)
 
     @property
     def model(self) -> Model | None:
@@ -598,6 +606,8 @@ class AgentSession:
         self._engine.refuse_joined(SESSION_ENDED)
         try:
             await self.plugins.close()
+            if self.pipe is not None:
+                await self.pipe.close()
         finally:
             self._conversation.release_held()
             self._conversation.sync_soon()

@@ -78,7 +78,7 @@ class Shell:
         def tell(delta: str) -> None:
             self._port.publish(BashExecutionUpdate(id=id, delta=delta))
 
-        cwd = self._port.conversation.session.cwd
+        cwd = self._port.resources.workdir(self._port.conversation.session.cwd)
         settings = self._port.resources.tool_settings(self._port.owner, self._port.sandbox(), for_user=True)
         return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._port.hub)
 

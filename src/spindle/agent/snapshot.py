@@ -6,6 +6,7 @@ from msgspec import field
 
 from spindle.agent.background import Background, RunningCommand
 from spindle.agent.conversation import StatsCounter, SubagentTotals, TokenTotals
+from spindle.agent.elsewhere import FarState, far_state
 from spindle.agent.engine import Engine
 from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import McpServers, McpServerState
@@ -84,6 +85,8 @@ class State(Wire, kw_only=True):
     """As `set_approval` set it."""
     permission_mode: str
     sandbox: SandboxState
+    exec: FarState | None = None
+    """Where tools work, if it is not this machine."""
     todo_phases: list[TodoPhase]
     system_prompt: str
     dump_tools: list[dict[str, Any]]
@@ -123,6 +126,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos, background: Backg
         approval=Asked(approval.tools, approval.max_turns),
         permission_mode=approval.mode,
         sandbox=approval.fencing.state(approval.sandbox()),
+        exec=far_state(engine.resources.far),
         todo_phases=todos.phases,
         system_prompt=engine.system_prompt,
         dump_tools=[

@@ -239,6 +239,10 @@ class Settings(_Group, frozen=True):
     """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
     shell_command_prefix: str | None = None
     """A line that runs before every command: `source ~/.profile`."""
+    exec: str | None = None
+    """A command that gives a pipe to a shell, such as `docker exec -i dev`: tools of new sessions work there."""
+    exec_cwd: str | None = None
+    """The working directory there."""
     checks_after_edit: dict[str, str] = {}
     """Programs that look at an edited file, by its name: `{"*.py": "ruff check {file}"}`. News go to the model."""
     keep_background_processes: bool = False

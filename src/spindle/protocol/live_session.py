@@ -5,6 +5,8 @@ from collections import deque
 from itertools import islice
 from time import monotonic
 
+from msgspec.structs import replace
+
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
 from spindle.base import limits
@@ -161,7 +163,9 @@ class LiveSession(NeverFull):
         if path is None or agent.messages or path.exists():
             return None
         chosen = None if model is None else f"{model.provider}/{model.id}"
-        return Wanted(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)
+        begun = Wanted(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)
+        far = agent.resources.far
+        return begun if far is None else replace(begun, exec=far.command, exec_cwd=far.cwd)
 
     async def info(self) -> LiveInfo:
         agent = self.agent

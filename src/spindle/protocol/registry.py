@@ -52,6 +52,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Id of a stored session; if there is none, a session with exactly this id is begun."""
     sandbox: SandboxChoice | None = None
     """As `set_permissions` takes it."""
+    exec: str | None = None
+    """A command that leads to where tools work; empty: here. None: as the session, the process or the settings say."""
+    exec_cwd: str | None = None
     interrupt_mode: str | None = None
     """The client's, unless the settings have one; None: that of the process."""
 

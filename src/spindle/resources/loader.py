@@ -24,8 +24,11 @@ from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool, ToolSettings
 
 if TYPE_CHECKING:
+    from spindle.base.workspace.pipe import Pipe
     from spindle.tools.sandbox import Sandbox
 
+PROJECT_FOLDERS = (".pi/skills", ".pi/prompts", ".pi/commands", ".agents/skills")
+"""Folders of a project with texts for the model; they are read at the far side, too."""
 _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
 
@@ -100,6 +103,8 @@ class Resources(Struct):
     rules: list[Rule] = field(default_factory=list)
     prompt: PromptParts = field(default_factory=PromptParts)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    far: "Pipe | None" = None
+    """Leads to where tools work; None: they work here."""
 
     @property
     def settings(self) -> Settings:
@@ -109,6 +114,10 @@ class Resources(Struct):
         """Raise `BadFile` if a settings file cannot be used: the permission rules in it would not hold."""
         if self.store.unusable:
             raise BadFile(f"{self.store.unusable}\n\nNo agent runs without its permission rules: mend the file")
+
+    def workdir(self, cwd: str) -> str:
+        """Return the working directory of tools for a session in `cwd`."""
+        return cwd if self.far is None else self.far.cwd
 
     def secret_variables(self) -> frozenset[str]:
         """Return the names of the variables with keys that are withheld from programs we start."""
@@ -127,6 +136,7 @@ class Resources(Struct):
             keep_background_processes=settings.keep_background_processes or self.options.keep_background,
             owner=owner,
             sandbox=sandbox,
+            far=self.far,
         )
 
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
@@ -167,7 +177,11 @@ class Resources(Struct):
         path = Path(cwd)
         if path == self.cwd and self.extension_paths == _NOTHING_ADDED and not self.registry.is_extended:
             return self
-        return _load(path, self.options, self.registry.sibling())
+        return _load(path, self.options, self.registry.sibling(), far=self.far)
+
+    def through(self, far: "Pipe | None") -> "Resources":
+        """Return the same resources for tools at a far side, or here: its texts take the place of the project's."""
+        return self if far is self.far else _load(self.cwd, self.options, self.registry, self.extension_paths, far)
 
     def reload(self) -> None:
         """Read everything again, models and keys too. Paths that extensions have added are dropped.
@@ -175,13 +189,13 @@ class Resources(Struct):
         Raises `BadFile` if the settings cannot be used; then the old ones hold.
         """
         self.registry.reload()
-        other = _load(self.cwd, self.options, self.registry)
+        other = _load(self.cwd, self.options, self.registry, far=self.far)
         other.require_settings()
         self._take(other)
 
     def set_extension_paths(self, *, skills: Sequence[str] = (), prompts: Sequence[str] = ()) -> None:
         """Use paths that extensions have found, in place of those set before; they rank last."""
-        other = _load(self.cwd, self.options, self.registry, ExtensionPaths(skills, prompts))
+        other = _load(self.cwd, self.options, self.registry, ExtensionPaths(skills, prompts), self.far)
         if other.store.unusable:
             other.store = self.store
         self._take(other)
@@ -232,22 +246,32 @@ def _drained(given: str, cwd: Path) -> str:
 
 
 def _load(
-    cwd: Path, options: ResourceOptions, registry: ModelRegistry, added: ExtensionPaths = _NOTHING_ADDED
+    cwd: Path,
+    options: ResourceOptions,
+    registry: ModelRegistry,
+    added: ExtensionPaths = _NOTHING_ADDED,
+    far: "Pipe | None" = None,
 ) -> Resources:
     home = agent_dir()
     store, trust, problems = load_settings(cwd, options)
     registry.local = store.settings.local
     registry.auth.proxy = store.settings.http_proxy
     result = Resources(cwd, options, registry, store, trust, added)
-    result.diagnostics = problems
+    result.diagnostics, result.far = problems, far
+    there = None
+    if far is not None and far.mirror is not None:
+        from spindle.resources.far_texts import FarTexts
+
+        there = FarTexts(far.mirror.name, far.cwd)
 
     sources = Sources(home, cwd, store, project_trusted=trust.trusted)
+    texts = sources if there is None else there.sources(home, store)
     result.skills, found = load_skills(
-        sources.of("skills", [*options.skills, *added.skills], discover=not options.no_skills)
+        texts.of("skills", [*options.skills, *added.skills], discover=not options.no_skills)
     )
     result.diagnostics += found
     named = [*options.prompt_templates, *added.prompts]
-    result.templates, found = load_templates(sources.of("prompts", named, discover=not options.no_prompt_templates))
+    result.templates, found = load_templates(texts.of("prompts", named, discover=not options.no_prompt_templates))
     result.diagnostics += found
     result.extension_sources = sources.of("extensions", options.extensions, discover=not options.no_extensions)
     result.diagnostics += sources.diagnostics
@@ -255,8 +279,10 @@ def _load(
         result.rules, found = load_rules(cwd, home, project_trusted=trust.trusted)
         result.diagnostics += found
     if not options.no_context_files:
-        result.context_files, found = load_context_files(home, cwd)
+        result.context_files, found = load_context_files(home, cwd if there is None else there.folder)
         result.diagnostics += found
+    if there is not None:
+        there.take_in(result, home)
     result.prompt = _prompt_parts(result, home)
     return result
 
@@ -269,7 +295,10 @@ def _prompt_parts(resources: Resources, home: Path) -> PromptParts:
     append = [text for given in options.append_system_prompt if (text := _text_or_file(given, resources))]
     if not append and not options.no_user_files and (text := _prompt_file("APPEND_SYSTEM.md", resources, home)):
         append = [text]
-    return PromptParts(custom, append, resources.context_files, resources.skills, unattended=options.unattended)
+    skills = [skill for skill in resources.skills if resources.far is None or skill.text is not None]
+    return PromptParts(
+        custom, append, resources.context_files, skills, unattended=options.unattended, far=resources.far is not None
+    )
 
 
 def _prompt_file(name: str, resources: Resources, home: Path) -> str | None:

@@ -28,7 +28,7 @@ _UNATTENDED = (
     "Nobody reads along and nobody answers questions: decide yourself, finish the work, and say in your last answer "
     "what you assumed."
 )
-_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
+CONTEXT_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
 _OUR_TAGS = r"(?i)<(?=[\s/]*(?:project_instructions|project_context|cwd)\b)"
 
 
@@ -48,7 +48,7 @@ def load_context_files(agent_dir: Path, cwd: Path) -> tuple[list[ContextFile], l
     for directory in (agent_dir, *reversed(ancestors(cwd))):
         if directory in hidden:
             continue
-        for name in _NAMES:
+        for name in CONTEXT_NAMES:
             path = directory / name
             if not os.path.isfile(path):
                 continue
@@ -107,7 +107,9 @@ def _hidden_by_worktree(cwd: Path) -> set[Path]:
                 return set()
             main = git_dir.parents[2]
             inside = [directory for directory in ancestors(cwd) if directory.is_relative_to(root)]
-            own = {path.relative_to(root) for path in inside if any(os.path.isfile(path / name) for name in _NAMES)}
+            own = {
+                path.relative_to(root) for path in inside if any(os.path.isfile(path / name) for name in CONTEXT_NAMES)
+            }
             return {path for path in root.parents if path.is_relative_to(main) and path.relative_to(main) in own}
     return set()
 
@@ -126,6 +128,8 @@ class PromptParts(Struct, frozen=True):
     """Sections of extensions."""
     unattended: bool = False
     """Nobody answers questions of the model."""
+    far: bool = False
+    """Tools work elsewhere, and cannot read files here."""
 
 
 def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> str:
@@ -135,7 +139,7 @@ def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> 
 def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict[str, str]:
     """Return the sections by name, in order; empty ones are left out."""
     names = {tool.name for tool in tools}
-    sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools)
+    sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools, parts.far)
     sections["addendum"] = "\n\n".join(text.strip() for text in parts.append if text.strip())
     sections["project_context"] = _project_context(parts.context_files)
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
@@ -159,13 +163,13 @@ def _inert(text: str) -> str:
     return re.sub(_OUR_TAGS, "&lt;", text)
 
 
-def _own_sections(tools: Sequence[Tool]) -> dict[str, str]:
+def _own_sections(tools: Sequence[Tool], far: bool) -> dict[str, str]:
     listed = [f"- {tool.name}: {tool.snippet}" for tool in tools if tool.snippet]
     return {
         "preamble": _PREAMBLE,
         "tools": "\n".join(listed or ["(none)"]) + "\n\nThe project may give you more tools than these.",
         "rules": "\n".join(f"- {rule}" for rule in _rules(tools)),
-        "docs": _docs(tools),
+        "docs": "" if far else _docs(tools),
     }
 
 

@@ -44,6 +44,8 @@ class Skill(Struct, frozen=True):
     info: SourceInfo
     hidden: bool = False
     """`disable-model-invocation`: only a person may invoke it."""
+    text: str | None = None
+    """The content of the file, if it is not on this machine."""
 
     @property
     def command(self) -> str:
@@ -53,7 +55,7 @@ class Skill(Struct, frozen=True):
     def expand(self, arguments: str) -> str:
         """Return the message that the command stands for. Raises `OSError` if the file cannot be read."""
         try:
-            _, body = split_front_matter(read_text(self.path))
+            _, body = split_front_matter(read_text(self.path) if self.text is None else self.text)
         except BadFrontMatter as error:
             raise OSError(f"{self.path}: {error}") from None
         block = (

@@ -72,7 +72,7 @@ class Checkpoints(Hooks):
 
     @property
     def enabled(self) -> bool:
-        return self.allowed and self._port.resources.settings.checkpoints
+        return self.allowed and self._port.resources.settings.checkpoints and self._port.resources.far is None
 
     def snapshots(self) -> "Snapshots":
         """Return the states of the folder that the session works in."""

@@ -21,7 +21,7 @@ from spindle.resources.loader import Resources
 from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
-from spindle.tools.base import Tool, ToolError
+from spindle.tools.base import Tool, ToolError, ToolSettings
 from spindle.tools.files import resolve_path
 
 _MOST_LINES = 10
@@ -69,12 +69,16 @@ class EditChecks(Hooks):
         if kind_of(tool.name) != "edit" or not isinstance(args.get("path"), str):
             return None
         try:
-            return resolve_path(args["path"], self._port.conversation.session.cwd)
+            return resolve_path(args["path"], self._workdir)
         except ToolError:
             return None
 
+    @property
+    def _workdir(self) -> str:
+        return self._port.resources.workdir(self._port.conversation.session.cwd)
+
     def _commands(self, path: str) -> list[str]:
-        parts = os.path.relpath(path, self._port.conversation.session.cwd).split(os.sep)
+        parts = os.path.relpath(path, self._workdir).split(os.sep)
         return [command for glob, command in self._checks if glob.match(parts)]
 
     async def _look_before(self, command: str, path: str) -> None:
@@ -104,11 +108,13 @@ class EditChecks(Hooks):
         sandbox = self._port.sandbox()
         settings = self._port.resources.tool_settings(self._port.owner, sandbox)
         env = children.environment(settings.withheld_variables)
+        if settings.far is not None:
+            return await self._run_there(settings, command, path)
         words = [path if word == "{file}" else word.replace("{file}", path) for word in shlex.split(command)]
         try:
             ended = await process.run(
                 words,
-                cwd=self._port.conversation.session.cwd,
+                cwd=self._workdir,
                 env=env if sandbox is None else sandbox.environment(env),
                 owner=settings.owner,
                 timeout=limits.EDIT_CHECK,
@@ -120,6 +126,18 @@ class EditChecks(Hooks):
         if ended.timed_out or ended.code == 0:
             return []
         return (ended.output + ended.errors).decode("utf-8", "replace").splitlines()
+
+    async def _run_there(self, settings: ToolSettings, command: str, path: str) -> list[str]:
+        output = bytearray()
+        words = shlex.join(word.replace("{file}", path) for word in shlex.split(command))
+        workspace = settings.workspace
+        try:
+            async with asyncio.timeout(limits.EDIT_CHECK):
+                running = await workspace.shell(words, self._workdir, {}, output.extend, workspace.kept())
+                code = await running.wait()
+        except (ToolError, TimeoutError):
+            return []
+        return output.decode("utf-8", "replace").splitlines() if code not in (0, 126, 127) else []
 
 
 def _findings(lines: list[str]) -> Findings:

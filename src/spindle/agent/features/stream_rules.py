@@ -196,7 +196,7 @@ class StreamRules(Hooks):
         """Return the path arguments of a call: as given, without `./`, absolute, and relative to the cwd."""
         if block.paths is not None:
             return block.paths
-        cwd = self._port.conversation.session.cwd
+        cwd = self._port.resources.workdir(self._port.conversation.session.cwd)
         arguments = call.arguments.value()
         named = [(key.lower(), value) for key, value in arguments.items()] if isinstance(arguments, dict) else []
         paths: list[str] = []

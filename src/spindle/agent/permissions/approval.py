@@ -174,9 +174,18 @@ class Approval(Hooks):
             self.fencing.forget(fenced)
             raise
 
+    @property
+    def _workdir(self) -> str:
+        return self._port.resources.workdir(self._port.conversation.session.cwd)
+
     def sandbox(self) -> "Sandbox | None":
         """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if it cannot be had."""
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
+        if resources.far is not None and (level := self.fencing.level(resources)) != "off":
+            raise AgentError(
+                f'The sandbox ("{level}") fences programs of this machine, and tools work at the far side of '
+                f"`{resources.far.command}`: fence them there, and set the sandbox to off"
+            )
         if self.fencing.level(resources) == "off":
             return self.fencing.sandbox(resources, cwd, None)
         made = self.fencing.sandbox(resources, cwd, self.policy())
@@ -226,7 +235,7 @@ class Approval(Hooks):
             rules += rules_of("allow", self._kept, "this session")
             self._check_names(rules)
             return Policy(
-                self._port.conversation.session.cwd,
+                self._workdir,
                 mode_named(mode),
                 rules,
                 [*user.additional_directories, *project.additional_directories, *client.directories],
@@ -299,7 +308,7 @@ class Approval(Hooks):
         assert chain is not None
         if chain.structured is not None and tool is chain.structured.tool:
             return args  # the call hands in the result of the run
-        decision = self._decide(tool.name, args)
+        decision = await self._decided(tool.name, args)
         if decision.behavior == "allow":
             return args
         try:
@@ -311,6 +320,14 @@ class Approval(Hooks):
             self._refused(chain.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
             raise Blocked(refusal)
         return args
+
+    async def _decided(self, tool: str, arguments: Any) -> Decision:
+        if self._port.resources.far is None:
+            return self._decide(tool, arguments)
+        from spindle.agent.permissions.links import FarLinks
+
+        async with FarLinks(self._port.resources.tool_settings(None, None)) as links:
+            return await links.settled(lambda: self._decide(tool, arguments))
 
     def may_read(self, path: str) -> bool:
         policy = self.policy()
@@ -370,7 +387,7 @@ class Approval(Hooks):
             return None if answer is True else answer if answer and isinstance(answer, str) else no
         from spindle.agent.permissions.offers import offers  # most sessions ask nothing
 
-        always, cwd = list(decision.always), self._port.conversation.session.cwd
+        always, cwd = list(decision.always), self._workdir
         rules = {offer.text: offer.rules for offer in offers(always, cwd, tool.name, args)}
         about: dict[str, Any] = {"tool_call_id": call_id, "always": always or None}
         if self.tools or self._options.ask_before_tools:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from spindle.agent.permissions.gaps import ANY, FOLDERS, NUMBER, ONE, PLACE, STAR, WORDS, Pattern, has_gap
+from spindle.agent.permissions.links import home, is_far, real_path
 from spindle.base.globs import PathGlob, expand_braces
 
 _IGNORE_CASE: Final = sys.platform == "darwin"
@@ -30,7 +31,7 @@ def fits(pattern: str, path: str, cwd: str, *, wide: bool = False) -> bool:
     """Say whether a pattern fits an absolute path. `wide`: a parent folder fits too, a mere name fits everywhere."""
     folder, rest = _anchored(pattern, cwd, wide=wide)
     globs = _globs(rest)
-    for base in {folder, os.path.realpath(folder)}:
+    for base in {folder, real_path(folder)}:
         parts = below(base, path)
         if parts is None:
             continue
@@ -52,13 +53,13 @@ def named(word: str, place: str) -> list[str]:
         return []
     if not has_gap(word) and not has_gap(place):
         path = os.path.join(place, word)
-        return [os.path.normpath(path), os.path.realpath(path)]
+        return [os.path.normpath(path), real_path(path)]
     paths = []
     wild_parts = sum(has_gap(part) for part in word.split("/"))
-    if wild_parts <= _MOST_WILD_PARTS and not any(gap in word + place for gap in (ANY, WORDS, NUMBER)):
+    if not is_far() and wild_parts <= _MOST_WILD_PARTS and not any(gap in word + place for gap in (ANY, WORDS, NUMBER)):
         wild = "".join({STAR: "*", ONE: "?"}.get(t, glob.escape(t)) for t in re.findall(r"(?s)\0.|[^\0]+", word))
         for found in islice(glob.iglob(os.path.join(glob.escape(place), wild)), _MOST_FILES):
-            paths += [os.path.normpath(found), os.path.realpath(found)]
+            paths += [os.path.normpath(found), real_path(found)]
     if not word.startswith(("/", ANY, WORDS)):
         word = f"{place}/{word}"
     return [*paths, _widened(word)]
@@ -77,6 +78,8 @@ def _widened(path: str) -> str:
 
 def _has_folder(folder: str, start: str) -> bool:
     """Say whether there is a folder whose name begins like this."""
+    if is_far():
+        return True
     try:
         with os.scandir(folder) as entries:
             return not start or any(entry.name.startswith(start) and entry.is_dir() for entry in entries)
@@ -89,15 +92,17 @@ def may_fit(pattern: str, path: str, cwd: str) -> bool:
     folder, rest = _anchored(pattern, cwd, wide=True)
     below = _may_be_folder(rest.rpartition("/")[2] or folder, cwd)
     path = path.lower() if _IGNORE_CASE else path
-    bases = {folder, os.path.realpath(folder)}
+    bases = {folder, real_path(folder)}
     return any(one.may_fit(path) for base in bases for one in _with_gaps(base, rest, below))
 
 
 def _may_be_folder(path: str, cwd: str) -> bool:
     """Say whether a rule may mean a folder: a name with an ending is taken for a file, a hidden one if it is none."""
     name = os.path.basename(path)
+    if is_far():
+        return True
     if name.startswith(".") and not name.startswith(".."):
-        return any(os.path.isdir(os.path.join(base, path)) for base in (cwd, os.path.expanduser("~")))
+        return any(os.path.isdir(os.path.join(base, path)) for base in (cwd, home()))
     return re.search(r"\.\w+$", name) is None or os.path.isdir(os.path.join(cwd, path))
 
 
@@ -133,7 +138,7 @@ def is_exact(pattern: str) -> bool:
 
 def suggested(kind: str, path: str, cwd: str, *, exact: bool = False) -> str:
     """Suggest a rule: the folder of the file; the file itself if `exact`, or to edit it in the working directory."""
-    inside = below(os.path.realpath(cwd), path)
+    inside = below(real_path(cwd), path)
     shown = [re.sub(r"([*?\[{\\])", r"\\\1", part) for part in (path.split("/")[1:] if inside is None else inside)]
     start = "//" if inside is None else "./"
     if not exact and (len(shown) > 1 or (kind == "Read" and inside is not None)):
@@ -156,7 +161,7 @@ def _anchored(pattern: str, cwd: str, *, wide: bool) -> tuple[str, str]:
     if pattern.startswith("//"):
         base, pattern = "/", pattern[2:]
     elif pattern == "~" or pattern.startswith("~/"):
-        base, pattern = os.path.expanduser("~"), pattern[2:]
+        base, pattern = home(), pattern[2:]
     elif "/" not in pattern.rstrip("/") and pattern not in (".", "..", "/", "./", "../"):
         base, pattern = "/" if wide else cwd, f"**/{pattern}"  # a mere name, at any depth
     else:

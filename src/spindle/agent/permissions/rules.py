@@ -16,17 +16,19 @@ from msgspec import Struct
 
 from spindle.agent.permissions import rule_paths
 from spindle.agent.permissions.gaps import ANY, Pattern, has_gap
+from spindle.agent.permissions.links import home, is_far, real_path
 from spindle.agent.permissions.programs import Word, hidden_effect, is_known, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
 from spindle.agent.permissions.shell_reach import guessed, mentioned, places, spellings
 from spindle.base.globs import GlobError
 from spindle.base.spelling import letters_apart
+from spindle.base.workspace.disk import existing
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL, TODO_TOOL, TOOLS, Effect, of_kind, only_reads
 from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
 from spindle.shapes.protected_files import is_protected, names_protected
 from spindle.tools.base import ToolError
-from spindle.tools.files import resolve_existing, resolve_path
+from spindle.tools.files import resolve_path
 
 _READING: Final = of_kind("read", "search")
 _EDITING: Final = of_kind("edit")
@@ -230,8 +232,10 @@ def _look_at(tool: str, arguments: Any, cwd: str) -> _Call:
         return _Call(name, given, cwd, (), command, line, places(line, cwd))
     if name in _BY_PATH and isinstance(path := given.get("path", "."), str):
         try:
-            meant = resolve_existing(path or ".", cwd) if name == "read" else resolve_path(path or ".", cwd)
-            return _Call(name, given, cwd, (meant, os.path.realpath(meant)))
+            meant = resolve_path(path or ".", cwd, home())
+            if name == "read" and not is_far():
+                meant = existing(meant)
+            return _Call(name, given, cwd, (meant, real_path(meant)))
         except (ToolError, ValueError):
             pass  # the tool will refuse the path
     return _Call(name, given, cwd)
@@ -422,15 +426,15 @@ def _stays_inside(command: ShellCommand, policy: Policy) -> bool:
     words = command.words
     if command.assigned or len(words) != 2 or words[0].source != "cd" or not words[1].literal:
         return False
-    return words[1].value != "-" and _inside(os.path.realpath(os.path.join(policy.cwd, words[1].value)), policy, ())
+    return words[1].value != "-" and _inside(real_path(os.path.join(policy.cwd, words[1].value)), policy, ())
 
 
 def _is_git_elsewhere(command: ShellCommand, call: _Call) -> bool:
     """Say whether git may work in another repository than that of the working directory, and obey its settings."""
     if command.name != "git" or len(call.places) == 1:
         return False
-    root = os.path.realpath(call.cwd)
-    for place in (os.path.realpath(place) for place in call.places if not has_gap(place)):
+    root = real_path(call.cwd)
+    for place in (real_path(place) for place in call.places if not has_gap(place)):
         parts = rule_paths.below(root, place)
         above = [os.path.join(root, *(parts or [])[:end]) for end in range(1, len(parts or []) + 1)]
         if parts is None or any(os.path.lexists(os.path.join(one, name)) for one in above for name in (".git", "HEAD")):
@@ -443,7 +447,7 @@ def _written(word: Word, call: _Call) -> list[tuple[str, str]]:
     if not word.literal or not (os.path.isabs(word.value) or not any(has_gap(place) for place in call.places)):
         return []
     paths = [os.path.join(place, word.value) for place in call.places if not has_gap(place)]
-    return [(os.path.normpath(path), os.path.realpath(path)) for path in paths]
+    return [(os.path.normpath(path), real_path(path)) for path in paths]
 
 
 def _command_rule(command: ShellCommand) -> str:
@@ -472,7 +476,7 @@ def _exactly(text: str) -> str:
 
 
 def _inside(path: str, policy: Policy, folders: Sequence[str]) -> bool:
-    roots = [os.path.realpath(os.path.join(policy.cwd, os.path.expanduser(root))) for root in (policy.cwd, *folders)]
+    roots = [real_path(os.path.join(policy.cwd, os.path.expanduser(root))) for root in (policy.cwd, *folders)]
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
@@ -482,7 +486,7 @@ def _may_edit(paths: Sequence[str], policy: Policy) -> bool:
 
 
 def _is_protected(paths: Sequence[str], cwd: str) -> bool:
-    return any(is_protected(path, os.path.realpath(cwd)) for path in paths)
+    return any(is_protected(path, real_path(cwd)) for path in paths)
 
 
 def _covers_edit(pattern: str, paths: Sequence[str], cwd: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from spindle.agent.permissions import rule_paths
 from spindle.agent.permissions.gaps import ANY, PLACE, WORDS, has_gap
+from spindle.agent.permissions.links import home, real_path
 from spindle.agent.permissions.programs import INTERPRETERS, is_read, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine
 
@@ -108,7 +109,7 @@ def mentioned(tool: str, command: str, line: ShellLine, places: tuple[str, ...])
     texts: list[str] = []
     if line.unclear:
         texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", command[:_MOST_UNCLEAR])
-        texts = [re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)", os.path.expanduser("~"), text) for text in texts]
+        texts = [re.sub(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)", home(), text) for text in texts]
     else:
         texts = [word.value for word in (line.reads if tool == "read" else line.writes)]
         for part in line.commands:
@@ -157,7 +158,7 @@ def places(line: ShellLine, cwd: str) -> tuple[str, ...]:
             known = known and not command.repeats and not has_gap(target)
             for place in list(found) if not has_gap(target) else ():
                 path = os.path.join(place, target)
-                found |= {os.path.normpath(path): None, os.path.realpath(path): None}
+                found |= {os.path.normpath(path): None, real_path(path): None}
         if len(found) > _MOST_PLACES:
             return (cwd, ANY)
     return tuple(found) if known else (*found, ANY)
@@ -169,7 +170,7 @@ def _targets(command: ShellCommand) -> list[str]:
     if command.name in ("cd", "pushd", "popd"):
         named = [value for value in values if not re.match(r"[-+]", value)]
         if command.name == "cd" and not values:
-            return [os.path.expanduser("~")]
+            return [home()]
         return named[:1] if named else [] if "-" in values else [".."] if command.name == "cd" else []
     found = [
         re.sub("^(?:-C|--chdir=|--directory=|--prefix=|--cwd=)", "", value)

@@ -113,6 +113,9 @@ class CommandLineAgents:
             options = replace(options, limits=self._user.limited(options.limits))
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
+        if wanted.exec is not None:
+            self._check_exec(wanted.exec)
+            options = replace(options, exec=wanted.exec, exec_cwd=wanted.exec_cwd)
         if wanted.interrupt_mode is not None:
             options = replace(options, interrupt_mode=wanted.interrupt_mode)
         # Files are read in a thread: a long session or a slow disk holds up no other session.
@@ -163,6 +166,21 @@ class CommandLineAgents:
 
     def _directory(self, resources: Resources) -> str | None:
         return sessions.wanted_directory(self.options.session_dir, resources.settings.session_dir)
+
+    def _check_exec(self, command: str) -> None:
+        """Raise `AgentError` if a client may not name this command: it runs a program on this machine."""
+        from spindle.agent.elsewhere import known_commands
+
+        own = self.options.exec or ""
+        if self._user is not None and command != own:
+            raise AgentError(
+                "Only the operator of the server chooses where tools work: with --exec, or in the settings"
+            )
+        if self._mode == "remote" and command not in (own, *known_commands()):
+            raise AgentError(
+                f"`{command}` was never used by the user of the server: start the server with --exec, or use the "
+                "command once in a session of your own"
+            )
 
     def _check(self, cwd: str) -> None:
         """Raise `AgentError` if no session may work there."""

@@ -178,6 +178,8 @@ class Options(Struct):
     no_context_files: bool = False
     no_rules: bool = False
     keep_background: bool = False
+    exec: str | None = None
+    exec_cwd: str | None = None
     no_title: bool = False
     provider_session_id: str | None = None
     """Id under which the provider caches; the session's own if not given."""
@@ -306,6 +308,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--no-prompt-templates -np", help="Load no other prompt templates"),
     Option("--no-context-files -nc", help="Leave AGENTS.md and CLAUDE.md alone"),
     Option("--no-rules", help="Load no stream rules"),
+    Option("--exec", "COMMAND", "Let tools work elsewhere, where this leads: 'docker exec -i NAME', 'ssh HOST'"),
+    Option("--exec-cwd", "DIR", "The working directory there"),
     Option("--keep-background", help="Let commands in the background outlive the agent"),
     Option("--approve -a", help="Trust this project for this run"),
     Option("--no-approve -na", help="Do not trust it", kind="no", field="approve"),

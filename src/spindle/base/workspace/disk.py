@@ -413,6 +413,43 @@ def _line_heads(file: BinaryIO, longest: int) -> Iterator[bytes]:
         yield head if head is line or not line.endswith(b"\n") else head + b"\n"
 
 
+def project_files(
+    cancel: Cancel, cwd: str, names: list[str], folders: list[str], most_files: int, most_bytes: int
+) -> dict[str, bytes]:
+    """Return files of a project by path: `names` in the folder and all above it, and Markdown files in `folders`.
+
+    The folders are looked for up to the top of the repository. The last entry has an empty name: that top.
+    """
+    found: dict[str, bytes] = {}
+    room = [most_bytes]
+
+    def take(path: str) -> None:
+        try:
+            if len(found) < most_files and require_regular(path).st_size <= room[0]:
+                with open(path, "rb") as file:
+                    found[path] = file.read(room[0])
+                room[0] -= len(found[path])
+        except (OSError, ToolError):
+            pass
+
+    here, inside, top = cwd, True, cwd
+    while True:
+        for name in names:
+            take(os.path.join(here, name))
+        for folder in folders if inside else ():
+            for where, inner, files in os.walk(os.path.join(here, folder)):
+                cancel.check()
+                inner.sort()
+                for name in sorted(files):
+                    if name.endswith(".md") or name in (".gitignore", ".ignore", ".fdignore"):
+                        take(os.path.join(where, name))
+        if inside and os.path.lexists(os.path.join(here, ".git")):
+            inside, top = False, here
+        if here == os.path.dirname(here):
+            return {**found, "": os.fsencode(top)}
+        here = os.path.dirname(here)
+
+
 def sniff_image(head: bytes) -> str | None:
     """Return the MIME type if a picture begins with these bytes. File names do not count."""
     if head.startswith(b"\xff\xd8\xff") and head[3:4] != b"\xf7":

@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import shlex
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -107,6 +108,10 @@ class Pipe:
         self.env = dict(env)
         self.owner = owner
         self.facts = Facts("")
+        self.cwd = ""
+        """The working directory of tools there."""
+        self.mirror: tempfile.TemporaryDirectory[str] | None = None
+        """Has copies of the project's texts, below their paths there."""
         self._process: Process | None = None
         self._current: Process | None = None
         """The same, from its start on."""

@@ -57,17 +57,20 @@ async def open_session(
     name: str | None = None,
     session_dir: str | None = None,
     sandbox: SandboxChoice | None = None,
+    exec: str | None = None,
+    exec_cwd: str | None = None,
 ) -> LiveInfo:
     """Open another session beside this one: a new session, or the stored one that `session` (id or path) names.
 
-    Its `id` is the `sessionId` of its commands and events. `sandbox` is as in `set_permissions`. `sessionDir`, as
-    oh-my-pi has it, is refused.
+    Its `id` is the `sessionId` of its commands and events. `sandbox` is as in `set_permissions`. With `exec`, a command
+    such as `docker exec -i NAME`, tools work elsewhere, in `execCwd` (elsewhere.md). `sessionDir`, as oh-my-pi has it,
+    is refused.
     """
     if session_dir is not None:
         raise AgentError(
             "open_session takes no sessionDir here: start the agent with --session-dir, or use switch_session"
         )
-    wanted = Wanted(cwd=cwd, session=session, model=model, name=name, sandbox=sandbox)
+    wanted = Wanted(cwd=cwd, session=session, model=model, name=name, sandbox=sandbox, exec=exec, exec_cwd=exec_cwd)
     return await call.client.open_session(wanted)
 
 

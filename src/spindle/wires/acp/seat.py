@@ -134,7 +134,7 @@ class EditorSeat(Seat):
         agent = self.agent
         stored = [(entry.id, entry_message(entry)) for entry in agent.session.branch()]
         messages = [(id, message) for id, message in stored if message is not None]
-        for update in updates.replay(messages, agent.cwd, running=agent.busy):
+        for update in updates.replay(messages, agent.workdir, running=agent.busy):
             self.tell(update)
         if self._writing is not None:
             for update in updates.answer_chunks(self._writing.snapshot(), self._message_id, self._call):
@@ -399,7 +399,7 @@ class EditorSeat(Seat):
 
     def _call(self, id: str, name: str) -> updates.CallView:
         if id not in self._calls:
-            cwd, key = self.agent.cwd, self._can.output_key
+            cwd, key = self.agent.workdir, self._can.output_key
             shown = ShownCommand(id, cwd, key) if key and name == "bash" else None
             self._calls[id] = shown or updates.CallView(id, name, cwd, saved=not self._can.files)
         return self._calls[id]
@@ -434,12 +434,12 @@ class EditorSeat(Seat):
         name, arguments = (view.name, view.arguments) if view is not None else ("", None)
         about: updates.Update = {
             "toolCallId": id,
-            **updates.describe(name, arguments, self.agent.cwd),
+            **updates.describe(name, arguments, self.agent.workdir),
             "status": "pending",
         }
         if arguments is not None:
             about["rawInput"] = arguments
-        if diff := updates.planned_diff(name, arguments, self.agent.cwd):
+        if diff := updates.planned_diff(name, arguments, self.agent.workdir):
             about["content"] = diff
         if request.tool_call_id is None:
             about["title"] = request.title or about["title"]

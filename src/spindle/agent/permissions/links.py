@@ -1,0 +1,70 @@
+"""Where paths lead by links, for the rules: as this machine has it, or as the far side tells.
+
+Rules are tried without waiting. At a far side they are tried with what is known of its links, then again when the links
+that they asked about are known, until they ask about no others.
+"""
+
+import os
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import TypeVar
+
+from spindle.base.workspace.disk import real_paths
+from spindle.tools.base import ToolSettings
+
+T = TypeVar("T")
+
+_there: ContextVar["FarLinks | None"] = ContextVar("spindle_far_links", default=None)
+_MOST_TRIES = 8
+
+
+def real_path(path: str) -> str:
+    links = _there.get()
+    return os.path.realpath(path) if links is None else links.real(path)
+
+
+def is_far() -> bool:
+    """Say whether the disk here tells nothing about files that a rule means; then it may mean any."""
+    return _there.get() is not None
+
+
+def home() -> str:
+    links = _there.get()
+    return os.path.expanduser("~") if links is None else links.home
+
+
+class FarLinks:
+    """The links of a far side, while rules are tried."""
+
+    def __init__(self, settings: ToolSettings) -> None:
+        self._workspace = settings.workspace
+        self.home = self._workspace.home
+        self._known: dict[str, str] = {}
+        self._asked: set[str] = set()
+        self._token: Token[FarLinks | None] | None = None
+
+    async def __aenter__(self) -> "FarLinks":
+        self._token = _there.set(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._token is not None:
+            _there.reset(self._token)
+
+    def real(self, path: str) -> str:
+        plain = os.path.normpath(path)
+        if plain not in self._known:
+            self._asked.add(plain)
+        return self._known.get(plain, plain)
+
+    async def settled(self, decide: Callable[[], T]) -> T:
+        """Return the decision that is made with all links known. Raises `ToolError` if the pipe breaks."""
+        decision = decide()
+        for _ in range(_MOST_TRIES):
+            if not self._asked:
+                break
+            paths = sorted(self._asked)
+            self._asked.clear()
+            self._known |= dict(zip(paths, await self._workspace.do(real_paths, paths), strict=True))
+            decision = decide()
+        return decision

@@ -1,0 +1,154 @@
+"""Sessions whose tools work at the far side of a pipe: what is read there, what stays here, what is remembered."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle import Agent
+from spindle.agent import AgentError
+from spindle.agent.elsewhere import ENTRY
+from spindle.shapes.messages import ToolResultMessage, text_of
+from spindle.testing import Script
+
+FAR = "env -i PATH=/usr/bin:/bin HOME=/nowhere"
+"""A shell of this machine, with nothing of our environment."""
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a project at the far side, and an empty directory here."""
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "home"))
+    (tmp_path / "here").mkdir()
+    project = tmp_path / "there"
+    (project / ".pi/skills/greet").mkdir(parents=True)
+    (project / ".pi/settings.json").write_text('{"shellCommandPrefix": "echo settings of the far side"}')
+    (project / ".pi/skills/greet/SKILL.md").write_text("---\nname: greet\ndescription: How to greet\n---\nSay hello.\n")
+    (project / "AGENTS.md").write_text("Instructions from afar.")
+    return project
+
+
+def calls(*wanted: tuple[str, dict[str, Any]]) -> list[Any]:
+    return [{"calls": [{"name": name, "arguments": arguments} for name, arguments in wanted]}, {"text": "Done."}]
+
+
+async def results(steps: list[Any], there: Path, **options: Any) -> list[str]:
+    script = Script(steps)
+    given = {"cwd": there.parent / "here", "exec": FAR, "exec_cwd": str(there), "model": script.model(), **options}
+    async with Agent.create(**given) as agent:
+        await agent.run("Go.")
+        return [text_of(m.content) for m in agent.session.messages if isinstance(m, ToolResultMessage)]
+
+
+@in_a_loop
+async def test_tools_work_there_and_keys_stay_here(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    steps = calls(
+        ("bash", {"command": "pwd; env; cat /proc/$PPID/environ"}),
+        ("write", {"path": "made/new.txt", "content": "made"}),
+        ("bash", {"command": "echo ~"}),
+    )
+    bash, _, home = await results(steps, there, persist=False)
+    assert bash.startswith(f"{there}\n") and "sk-secret" not in bash
+    assert home == "/nowhere\n"
+    assert (there / "made/new.txt").read_text() == "made"
+
+
+@in_a_loop
+async def test_texts_of_the_project_are_read_there_and_its_settings_are_not(there: Path) -> None:
+    script = Script([{"text": "Hello."}])
+    options = {"cwd": there.parent / "here", "exec": FAR, "exec_cwd": str(there), "persist": False}
+    async with Agent.create(**options, model=script.model()) as agent:
+        await agent.run("/skill:greet you")
+        prompt = agent.session.state().system_prompt
+    assert f'path="{there}/AGENTS.md">\nInstructions from afar.' in prompt
+    assert f"<location>{there}/.pi/skills/greet/SKILL.md</location>" in prompt
+    assert f"Working directory: {there}\n" in prompt
+    asked = text_of(script.requests[0].messages[-1].content)
+    assert "Say hello." in asked and f"References are relative to {there}/.pi/skills/greet" in asked
+
+
+@in_a_loop
+async def test_a_session_goes_on_where_it_worked(there: Path) -> None:
+    options = {"cwd": there.parent / "here", "exec": FAR, "exec_cwd": str(there)}
+    async with Agent.create(**options, model=Script([{"text": "One."}, {"text": "Two."}]).model()) as agent:
+        await agent.run("Go.")
+        path = agent.session.session.path
+        await agent.session.new_session()
+        assert agent.session.workdir == str(there)
+        await agent.run("Go.")
+        second = agent.session.session.path
+    assert path is not None and second is not None and second != path
+    for file in (path, second):
+        async with Agent.open(file, model=Script(["Yes."]).model()) as agent:
+            assert agent.session.state().exec is not None
+            assert (await agent.session.run_bash("pwd")).output == f"{there}\n"
+    async with Agent.open(path, model=Script(["Yes."]).model(), exec="") as agent:
+        assert agent.session.workdir == str(there.parent / "here")
+
+
+@in_a_loop
+async def test_a_command_of_a_strangers_session_is_not_run(there: Path) -> None:
+    options = {"cwd": there.parent / "here", "exec": FAR, "exec_cwd": str(there)}
+    async with Agent.create(**options, model=Script([{"text": "One."}]).model()) as agent:
+        await agent.run("Go.")
+        path = agent.session.session.path
+    assert path is not None
+    ran = there.parent / "ran"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line.get("customType") == ENTRY:
+            line["data"]["command"] = f"touch {ran}"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(AgentError, match="never used here"):
+        await Agent.open(path, model=Script(["Yes."]).model())
+    assert not ran.exists()
+
+
+@in_a_loop
+async def test_there_is_no_sandbox_elsewhere(there: Path) -> None:
+    with pytest.raises(AgentError, match="fences programs of this machine"):
+        await results(calls(), there, sandbox="read-only", persist=False)
+
+
+@in_a_loop
+async def test_rules_hold_for_the_files_that_links_there_lead_to(there: Path) -> None:
+    (there / "secret.txt").write_text("hidden")
+    (there / "link").symlink_to("secret.txt")
+    steps = calls(("read", {"path": "link"}), ("bash", {"command": "cat link"}), ("read", {"path": "AGENTS.md"}))
+    denied = [f"Read(/{there}/secret.txt)"]
+    link, cat, other = await results(steps, there, deny=denied, permission_mode="dontAsk", persist=False)
+    assert "hidden" not in link + cat
+    assert other == "Instructions from afar."
+
+
+@in_a_loop
+async def test_a_background_command_runs_there(there: Path) -> None:
+    steps = calls(("bash", {"command": "echo begun; exec sleep 600", "background": True}))
+    steps[1:1] = [{"calls": [{"name": "bash_kill", "arguments": {"id": "bg1"}}]}]
+    tools = ["bash", "bash_output", "bash_kill"]
+    begun, ended = await results(steps, there, tools=tools, persist=False)
+    assert begun.startswith("begun\n\n[bg1 is running. Its output: /")
+    assert "was ended" in ended
+
+
+@in_a_loop
+async def test_a_command_that_leads_nowhere_is_an_error_at_the_start(there: Path) -> None:
+    with pytest.raises(AgentError, match="Cannot run `no-such-program`"):
+        await results(calls(), there, exec="no-such-program -i", persist=False)
+    with pytest.raises(AgentError, match="ended with exit code 255: no route"):
+        await results(calls(), there, exec="sh -c 'echo no route >&2; exit 255'", persist=False)
+    assert os.listdir(there.parent / "here") == []
