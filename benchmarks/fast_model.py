@@ -4,6 +4,7 @@ The last user message says what to answer:
 
     bench:text:N          N pieces of text, as fast as the client reads them
     bench:slow:N:MS       N pieces, MS milliseconds apart
+    bench:rich:N:RATE     N pieces of Markdown, so many a second; `code`: of one block of code
     bench:tool:N          N rounds of bash `true`, each with a number, then a text
 
 `python -m benchmarks.fast_model` prints its URL and serves until its stdin ends.
@@ -19,6 +20,15 @@ from typing import Any
 SLICE = 64 * 1024
 """Bytes of events in one chunk."""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+RICH = (
+    "## A heading\n\nSome **bold words**, `code` and [a link](https://example.org/page) in a paragraph that goes on "
+    "for a while, with *emphasis* and more words.\n\n- one item\n- another **item**\n  - nested\n\n"
+    "| name | value |\n|---|---|\n| alpha | 1 |\n| beta | 2 |\n\n"
+    "```python\ndef f(x):\n    return x + 1  # note\n```\n\n"
+)
+CODE = "    total = compute(index, 'some text') + 42  # a comment\n"
+TICK = 0.004
+"""Seconds between two writes of an answer that comes at a steady pace."""
 WORDS = ["kalo ", "miren ", "tosu ", "davel\n", "nopir ", "ash, ", "gefo ", "lintar. "]
 
 
@@ -81,6 +91,21 @@ def asked(body: dict[str, Any]) -> tuple[list[str], int]:
     return ["text", "1"], 0
 
 
+async def steadily(writer: asyncio.StreamWriter, text: str, count: int, rate: int) -> None:
+    """Write a text in pieces of five characters."""
+    writer.write(HEAD + chunked(event({"role": "assistant", "content": ""})))
+    clock = asyncio.get_running_loop().time
+    began, sent = clock(), 0
+    while sent < count:
+        due = min(count, int((clock() - began) * rate) + 1)
+        for at in range(sent, due):
+            writer.write(chunked(event({"content": text[at * 5 : at * 5 + 5]})))
+        sent = due
+        await writer.drain()
+        await asyncio.sleep(TICK)
+    writer.write(chunked(end("stop")) + b"0\r\n\r\n")
+
+
 async def answer(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
     words, rounds = asked(body)
     match words:
@@ -94,6 +119,10 @@ async def answer(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
                 writer.write(chunked(piece(number)))
                 await writer.drain()
             writer.write(chunked(end("stop")) + b"0\r\n\r\n")
+        case ["rich" | "code" as kind, count, rate]:
+            text = RICH if kind == "rich" else CODE
+            text = ("" if kind == "rich" else "```python\n") + text * (int(count) * 5 // len(text) + 1)
+            await steadily(writer, text, int(count), int(rate))
         case ["tool", count] if rounds < int(count):
             writer.write(tool_answer(rounds))
         case ["tasks", count, pieces, milliseconds] if rounds == 0:

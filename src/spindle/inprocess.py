@@ -367,6 +367,7 @@ class Agent:
         checkpoint: str,
         files: Sequence[str] | None = None,
         *,
+        hunks: Sequence[str] | None = None,
         conversation: bool = False,
         dry_run: bool = False,
         force: bool = False,
@@ -378,7 +379,7 @@ class Agent:
         from spindle.agent.features import undo
 
         how = {"conversation": conversation, "dry_run": dry_run, "force": force}
-        return await undo.restore(self.session, checkpoint, files, **how)
+        return await undo.restore(self.session, checkpoint, files, hunks=hunks, **how)
 
     def subscribe(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with every event. Returns a function that ends the subscription."""

@@ -3,9 +3,11 @@
 import hashlib
 import os
 import random
+import shlex
 import shutil
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -273,6 +275,52 @@ def test_a_file_that_the_user_changed_is_not_overwritten(tmp_path):
             assert (folder / "src/a.py").read_text() == "one\ntwo\n" and not (folder / "own.txt").exists()
             await it.data("restore", checkpoint=done["checkpoint"])
             assert (folder / "own.txt").read_text() == "own\n" and (folder / "notes.txt").read_text() == "my notes\n"
+
+    run(main())
+
+
+def hunks_of(diff: str) -> list[str]:
+    return ["@@" + part for part in ("\n" + diff).split("\n@@")[1:]]
+
+
+def test_hunks_are_taken_back_one_by_one(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+    old = "".join(f"line {n}\r\n" for n in range(40)) + "the end, \u00e4, without a newline"
+    new = old.replace("line 3\r\n", "").replace("line 20\r\n", "line 20\r\nmore\r\n").replace("the end", "The end")
+    (folder / "text.txt").write_bytes(old.encode())
+    script = f"import pathlib; pathlib.Path('text.txt').write_bytes({new.encode()!r})"
+
+    async def main():
+        steps = [calls(("bash", {"command": f"{sys.executable} -c {shlex.quote(script)}; echo x > made"})), "done"]
+        async with rig(tmp_path, steps) as it:
+            await it.run("one")
+            [first] = [one["id"] for one in (await it.data("list_checkpoints"))["checkpoints"]]
+            made, text = (await it.data("get_changes"))["files"]
+            hunks = hunks_of(text["diff"])
+            assert len(hunks) == 3
+            asked = {"checkpoint": first, "files": ["text.txt"]}
+            would = await it.data("restore", **asked, hunks=[hunks[1]], dryRun=True)
+            assert [(one["path"], one.get("added"), one["removed"]) for one in would["files"]] == [("text.txt", 0, 1)]
+            assert (folder / "text.txt").read_bytes() == new.encode()
+
+            done = await it.data("restore", **asked, hunks=[hunks[0], hunks[2]])
+            now = old.replace("line 20\r\n", "line 20\r\nmore\r\n")
+            assert (folder / "text.txt").read_bytes() == now.encode()
+            refused = await it.call("restore", **asked, hunks=[hunks[0]])
+            assert not refused["success"] and "do not fit" in refused["error"]
+            await it.data("restore", checkpoint=done["checkpoint"])
+            assert (folder / "text.txt").read_bytes() == new.encode(), "undo is undone"
+            await it.data("restore", **asked, hunks=hunks)
+            assert (folder / "text.txt").read_bytes() == old.encode()
+
+            # A file that was not there has no hunks, and hunks are of one file.
+            for files in (["made"], ["text.txt", "made"], None):
+                fields = {"files": files} if files else {}
+                refused = await it.call("restore", checkpoint=first, hunks=hunks_of(made["diff"]), **fields)
+                assert not refused["success"] and "hunks" in refused["error"]
+            assert (folder / "made").read_text() == "x\n"
 
     run(main())
 

@@ -184,7 +184,7 @@ def test_a_file_that_was_changed_often_is_shown_once(browser: Any, shared: Serve
             "+a = 1", "+b = 3", *(f"-{word}" for word in ["one", "two", "three", "four", "five", "six", "seven"]),
             "+all is", "+different",
         ]  # fmt: skip
-        assert tab.page.locator(".changed .aside").all_inner_texts() == ["added"]
+        assert tab.page.locator(".changed .aside:visible").all_inner_texts() == ["added"]
 
 
 def test_conversations_are_found_renamed_pinned_and_deleted(browser: Any, shared: ServerProcess) -> None:

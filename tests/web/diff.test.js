@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import './document.js';
-import { common, counts, rowsOfDiff, rowsOfEdit, rowsOfPatch, rowsOfText } from '../../src/spindle/web/shared/diff.js';
+import { common, counts, hunksOfPatch, rowsOfDiff, rowsOfEdit, rowsOfText } from '../../src/spindle/web/shared/diff.js';
 
 const short = rows => rows.map(({ sign, before, after, text }) => `${before}|${after}|${sign}${text}`);
 
@@ -40,8 +40,15 @@ test('a patch has the numbers of the lines before and after', () => {
     ' x',
     '+y',
   ];
-  const expected = ['3|3|same', '4||-old', '|4|+new', '5|5|end', '||…', '20|20|x', '|21|+y'];
-  assert.deepEqual(short(rowsOfPatch(patch.join('\n'))), expected);
+  const hunks = hunksOfPatch(patch.join('\n'));
+  assert.deepEqual(
+    hunks.map(({ rows }) => short(rows)),
+    [
+      ['3|3|same', '4||-old', '|4|+new', '5|5|end'],
+      ['20|20|x', '|21|+y'],
+    ],
+  );
+  assert.equal(hunks[1].text, '@@ -20 +20,2 @@\n x\n+y\n');
 });
 
 test('the result of an edit has its numbers in its lines', () => {

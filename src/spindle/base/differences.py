@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spindle.base.git import GitError, Shadow
+from spindle.base.hunks import taken_back
 from spindle.base.put_back import Folder
 from spindle.base.states import Change, Copy, Detail, State, read_differences
 
@@ -240,6 +241,18 @@ class Differences:
                 attempt(folder.set_mode, path, copy.mode)
         folder.finish()
         return failed
+
+    async def without_hunks(self, change: Change, hunks: Sequence[str]) -> Change:
+        """Return a change that takes back some hunks of the diff that ends in the present state of a file.
+
+        Raises `ValueError` if they do not fit it, and `GitError`.
+        """
+        path, before = change.path, change.before
+        if before is None or change.after is None or not before.oid or stat.S_ISLNK(before.mode):
+            raise ValueError("hunks can only be taken back of a file that was there before, and is")
+        [content] = [content async for _, content in self._contents([(path, before.oid)])]
+        said = await self._shadow.run("hash-object", "-w", "--stdin", "--no-filters", input=taken_back(content, hunks))
+        return Change(path, before, Copy(before.mode, said.decode().strip()))
 
     async def check_kept(self, changes: Sequence[Change]) -> None:
         """Raise `GitError` if the content that files get by these changes is lost."""

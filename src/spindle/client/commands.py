@@ -391,6 +391,7 @@ class Commands:
         checkpoint: str,
         files: Sequence[str] | None = None,
         *,
+        hunks: Sequence[str] | None = None,
         conversation: bool = False,
         dry_run: bool = False,
         force: bool = False,

@@ -94,9 +94,12 @@ async def restore(
     conversation: bool,
     dry_run: bool,
     force: bool,
+    hunks: Sequence[str] | None = None,
 ) -> Restored:
     """Give files, and the conversation if wanted, the state that they had at a checkpoint. Raises `AgentError`."""
     hook, lifecycle = agent.checkpoints, agent.lifecycle
+    if hunks is not None and (files is None or len(files) != 1 or conversation):
+        raise AgentError("hunks are of one file, which files names, and leave the conversation as it is")
     lifecycle.admit(Request.RESTORE)
     if hook.user_shell.is_running:
         raise AgentError("A shell command is running: wait for its end, or abort it, and restore then")
@@ -113,6 +116,8 @@ async def restore(
                 raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
             async with _at(agent, snapshots):
                 plan = await _plan(agent, snapshots, checkpoint, files)
+                if hunks is not None:
+                    await _only(plan, hunks)
                 if dry_run:
                     return plan.told(agent)
                 if plan.conflicts and not force:
@@ -164,6 +169,19 @@ async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, fi
     foreign = await _foreign(agent, snapshots, checkpoint, now)
     plan.conflicts = {path: foreign[path] for path in chosen if path in foreign}
     return plan
+
+
+async def _only(plan: _Plan, hunks: Sequence[str]) -> None:
+    """Let a plan for one file take back only some hunks of it. Raises `AgentError`."""
+    if len(plan.changes) != 1:
+        raise AgentError("The file is as it was at the checkpoint, or a folder: there are no hunks")
+    change = plan.changes[0]
+    try:
+        plan.changes = [await plan.snapshots.differences.without_hunks(change, hunks)]
+    except ValueError as error:
+        raise AgentError(f"The hunks do not fit {change.path}: {error}. get_changes has the present ones") from None
+    lines = [line[:1] for hunk in hunks for line in hunk.split("\n")[1:]]
+    plan.details = [Detail(change.path, "modified", added=lines.count("-"), removed=lines.count("+"))]
 
 
 async def _carry_out(agent: "AgentSession", plan: _Plan, checkpoint: str, jump: Jump | None) -> Restored:

@@ -201,17 +201,19 @@ async def restore(
     call: Call,
     checkpoint: str,
     files: Sequence[str] | None = None,
+    hunks: Sequence[str] | None = None,
     conversation: bool = False,
     dry_run: bool = False,
     force: bool = False,
 ) -> Restored:
     """Give files the state that they had at a checkpoint; refused while something runs.
 
-    `files` names files and folders; the others stay. With `conversation`, the conversation goes back, too. With
+    `files` names files and folders; the others stay. `hunks` are parts of the diff that `get_changes` has of one file
+    since that checkpoint: only these are taken back. With `conversation`, the conversation goes back, too. With
     `dryRun` nothing changes, and the answer says what would. Files that were changed outside of the agent's runs are
     only overwritten with `force`.
     """
     from spindle.agent.features import undo
 
     how = {"conversation": conversation, "dry_run": dry_run, "force": force}
-    return await undo.restore(call.agent, checkpoint, files, **how)
+    return await undo.restore(call.agent, checkpoint, files, hunks=hunks, **how)

@@ -142,6 +142,15 @@ export class Answer {
     this.changed.clear();
   }
 
+  /** The message so far, as it would be stored. */
+  get content() {
+    return this.blocks.filter(Boolean).map(block => {
+      if (block instanceof ThinkingBlock) return { type: 'thinking', thinking: block.source };
+      if (block instanceof TextBlock) return { type: 'text', text: block.source };
+      return { type: 'toolCall', id: block.id, name: block.name, arguments: block.args };
+    });
+  }
+
   /** How long each block of thoughts took, as far as that was seen. */
   get thoughts() {
     return this.blocks.map(block => block?.took ?? 0);
@@ -162,6 +171,8 @@ export class Answer {
     const calls = message.content.some(block => block.type === 'toolCall');
     if (message.stopReason === 'error') this.add(this.failure(readable(message.errorMessage ?? 'The model failed.')));
     else if (message.stopReason === 'aborted') this.add(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
+    else if (message.stopReason === 'lost')
+      this.add(el('p', { class: 'aside' }, icon('warning'), 'The server ended here. Only this tab has this part.'));
     else if (message.stopReason === 'length') this.add(el('p', { class: 'aside' }, 'Cut off at the output limit'));
     else if (!text && !calls) this.add(this.failure('The model gave an empty answer.', 'aside'));
     if (text && !calls) {

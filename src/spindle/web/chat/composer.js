@@ -1,7 +1,7 @@
 // Where the user writes: the text field, images to send along, commands after a slash, sending, steering, queueing.
 // A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
 
-import { $, announce, el, icon, iconButton, remembered, unsent } from '../shared/dom.js';
+import { $, announce, button, el, icon, iconButton, remembered, unsent } from '../shared/dom.js';
 import { textOf } from '../shared/format.js';
 import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
@@ -31,6 +31,7 @@ export class Composer {
     session.on('reset', () => this.changeDraft());
     session.on('deleted', id => this.forget(id));
     setTimeout(forgetOld, FORGET_MS);
+    session.on('stats', () => this.offerAgain());
     for (const event of ['reset', 'entries', 'queue']) session.on(event, ({ items } = {}) => this.findUnsure(items));
   }
 
@@ -111,8 +112,9 @@ export class Composer {
       else await this.session.prompt(whole, images, behaviour);
     } catch (error) {
       this.putBack(owner, text, images, files);
-      if (!marks && error instanceof Disconnected) this.unsure = { text, whole, images, after };
-      this.session.report(error.message);
+      const isOffline = error instanceof Disconnected;
+      if (!marks && isOffline) this.unsure = { text, whole, images, after };
+      this.session.report(error.message, isOffline ? 'offline' : 'error');
     }
   }
 
@@ -137,8 +139,7 @@ export class Composer {
   findUnsure(queued = []) {
     if (!this.unsure) return;
     const { text, whole, images, after } = this.unsure;
-    const ids = [...this.session.entries.byId.keys()];
-    const said = ids.slice(ids.indexOf(after) + 1).map(id => this.session.entries.byId.get(id).raw.message);
+    const said = this.session.entries.after(after).map(({ raw }) => raw.message);
     const arrived =
       said.some(message => message?.role === 'user' && textOf(message.content) === whole) ||
       queued.some(item => item.text === whole);
@@ -149,6 +150,15 @@ export class Composer {
     this.files = [];
     this.setText(this.field.value.slice(text.length).trimStart());
     this.showImages();
+  }
+
+  /** There is a connection again, and it is known what has arrived: offer to send what has not. */
+  offerAgain() {
+    if (!this.unsure || !this.field.value.startsWith(this.unsure.text)) return;
+    this.unsure = null;
+    const again = button('link', () => note.remove() || this.send('steer'), 'Send it now');
+    const note = this.session.report('Your message was not sent.', 'info', again);
+    this.field.addEventListener('input', () => note.remove(), { once: true });
   }
 
   clear() {

@@ -8,6 +8,7 @@ const NO_SUCH_SESSION = 4004;
 const BEAT = 20_000;
 const BEAT_TIMEOUT = 8000;
 const { wire } = globalThis; // of early.js
+const nextTask = () => new Promise(resolve => setTimeout(resolve));
 
 export class CommandError extends Error {}
 
@@ -33,6 +34,7 @@ export class Connection {
     this.seen = null; // number of the last event; null: nothing that could be gone on with
     this.socket = null;
     this.calls = new Map();
+    this.asked = new Map(); // answers to what was asked before this script ran, by command
     this.name = Math.random().toString(36).slice(2, 8); // ids are seen by other clients, too
     this.lastId = 0;
     this.failures = 0;
@@ -102,14 +104,36 @@ export class Connection {
     const socket = early?.socket ?? wire.open(this.sessionId, this.seen);
     this.socket = socket;
     let opened = socket.readyState === WebSocket.OPEN;
-    socket.onopen = () => {
+    socket.addEventListener('open', () => {
       opened = true;
-    };
+    });
     socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
     socket.onclose = ({ code, reason }) => {
       if (this.socket === socket) this.lost(opened, code, reason);
     };
-    early?.frames.forEach(frame => socket.onmessage(frame));
+    if (early) this.takeOver(early);
+  }
+
+  /** Take what has come before this script ran. */
+  async takeOver({ socket, frames }) {
+    for (const type in wire.FIRST)
+      this.asked.set(type, new Promise((resolve, reject) => this.calls.set(type, { resolve, reject })));
+    for (const promise of this.asked.values()) promise.catch(() => null); // nobody may want it
+    const { onmessage } = socket;
+    socket.onmessage = frame => frames.push(frame);
+    // One at a time, as they would come: what is told of one is done before the next.
+    while (frames.length && this.socket === socket) {
+      onmessage(frames.shift());
+      await nextTask();
+    }
+    if (this.socket === socket) socket.onmessage = onmessage;
+  }
+
+  /** Ask for one of the first things; it may have been asked before this script ran. */
+  first(type) {
+    const asked = this.asked.get(type);
+    this.asked.delete(type);
+    return asked ?? this.call(type, wire.FIRST[type]);
   }
 
   /** Open a conversation for one command, and leave it again. */
@@ -142,7 +166,7 @@ export class Connection {
       this.onState('open');
       this.onReady(frame);
     } else {
-      this.seen++;
+      this.seen += frame.events ?? 1; // deltas that came together
       this.onEvent(frame);
     }
   }
@@ -189,5 +213,6 @@ export class Connection {
     socket?.close();
     for (const { reject } of this.calls.values()) reject(new Disconnected('The connection was lost'));
     this.calls.clear();
+    this.asked.clear();
   }
 }

@@ -1,7 +1,7 @@
 // The conversation: rows in a column that grows at its end. While an answer is written only its last blocks change,
 // once per frame. A row knows the id of its entry: that is how messages are found again.
 
-import { announce, button } from '../shared/dom.js';
+import { announce, breathe, button, unsent } from '../shared/dom.js';
 import { count, imagesOf, oneLine } from '../shared/format.js';
 import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
@@ -11,8 +11,14 @@ import { LiveCard, shellCard } from './live-card.js';
 import { branchSwitch, noticeOf, summary } from './messages.js';
 import { MessageRow, Rows } from './rows.js';
 
+const loading = () => {
+  const node = noticeOf('clock', 'Loading what came before…');
+  node.classList.add('busy');
+  return node;
+};
+
 export class Conversation {
-  /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `again()`, `branch(entry)`. */
+  /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `undo(entryId)`, `again()`, `branch(entry)`. */
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
@@ -49,7 +55,11 @@ export class Conversation {
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
     on('entries', this.showBranches);
+    on('earlier', ({ path }) => {
+      this.adding = this.addEarlier(path);
+    });
     on('state', () => this.turn?.wait(this.session.asking));
+    on('connection', ({ state }) => state === 'waiting' && this.keepHalf());
     addEventListener('pagehide', () => this.turn?.wait(false));
     on('message_start', this.messageStart);
     on('message_update', this.messageUpdate);
@@ -76,6 +86,7 @@ export class Conversation {
     const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
     this.turn?.wait(false);
     this.clear();
+    if (!isWhole) this.waits = this.rows.add(new MessageRow('notice', () => loading(), 42));
     for (const _ of this.rows.adding(path, { isWhole })); // at once
     const last = this.rows.all.findLast(({ kind }) => kind === 'answer');
     if (this.session.running && last && last === this.turn?.last) last.atWork = last.keep = true;
@@ -86,9 +97,24 @@ export class Conversation {
     this.showBranches();
     this.feed.sticks = true;
     this.show();
-    this.unanswered = this.session.running ? null : this.tellUnanswered(path);
+    this.unanswered = this.session.running || !path.length ? null : this.tellUnanswered(path);
     if (editing) this.editAgain(editing);
     this.tick();
+  }
+
+  /** What came before the first row is here: put it there, without moving what is in view. */
+  async addEarlier(path) {
+    const { rows } = this;
+    const earlier = new Rows(this);
+    // A summary that stands for something stands for all of this, too.
+    for (const _ of earlier.adding(path, { older: rows.summarises })) {
+      await breathe();
+      if (this.rows !== rows) return; // another conversation was opened
+    }
+    this.waits.gone = true;
+    rows.prepend(earlier);
+    this.showBranches();
+    this.show();
   }
 
   /** Say so if the work has ended before its answer: the server may have been stopped. Returns the notice. */
@@ -96,11 +122,26 @@ export class Conversation {
     const { message } = path.findLast(({ type }) => type === 'message' || type === 'compaction')?.raw ?? {};
     const calls = message?.role === 'assistant' && message.stopReason === 'toolUse';
     if (!calls && message?.role !== 'user' && message?.role !== 'toolResult') return null;
+    this.showHalf();
     return this.notice(
       'warning',
       'The work ended here before there was an answer',
       button('link', () => this.actions.again(), 'Try again'),
     );
+  }
+
+  /** The connection is lost in the middle of an answer. If the server has died, nothing else has what came of it. */
+  keepHalf() {
+    if (!this.live || !this.turn?.id) return;
+    unsent.set(`half-${this.turn.id}`, JSON.stringify(this.live.answer.content));
+  }
+
+  /** Show what came of an answer whose server has died. */
+  showHalf() {
+    const half = unsent.get(`half-${this.turn?.id}`);
+    if (half === null) return;
+    const message = { role: 'assistant', content: JSON.parse(half), stopReason: 'lost' };
+    this.append(this.rows.rowOf(message, Date.now()));
   }
 
   editAgain({ id, at }) {
@@ -152,7 +193,11 @@ export class Conversation {
   }
 
   /** Bring a message into view, out of whatever it is folded into. */
-  reveal(entryId) {
+  async reveal(entryId) {
+    if (!this.rows.byEntry.has(entryId)) {
+      await this.session.whole;
+      await this.adding;
+    }
     const row = this.rows.byEntry.get(entryId);
     if (!row) return;
     this.olderOpen ||= row.older;
@@ -176,6 +221,7 @@ export class Conversation {
   /** Learn where the conversation divides: at the first row after each fork. */
   showBranches() {
     const { entries } = this.session;
+    if (!entries.divided) return;
     let fork = null;
     for (const entry of entries.path()) {
       if (entries.siblings(entry).length > 1) fork = entry;
@@ -258,6 +304,7 @@ export class Conversation {
     const row = this.live ?? this.beginAnswer();
     this.live = null;
     const { answer } = row;
+    if (this.turn?.id) unsent.set(`half-${this.turn.id}`, null);
     row.answer = null;
     row.build = () => this.buildAnswer(row);
     this.rows.name(row, entryId);

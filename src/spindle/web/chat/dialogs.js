@@ -237,7 +237,7 @@ export class Dialogs {
 
   answer(request, fields, text, positive) {
     if (!this.session.wire.tell({ type: 'extension_ui_response', id: request.id, ...fields })) {
-      this.toast('Not connected: the answer could not be sent');
+      this.toast('Not connected: the answer could not be sent', 'offline');
       return;
     }
     this.close(request.id);

@@ -3,6 +3,8 @@
 
 globalThis.wire = {
   TOKEN: 'spindle-token',
+  // What is asked first: the state, and the last entries.
+  FIRST: { get_state: {}, get_entries: { limit: 160 } },
 
   /** The id of the session in the address; null if there is none. */
   idInAddress() {
@@ -28,6 +30,7 @@ globalThis.wire = {
     url.hash = url.search = '';
     if (sessionId) url.searchParams.set('session', sessionId);
     if (since !== null) url.searchParams.set('since', since);
+    url.searchParams.set('deltas', 'gathered');
     const token = sessionStorage.getItem(this.TOKEN);
     const bytes = token === null ? '' : String.fromCharCode(...new TextEncoder().encode(token));
     const safe = btoa(bytes).replace(/[+/=]/g, c => ({ '+': '-', '/': '_', '=': '' })[c]);
@@ -38,6 +41,10 @@ globalThis.wire = {
     const sessionId = this.idInAddress();
     const first = { sessionId, socket: this.open(sessionId), frames: [] };
     first.socket.onmessage = frame => first.frames.push(frame);
+    first.socket.onopen = () => {
+      for (const [type, fields] of Object.entries(this.FIRST))
+        first.socket.send(JSON.stringify({ id: type, type, ...fields }));
+    };
     this.first = first;
   },
 

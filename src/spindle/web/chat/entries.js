@@ -1,10 +1,11 @@
-// The session's entries as a tree: fetched once, then only what is new. Everything on the page that can be gone back
-// to is found here by its id.
+// The session's entries as a tree. The end of a session is fetched first, then the rest, page by page, and from then on
+// only what is new. Everything on the page that can be gone back to is found here by its id.
 
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { readable } from './figures.js';
 
 const READABLE = new Set(['message', 'custom_message', 'compaction', 'branch_summary']);
+const PAGE = 4000; // entries in one page; the server makes it shorter if they are long
 
 /** The beginning of a text, without the marks of Markdown. */
 const preview = content => oneLine(textOf(content)).replace(/\*\*|`|^#+ /g, '');
@@ -18,46 +19,118 @@ export class Entries {
   clear() {
     this.sessionId = this.session.id;
     this.byId = new Map();
+    this.childrenOf = new Map(); // id → entries, also of an entry that is not here yet
     this.labels = new Map();
+    this.divided = 0; // entries that have more than one child
+    this.checkpoints = 0;
     this.leafId = null;
-    this.lastId = undefined;
+    this.firstId = this.lastId = undefined; // in the order in which they were stored
+    this.first = this.next = 0; // the place of the first one, and of the next to come: only their order counts
+    this.isWhole = false;
+    this.fetching = null; // a page that is on its way
+  }
+
+  /** Fetch enough of the end to show it, or what is new if there is something already. */
+  async begin() {
+    if (this.sessionId !== this.session.id) this.clear();
+    if (this.lastId !== undefined) return this.refresh();
+    const { byId } = this;
+    const { entries, leafId, more } = await this.session.wire.first('get_entries');
+    if (this.byId !== byId) return this; // of a session that was left meanwhile
+    this.isWhole = !more;
+    this.leafId = leafId;
+    for (const entry of entries) if (!byId.has(entry.id)) this.add(entry, this.next++);
+    this.firstId = entries[0]?.id;
+    this.lastId = entries.at(-1)?.id;
+    while (!this.isWhole && !this.tail().length && this.byId === byId) await this.fetchEarlier();
+    return this;
+  }
+
+  /** Fetch the page before what is here. Returns whether there was something to fetch. */
+  fetchEarlier() {
+    if (this.isWhole) return false;
+    this.fetching ??= this.fetchPage().finally(() => {
+      this.fetching = null;
+    });
+    return this.fetching;
+  }
+
+  async fetchPage() {
+    const { byId } = this;
+    const { entries, more } = await this.session.call('get_entries', { before: this.firstId, limit: PAGE });
+    if (this.byId !== byId) return false;
+    for (const entry of entries.reverse()) if (!byId.has(entry.id)) this.add(entry, --this.first);
+    this.firstId = entries.at(-1).id;
+    this.isWhole = !more;
+    return true;
   }
 
   async refresh() {
     if (this.sessionId !== this.session.id) this.clear();
     const { byId } = this;
     const { entries, leafId } = await this.session.call('get_entries', { since: this.lastId });
-    if (this.byId !== byId) return this; // of a session that was left meanwhile
+    if (this.byId !== byId) return this;
+    if (this.lastId === undefined) this.isWhole = true;
     // Two requests at the same time get the same entries.
-    for (const entry of entries) if (!byId.has(entry.id)) this.add(entry);
+    for (const entry of entries) if (!byId.has(entry.id)) this.add(entry, this.next++);
+    this.lastId = entries.at(-1)?.id ?? this.lastId;
     this.leafId = leafId;
     return this;
   }
 
-  add(raw) {
-    const { id, parentId, type, message, targetId, label } = raw;
-    this.lastId = id;
-    if (type === 'label') this.labels.set(targetId, label);
-    const entry = { id, parentId, type, children: [], role: message?.role ?? type, raw };
+  add(raw, order) {
+    const { id, parentId, type, message, targetId, label, customType } = raw;
+    // What was fetched later may have been stored before.
+    if (type === 'label' && (order >= 0 || !this.labels.has(targetId))) this.labels.set(targetId, label);
+    if (customType === 'checkpoint') this.checkpoints++;
+    const entry = { id, parentId, type, order, children: this.children(id), role: message?.role ?? type, raw };
     this.byId.set(id, entry);
-    this.byId.get(parentId)?.children.push(entry);
+    const beside = this.children(parentId);
+    if (beside.length && order < beside[0].order) beside.unshift(entry);
+    else beside.push(entry);
+    if (beside.length === 2) this.divided++;
+  }
+
+  children(id) {
+    if (!this.childrenOf.has(id)) this.childrenOf.set(id, []);
+    return this.childrenOf.get(id);
   }
 
   get roots() {
-    return [...this.byId.values()].filter(entry => !this.byId.has(entry.parentId));
+    const found = [...this.byId.values()].filter(entry => !this.byId.has(entry.parentId));
+    return found.sort((a, b) => a.order - b.order);
   }
 
-  /** The way from the beginning to where the conversation is. */
+  /** The way from the beginning, as far as it is here, to where the conversation is. */
   path() {
     const path = [];
     for (let entry = this.byId.get(this.leafId); entry; entry = this.byId.get(entry.parentId)) path.push(entry);
     return path.reverse();
   }
 
+  /**
+   * The part of the path that can be shown: all of it, or while the rest is on its way, from a message of the user on. It
+   * has all that the last summary has kept. It is empty if that is not here yet.
+   */
+  tail() {
+    const path = this.path();
+    if (this.isWhole) return path;
+    const from = path.findIndex(({ role }) => role === 'user');
+    const compacted = path.findLast(({ type }) => type === 'compaction');
+    const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : from;
+    return from < 0 || kept < from ? [] : path.slice(from);
+  }
+
+  /** The entries that were stored after one, in their order. */
+  after(id) {
+    const order = this.byId.get(id)?.order ?? -Infinity;
+    const found = [...this.byId.values()].filter(entry => entry.order > order);
+    return found.sort((a, b) => a.order - b.order);
+  }
+
   /** The branches that begin beside an entry, itself included, as far as there is something to read. */
   siblings(entry) {
-    const parent = this.byId.get(entry.parentId);
-    const all = parent ? parent.children : this.roots;
+    const all = this.byId.has(entry.parentId) ? this.children(entry.parentId) : this.isWhole ? this.roots : [entry];
     return all.length < 2 ? all : all.filter(child => child === entry || this.readableIn(child));
   }
 
@@ -73,10 +146,9 @@ export class Entries {
   /** The newest end of the branch that an entry begins. */
   newest(entry) {
     let last = entry;
-    const order = new Map([...this.byId.keys()].map((id, i) => [id, i]));
     for (const stack = [entry]; stack.length;) {
       const one = stack.pop();
-      if (READABLE.has(one.type) && order.get(one.id) > order.get(last.id)) last = one;
+      if (READABLE.has(one.type) && one.order > last.order) last = one;
       stack.push(...one.children);
     }
     return last;

@@ -15,6 +15,7 @@ import { Pickers } from './pickers.js';
 import { QueueView } from './queue-view.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
+import { undoMessage } from './restore.js';
 import { showLink } from './share.js';
 import { StatusView, toast } from './status.js';
 import { TreePanel } from './tree-panel.js';
@@ -25,7 +26,7 @@ const session = new Session({ askToken, report: toast });
 const status = new StatusView(session);
 const composer = new Composer(session);
 new QueueView(session, composer);
-const conversation = new Conversation(session, { save, fork, again: regenerate, branch });
+const conversation = new Conversation(session, { save, fork, undo, again: regenerate, branch });
 const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
   fork,
@@ -77,6 +78,16 @@ function save(entryId, text, images) {
       if (left || error instanceof Disconnected) composer.addText(text, images);
       throw error;
     }
+  });
+}
+
+/** Take back a message, and what was done to files for it and since; its text goes where the user writes. */
+function undo(entryId) {
+  return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) return;
+    if (session.running) await session.call('abort');
+    const text = await undoMessage(session, entryId);
+    if (text !== null) composer.offer(text);
   });
 }
 
@@ -172,6 +183,10 @@ function conversationActions() {
   return [
     { label: 'Rename', pick: () => status.rename() },
     { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
+    {
+      label: 'Undo the last message, files too',
+      pick: () => undo(session.entries.path().findLast(({ role }) => role === 'user')?.id),
+    },
     { label: 'Summarise older messages', pick: compact },
     { label: 'Copy as Markdown', pick: copyMarkdown },
     { label: 'Export as a page', detail: 'download', pick: exportPage },

@@ -9,8 +9,8 @@ import { shellCard } from './live-card.js';
 
 const LONG_MESSAGE = 1800;
 
-/** A message of the user. `actions`: `id()` of its entry, `fork()`, `save(text)`; `note` says what became of it. */
-export function userMessage(message, { id, fork, save, note }) {
+/** A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` says what became of it. */
+export function userMessage(message, { id, fork, save, undo, note }) {
   const text = textOf(message.content);
   const images = imagesOf(message.content).map(picture);
   const body = el('div', { class: 'said' }, text);
@@ -22,6 +22,7 @@ export function userMessage(message, { id, fork, save, note }) {
     copyButton('Copy message', () => text),
     iconButton('Edit', 'pencil', () => edit(node, bubble, actions, { id, text, save }).focus()),
     iconButton('Fork: new conversation from here', 'branch', fork),
+    iconButton('Undo: the files, too, as before this message', 'undo', undo),
   );
   const node = el(
     'article',

@@ -36,7 +36,8 @@ export class Pickers {
 
   show() {
     const { model, thinkingLevel } = this.session.state;
-    $('model').replaceChildren(el('span', null, model?.name ?? 'No model'), icon('chevron'));
+    const none = this.session.loading === false ? 'No model' : '…';
+    $('model').replaceChildren(el('span', null, model?.name ?? none), icon('chevron'));
     $('thinking').hidden = !model?.reasoning;
     $('thinking').replaceChildren(
       icon('thought'),

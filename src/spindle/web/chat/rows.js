@@ -7,7 +7,7 @@ import { readable, tokens } from './figures.js';
 import { bashExecution, custom, noticeOf, summary, userMessage } from './messages.js';
 import { Turn } from './turns.js';
 
-const AT_ONCE = 400; // entries whose rows are made in a few milliseconds
+const ROWS_AT_ONCE = 400; // entries whose rows are made in a few milliseconds
 
 export class MessageRow extends Row {
   constructor(kind, build, height) {
@@ -39,12 +39,13 @@ export class Rows {
     this.byEntry = new Map(); // entry id → row
     this.calls = new Map(); // the last call with each id: {row, index, block}; some servers use ids again and again
     this.turn = null; // the last one
+    this.summarises = false; // there is a summary that stands for what comes before
   }
 
   /** Put the rows of what came before in front of these. They are of other turns. */
   prepend(earlier) {
     this.all = [...earlier.all, ...this.all];
-    this.byEntry = new Map([...earlier.byEntry, ...this.byEntry]);
+    for (const [id, row] of earlier.byEntry) this.byEntry.set(id, row);
     this.turn ??= earlier.turn;
   }
 
@@ -63,7 +64,7 @@ export class Rows {
         this.addSafely(entry, path[i + 1]);
         if (i < edge) for (let at = before; at < this.all.length; at++) this.all[at].older = true;
       }
-      if (i % AT_ONCE === AT_ONCE - 1) yield;
+      if (i % ROWS_AT_ONCE === ROWS_AT_ONCE - 1) yield;
     }
   }
 
@@ -92,6 +93,7 @@ export class Rows {
   addSummary(entry, hasOlder) {
     const { raw } = entry;
     const { page } = this;
+    this.summarises = true;
     const build = () => {
       const title = `The conversation before this was summarised (${tokens(raw.tokensBefore ?? 0)} tokens)`;
       const words = () => (page.olderOpen ? 'Hide the earlier conversation' : 'Show the earlier conversation');
@@ -163,6 +165,7 @@ export class Rows {
       const node = userMessage(message, {
         id: () => row.id,
         fork: () => page.actions.fork(row.id),
+        undo: () => page.actions.undo(row.id),
         save: text => page.actions.save(row.id, text, images),
         note: row.note,
       });

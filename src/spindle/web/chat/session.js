@@ -1,9 +1,10 @@
 // What the page knows of the session it shows: loads it, follows its events, and tells the parts of the page.
-// Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different),
+// Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different), `earlier` (what came
+// before what is shown is here, too),
 // `entries` (the tree has grown), `state` (model, name, running, …), `stats`, `queue`, `todos`, `background`, `connection`, and `shell_start` and `shell_end` of
 // commands that the user runs here.
 
-import { announce } from '../shared/dom.js';
+import { announce, breathe } from '../shared/dom.js';
 import { Connection, Disconnected } from './connection.js';
 import { Entries } from './entries.js';
 
@@ -15,6 +16,8 @@ const CHANGES_STATE = new Set([
   'thinking_level_changed',
   'session_info_changed',
 ]);
+
+const messagesOf = path => path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
 
 export class Session {
   constructor({ askToken, report }) {
@@ -41,6 +44,7 @@ export class Session {
     this.asking = false; // the user is asked something
     this.loading = true; // events are part of what is being fetched
     this.loaded = null; // a promise of the end of that
+    this.whole = null; // a promise that all of the conversation is here
     this.missed = false; // some were
     this.wantsSnapshot = false; // an answer is being written whose beginning was not seen
   }
@@ -85,18 +89,35 @@ export class Session {
   async fetchAll() {
     const ticket = (this.loading = Symbol('this load'));
     this.missed = false;
-    const [state] = await Promise.all([this.call('get_state'), this.entries.refresh()]);
+    const { entries } = this;
+    const [state] = await Promise.all([this.wire.first('get_state'), entries.begin()]);
     if (this.loading !== ticket) return; // it has changed again meanwhile
-    const path = this.entries.path();
-    this.messages = path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
-    this.takeState(state);
+    const path = entries.tail();
+    this.messages = messagesOf(path);
     this.loading = false;
-    this.emit('reset', { path });
+    this.takeState(state);
+    this.emit('reset', { path, isWhole: entries.isWhole });
+    this.whole = this.fetchEarlier(path[0]).catch(error => this.complain(error));
     // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
     this.wantsSnapshot = state.isStreaming;
     if (!state.isStreaming) await this.call('set_update_mode', { mode: 'delta' });
     // Something may have ended between the answers about the state and the messages.
     await (this.missed ? this.refresh() : this.updateStats());
+  }
+
+  /** Fetch what came before the entry that is shown first, while the page is used already. */
+  async fetchEarlier(first) {
+    const { entries } = this;
+    if (entries.isWhole) return;
+    await breathe();
+    while (await entries.fetchEarlier()) await breathe();
+    const path = entries.path();
+    const at = path.indexOf(first);
+    if (!entries.isWhole || at < 0) return; // another conversation was opened, or another branch
+    this.messages = [...messagesOf(path.slice(0, at)), ...this.messages];
+    this.emit('earlier', { path: path.slice(0, at) });
+    this.emit('entries');
+    this.emit('state');
   }
 
   async refresh() {

@@ -44,6 +44,8 @@ export class Sidebar {
       this.select(this.tree.open ? 'sessions' : 'tree');
       $(this.tree.open ? 'tab-tree' : 'tab-sessions').focus();
     });
+    // Nothing is looked at while the tab is hidden; then it goes on.
+    document.addEventListener('visibilitychange', () => document.hidden || this.lookAgain());
     const changes = ['agent_settled', 'reset', 'session_info_changed', 'shell_end'];
     for (const event of changes) session.on(event, () => this.refresh());
     session.on('message_end', ({ message }) => message.role === 'user' && this.refresh());

@@ -7,8 +7,11 @@ import { cost, tokens } from './figures.js';
 
 const TOAST_MS = 7000;
 
-/** Show a message above the field. What went wrong stays until it is dismissed; the rest goes away by itself. */
-export function toast(text, kind = 'error') {
+/**
+ * Show a message above the field, with buttons if there is something to do. What went wrong stays until it is dismissed,
+ * what is `offline` until there is a connection again; the rest goes away by itself.
+ */
+export function toast(text, kind = 'error', ...buttons) {
   for (const other of $('toasts').children) if (other.querySelector('span').textContent === text) other.remove();
   const close = iconButton('Dismiss', 'close', () => node.remove());
   const node = el(
@@ -16,10 +19,12 @@ export function toast(text, kind = 'error') {
     { class: `toast ${kind}` },
     icon(kind === 'info' ? 'check' : 'warning'),
     el('span', null, text),
+    ...buttons,
     close,
   );
   $('toasts').append(node);
-  if (kind !== 'error' && kind !== 'warning') setTimeout(() => node.remove(), TOAST_MS);
+  if (kind === 'info' && !buttons.length) setTimeout(() => node.remove(), TOAST_MS);
+  return node;
 }
 
 export class StatusView {
@@ -47,15 +52,18 @@ export class StatusView {
   }
 
   showTitle() {
-    const first = this.session.messages.find(({ role }) => role === 'user');
-    const name =
-      this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
+    const { loading, entries } = this.session;
+    // While the beginning of a long conversation is on its way, its first message is not known.
+    const first = entries.isWhole ? this.session.messages.find(({ role }) => role === 'user') : null;
+    const unnamed = loading === false && entries.isWhole ? 'New conversation' : '';
+    const name = this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : unnamed);
     this.title.textContent = name;
     const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : (this.session.mark ?? '');
-    document.title = `${mark}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
-    document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
+    document.title = mark + (this.session.title ?? [oneLine(name, 60), 'Spindle'].filter(Boolean).join(' – '));
+    const isEmpty = this.session.messages.length === 0 && !this.session.running;
+    document.body.classList.toggle('blank', loading === false && isEmpty);
     const { model } = this.session.state;
-    $('no-model').hidden = !this.session.id || this.session.loading !== false || Boolean(model);
+    $('no-model').hidden = !this.session.id || loading !== false || Boolean(model);
   }
 
   /** Edit the name in place. */
@@ -176,7 +184,10 @@ export class StatusView {
     };
     $('connection').textContent = words[state];
     document.body.dataset.connection = state;
-    if (state === 'open') $('banner').hidden = true;
+    if (state === 'open') {
+      $('banner').hidden = true;
+      for (const node of $('toasts').querySelectorAll('.offline')) node.remove();
+    }
     if (state === 'closed') this.showBanner(`Goodbye: ${reason || 'the session has ended'}.`, 'Connect again');
     if (state === 'waiting') this.countDown(until, reason);
   }

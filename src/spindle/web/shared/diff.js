@@ -6,6 +6,7 @@ import { list, obj, str } from './format.js';
 import { highlight } from './highlight.js';
 
 const MAX_ROWS = 400;
+const MORE_ROWS = 1000; // that a reader adds at a time
 const MAX_COMPARED = 1_000_000; // pairs of lines, or of words
 
 /** The diff that comes with the result of an edit: every line begins with its sign and its number. */
@@ -21,20 +22,38 @@ export function rowsOfDiff(text) {
   });
 }
 
-/** A difference in the form of git. */
-export function rowsOfPatch(text) {
-  const rows = [];
+/** A difference in the form of git: {head, text, rows} of each hunk. */
+export function hunksOfPatch(text) {
+  /** @type {{head: string, text: string, rows: any[]}[]} */
+  const hunks = [];
   let [before, after, inside] = [0, 0, false];
   for (const line of lines(text)) {
-    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/.exec(line);
-    if (hunk) {
-      if (inside) rows.push({ sign: '', before: '', after: '', text: '…' });
-      [before, after, inside] = [Number(hunk[1]), Number(hunk[2]), true];
-    } else if (inside && line[0] === '+') rows.push({ sign: '+', before: '', after: after++, text: line.slice(1) });
-    else if (inside && line[0] === '-') rows.push({ sign: '-', before: before++, after: '', text: line.slice(1) });
-    else if (inside && line[0] === ' ') rows.push({ sign: '', before: before++, after: after++, text: line.slice(1) });
+    const found = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/.exec(line);
+    const hunk = hunks[hunks.length - 1];
+    if (found) {
+      hunks.push({ head: line, text: `${line}\n`, rows: [] });
+      [before, after, inside] = [Number(found[1]), Number(found[2]), true];
+      continue;
+    }
+    if (line.startsWith('diff --git ')) inside = false;
+    if (!inside || !/^[-+ \\]/.test(line)) continue; // what stands before the first hunk
+    hunk.text += `${line}\n`;
+    if (line[0] === '+') hunk.rows.push({ sign: '+', before: '', after: after++, text: line.slice(1) });
+    else if (line[0] === '-') hunk.rows.push({ sign: '-', before: before++, after: '', text: line.slice(1) });
+    else if (line[0] === ' ') hunk.rows.push({ sign: '', before: before++, after: after++, text: line.slice(1) });
   }
-  return rows;
+  return hunks;
+}
+
+/** The same of rows with gaps. */
+export function hunksOfRows(rows) {
+  /** @type {any[][]} */
+  const hunks = [[]];
+  for (const row of rows) {
+    if (row.before === '' && row.after === '' && row.text === '…') hunks.push([]);
+    else hunks[hunks.length - 1].push(row);
+  }
+  return hunks.filter(hunk => hunk.length).map(hunk => ({ head: '', text: '', rows: hunk }));
 }
 
 /** The arguments of an edit, before it is made: what goes and what comes, without the lines that stay. */
@@ -114,16 +133,72 @@ export function diffView(rows, language = '') {
   if (!numbered) node.classList.add('bare');
   const made = withWords(rows.slice(0, MAX_ROWS), language);
   node.append(...made);
-  if (rows.length > MAX_ROWS) {
-    const showAll = () => more.replaceWith(...withWords(rows.slice(MAX_ROWS), language));
-    const more = button('plain', showAll, `Show ${rows.length - MAX_ROWS} more lines`);
-    node.append(more);
-  }
+  if (rows.length > MAX_ROWS) showMore(node, rows.slice(MAX_ROWS), part => withWords(part, language));
   return node;
+}
+
+/** Let the reader add what is left, a part at a time. */
+function showMore(node, rows, make) {
+  const next = Math.min(rows.length, MORE_ROWS);
+  const more = button(
+    'plain',
+    () => {
+      more.replaceWith(...make(rows.slice(0, next)));
+      if (rows.length > next) showMore(node, rows.slice(next), make);
+    },
+    next < rows.length ? `Show ${next} of ${rows.length} more lines` : `Show ${rows.length} more lines`,
+  );
+  node.append(more);
+}
+
+/** A diff in two columns: on the left what was, on the right what is. */
+export function sideBySide(rows, language = '') {
+  const node = el('div', { class: 'diff split', tabindex: '0', role: 'group', 'aria-label': 'changes' });
+  const make = part => pairs(part).map(([left, right]) => el('div', null, half(left, 'del'), half(right, 'add')));
+  const half = (row, kind) => {
+    if (!row) return el('div', { class: 'half none' });
+    const text = language && row.text.length < 2000 ? highlight(row.text, language) : row.text;
+    const content = el('span', null, text);
+    if (row.words) mark(content, row.words);
+    const number = String(kind === 'del' ? row.before : row.after);
+    return el('div', { class: `half ${row.sign ? kind : ''}` }, el('i', null, number), content);
+  };
+  node.append(...make(rows.slice(0, MAX_ROWS)));
+  if (rows.length > MAX_ROWS) showMore(node, rows.slice(MAX_ROWS), make);
+  return node;
+}
+
+/** Lines beside each other: those that stay with themselves, those that go with those that come in their place. */
+function pairs(rows) {
+  /** @type {any[][]} */
+  const found = [];
+  const marks = wordMarks(rows);
+  /** @type {any[][]} */
+  let [gone, come] = [[], []];
+  const flush = () => {
+    for (let i = 0; i < Math.max(gone.length, come.length); i++) found.push([gone[i], come[i]]);
+    [gone, come] = [[], []];
+  };
+  for (const row of rows) {
+    const marked = { ...row, words: marks.get(row) };
+    if (row.sign === '-') gone.push(marked);
+    else if (row.sign === '+') come.push(marked);
+    else {
+      flush();
+      found.push([row, row]);
+    }
+  }
+  flush();
+  return found;
 }
 
 /** Make the rows; where lines were replaced by others like them, the words that differ are marked. */
 function withWords(rows, language) {
+  const marks = wordMarks(rows);
+  return rows.map(row => diffRow(row, marks.get(row), language));
+}
+
+function wordMarks(rows) {
   const marks = new Map();
   for (let i = 0; i < rows.length;) {
     if (rows[i].sign !== '-') {
@@ -137,7 +212,7 @@ function withWords(rows, language) {
     for (let k = 0; k < Math.min(middle - i, end - middle); k++) markWords(rows[i + k], rows[middle + k], marks);
     i = end;
   }
-  return rows.map(row => diffRow(row, marks.get(row), language));
+  return marks;
 }
 
 function markWords(gone, come, marks) {

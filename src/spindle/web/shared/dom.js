@@ -81,6 +81,14 @@ export async function copyText(text) {
   }
 }
 
+/** Let the browser paint and answer before going on with long work. */
+export const breathe = () =>
+  new Promise(resolve => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = resolve;
+    channel.port2.postMessage(0);
+  });
+
 /** @type {ReturnType<typeof setTimeout>} */
 let announced;
 

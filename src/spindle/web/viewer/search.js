@@ -2,7 +2,7 @@
 // and only those are parsed; long sessions are searched in slices, and a new word ends the old search.
 
 import { searchText } from './articles.js';
-import { breathe } from './store.js';
+import { breathe } from '../shared/dom.js';
 
 export class Search {
   constructor(store) {

@@ -2,6 +2,7 @@
 // again when it is shown. So a session of a hundred thousand entries costs a few typed arrays, and no step is
 // quadratic or recursive.
 
+import { breathe } from '../shared/dom.js';
 import { list, obj, str, textOf } from '../shared/format.js';
 
 export const KIND = {
@@ -54,14 +55,6 @@ function kindOf(entry) {
   if (entry.type === 'custom_message') return entry.display === false ? KIND.HIDDEN : KIND.CUSTOM;
   return Object.hasOwn(TYPES, str(entry.type)) ? TYPES[entry.type] : KIND.OTHER;
 }
-
-/** Let the browser paint and answer before going on with long work. */
-export const breathe = () =>
-  new Promise(resolve => {
-    const channel = new MessageChannel();
-    channel.port1.onmessage = resolve;
-    channel.port2.postMessage(0);
-  });
 
 export class Store {
   dead = new Uint8Array(0); // an id that comes again later; the later entry counts

@@ -1,0 +1,111 @@
+// A changed file in the list of changes: a line, which opens into its hunks. They are made when it is opened, and those
+// that stay the same stay in the document while the agent goes on editing.
+
+import { diffView, sideBySide } from '../shared/diff.js';
+import { button, copyButton, el, icon } from '../shared/dom.js';
+import { count } from '../shared/format.js';
+import { languageOfPath } from '../shared/highlight.js';
+import { Row } from '../shared/list.js';
+import { reconcile } from '../shared/reconcile.js';
+
+const HUNKS_AT_ONCE = 40; // hunks that are shown before the reader wants more
+
+export const sizeOf = ({ added, removed }) => [
+  el('span', { class: 'plus' }, `+${added}`),
+  ' ',
+  el('span', { class: 'minus' }, `−${removed}`),
+];
+
+export class ChangedFile extends Row {
+  /** `pane`: `isWide`, `revert(change, hunk)`. */
+  constructor(pane, change, open) {
+    super('changed', () => this.draw(), 46);
+    this.pane = pane;
+    this.change = change;
+    this.open = open;
+    this.most = HUNKS_AT_ONCE;
+    this.size = this.about = this.body = null; // while it has an element
+  }
+
+  draw() {
+    const { path } = this.change;
+    const slash = path.lastIndexOf('/') + 1;
+    const name = el(
+      'span',
+      { class: 'path', title: path },
+      el('span', { class: 'soft' }, path.slice(0, slash)),
+      el('b', null, path.slice(slash)),
+    );
+    this.size = el('span', { class: 'size' });
+    this.about = el('p', { class: 'aside' });
+    this.body = el('div', { class: 'hunks' });
+    const copy = copyButton('Copy this file’s changes', () => this.change.patch);
+    const revert = this.change.isKept ? button('link', () => this.pane.revert(this.change), 'Revert file') : null;
+    const tools = el('div', { class: 'file-tools' }, this.about, el('span', { class: 'room' }), revert, copy);
+    const summary = el('summary', null, icon('file'), name, this.size, icon('chevron'));
+    const node = el('details', { class: 'changed', open: this.open }, summary, tools, this.body);
+    // Made before it is seen: the event comes after that.
+    summary.addEventListener('click', () => this.setOpen(!node.open));
+    node.addEventListener('toggle', () => this.open !== node.open && this.setOpen(node.open));
+    this.paint();
+    return el('div', { class: 'changed-row' }, node);
+  }
+
+  setOpen(open) {
+    this.open = open;
+    this.paint();
+  }
+
+  /** The file has changed once more, or more is known of it. */
+  take(change) {
+    const same = change === this.change && change.mark === this.mark;
+    this.change = change;
+    if (!same) this.paint();
+  }
+
+  paint() {
+    if (!this.body) return;
+    const { change } = this;
+    this.mark = change.mark;
+    this.size.replaceChildren(...sizeOf(change));
+    this.about.textContent = change.about;
+    this.about.hidden = !change.about;
+    if (this.open) this.paintHunks();
+  }
+
+  paintHunks() {
+    const { change, pane } = this;
+    const language = languageOfPath(change.path);
+    const seen = new Map();
+    const all = change.parts();
+    const shown = all.slice(0, this.most).map(hunk => {
+      const text = hunk.rows.map(({ sign, text: line }) => `${sign || ' '}${line}`).join('\n');
+      seen.set(text, (seen.get(text) ?? 0) + 1); // two hunks may be the same
+      return { hunk, key: `${seen.get(text)} ${text}` };
+    });
+    const rest = all.length - shown.length;
+    const items = rest ? [...shown, { key: 'more', rest }] : shown;
+    reconcile(this.body, items, {
+      key: item => item.key,
+      state: ({ hunk, rest: left }) => `${hunk?.head} ${hunk?.rows[0]?.after} ${pane.isWide} ${left}`,
+      build: ({ hunk, rest: left }) => (hunk ? this.hunk(hunk, language) : this.more(left)),
+    });
+  }
+
+  hunk(hunk, language) {
+    const view = this.pane.isWide ? sideBySide : diffView;
+    const { change } = this;
+    const canRevert = change.isKept && change.status === 'modified' && hunk.text;
+    const revert = canRevert ? button('link', () => this.pane.revert(change, hunk), 'Revert') : null;
+    if (revert) revert.ariaLabel = `Revert these lines, from ${hunk.rows[0]?.after || hunk.rows[0]?.before}`;
+    return el('div', { class: 'hunk' }, view(hunk.rows, language), revert);
+  }
+
+  more(rest) {
+    const show = () => {
+      this.most += HUNKS_AT_ONCE;
+      this.paintHunks();
+    };
+    return button('plain', show, `Show more: ${count(rest, 'part')} of the file are left`);
+  }
+}

@@ -1,0 +1,173 @@
+// What has changed in files: as the server compares them, whoever has changed them; without checkpoints, as the tools
+// have told. A change has `path`, `about`, `added` and `removed` (once it is `ready()`), `patch`, and `parts()`, the hunks.
+
+import { counts, hunksOfPatch, hunksOfRows, rowsOfDiff, rowsOfText } from '../shared/diff.js';
+import { breathe } from '../shared/dom.js';
+import { count, obj, str } from '../shared/format.js';
+import { CHANGING, pathOf } from '../shared/tool-card.js';
+import { MergedChanges, patchOf } from './merged-changes.js';
+
+const SLICE_MS = 12; // of work, before the page may answer
+const PAUSE_MS = 700; // between two looks at the files
+
+/** Work that lets the page answer in between: `await pause()` after each step. */
+function slices() {
+  let end = performance.now() + SLICE_MS;
+  return async () => {
+    if (performance.now() < end) return;
+    await breathe();
+    end = performance.now() + SLICE_MS;
+  };
+}
+
+/** How a file differs from the first checkpoint. */
+class Compared {
+  constructor({ path, status, oldPath, added, removed, diff }) {
+    Object.assign(this, { path, oldPath, status, added: added ?? 0, removed: removed ?? 0, patch: diff ?? '' });
+    const form = added === undefined ? 'binary' : diff === undefined ? 'too long to show' : '';
+    const what = oldPath ? `renamed from ${oldPath}` : status === 'modified' ? '' : status;
+    this.about = [what, form].filter(Boolean).join(', ');
+    this.isKept = true; // it can be taken back
+    this.mark = this.patch; // what is to be seen of it
+  }
+
+  ready() {}
+
+  parts() {
+    return hunksOfPatch(this.patch);
+  }
+}
+
+/** What tools have told of a file. They are put together when somebody wants to see it. */
+class Told {
+  constructor(path) {
+    this.path = path;
+    this.steps = []; // of those that are not merged yet
+    this.merged = [new MergedChanges()]; // several if something else has changed the file in between
+    this.added = this.removed = 0;
+    this.about = this.patch = '';
+    this.mark = 0; // changes that are put together
+  }
+
+  async ready() {
+    if (!this.steps.length) return;
+    const pause = slices();
+    const { steps } = this;
+    this.steps = [];
+    for (const { content, diff, patch } of steps) {
+      if (content !== undefined) this.merged.at(-1).write(rowsOfText(content));
+      else this.edit(diff ? rowsOfDiff(diff) : [], patch);
+      await pause();
+    }
+    const sums = this.merged.map(one => counts(one.rows()));
+    this.added = sums.reduce((sum, { added }) => sum + added, 0);
+    this.removed = sums.reduce((sum, { removed }) => sum + removed, 0);
+    this.patch = this.merged.map(one => patchOf(this.path, one)).join('');
+    const number = this.merged.reduce((sum, { size }) => sum + size, 0);
+    const facts = [
+      this.merged[0].whole ? 'written whole' : '',
+      number > 1 ? count(number, 'change') : '',
+      this.merged.length > 1 ? 'something else has changed the file in between' : '',
+      this.added + this.removed ? '' : 'nothing is left of it',
+    ];
+    this.about = facts.filter(Boolean).join(', ');
+    this.mark = number;
+  }
+
+  edit(rows, patch) {
+    if (this.merged.at(-1).edit(rows, patch)) return;
+    this.merged.push(new MergedChanges());
+    this.merged.at(-1).edit(rows, patch);
+  }
+
+  parts() {
+    return this.merged.flatMap(one => hunksOfRows(one.rows()));
+  }
+}
+
+export class FileChanges {
+  /** `changed()` is called when files have changed. */
+  constructor(session, changed) {
+    this.session = session;
+    this.changed = changed;
+    this.files = new Map(); // path → its change
+    this.forget();
+    session.on('reset', () => this.forget());
+    for (const event of ['entries', 'reset']) session.on(event, () => this.look());
+    for (const event of ['tool_execution_end', 'agent_settled'])
+      session.on(event, () => session.attempt(() => session.updateEntries()));
+  }
+
+  /** Begin again: the conversation may be another one. */
+  forget() {
+    this.read = 0; // entries of the path
+    this.last = undefined; // of them
+    this.calls = new Map();
+    this.told = new Map();
+  }
+
+  /** Look at the files, and once more if something happens meanwhile. */
+  async look() {
+    this.isOld = true;
+    if (this.isLooking) return;
+    this.isLooking = true;
+    while (this.isOld) {
+      this.isOld = false;
+      // Whether the agent keeps checkpoints of this conversation's files: then the files themselves are compared.
+      if (this.session.entries.checkpoints) await this.session.attempt(() => this.compare());
+      else await this.listen();
+      this.changed();
+      if (this.isOld) await new Promise(resolve => setTimeout(resolve, PAUSE_MS));
+    }
+    this.isLooking = false;
+  }
+
+  async compare() {
+    const { files } = await this.session.call('get_changes');
+    // What has not changed stays the same object.
+    const same = file => {
+      const known = this.files.get(file.path);
+      return known?.patch === (file.diff ?? '') && known.status === file.status ? known : new Compared(file);
+    };
+    this.files = new Map(files.map(file => [file.path, same(file)]));
+  }
+
+  /** Take what tools have told since the last time. */
+  async listen() {
+    const { entries } = this.session;
+    if (!entries.isWhole) return;
+    const path = entries.path();
+    if (path[this.read - 1] !== this.last) this.forget();
+    const { told } = this;
+    const pause = slices();
+    while (this.read < path.length && this.told === told) {
+      this.last = path[this.read++];
+      this.take(this.last.raw.message);
+      await pause();
+    }
+    this.files = this.told;
+  }
+
+  take(message) {
+    if (message?.role === 'assistant' && Array.isArray(message.content)) {
+      for (const block of message.content)
+        if (block?.type === 'toolCall' && CHANGING.has(block.name)) this.calls.set(block.id, block);
+    } else if (message?.role === 'toolResult' && !message.isError) {
+      const call = this.calls.get(message.toolCallId);
+      const args = obj(call?.arguments);
+      const path = this.shortened(pathOf(args));
+      if (!path) return;
+      if (!this.told.has(path)) this.told.set(path, new Told(path));
+      const { diff, patch } = obj(message.details);
+      const step = call.name === 'write' ? { content: str(args.content) } : { diff: str(diff), patch: str(patch) };
+      this.told.get(path).steps.push(step);
+    }
+  }
+
+  /** One file may be named in several ways. */
+  shortened(path) {
+    const { cwd } = this.session;
+    const inside = cwd && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path;
+    return inside.replace(/^(?:\.\/)+/, '');
+  }
+}

@@ -1,0 +1,79 @@
+// Taking back what was done to files, and with it the conversation. It is asked first what would be lost, and each time
+// it can be taken back itself.
+
+import { button } from '../shared/dom.js';
+import { count } from '../shared/format.js';
+import { confirm } from './confirm.js';
+
+const NAMED = 8; // files, in a question
+
+/** Give files the state of a checkpoint, after asking; `what` as of the command. Returns its answer, or null. */
+export async function restore(session, what, { title, words, yes, done }) {
+  const would = await session.call('restore', { ...what, dryRun: true });
+  const { conflicts } = would;
+  const question = [words, listed(would.files), warned(conflicts, 'Changed by others, which would be lost')];
+  question.push(warned(would.notCovered, 'Stays as it is'));
+  if (!(await confirm(title, question.filter(Boolean).join('\n\n'), yes))) return null;
+  const told = await session.call('restore', { ...what, force: conflicts.length > 0 || undefined });
+  if (told.cancelled) throw new Error('Not done: an extension does not allow it');
+  for (const { path, why } of told.failed ?? []) session.report(`${path} could not be restored: ${why}`);
+  await session.loaded?.catch(() => null); // with the conversation, the page has changed
+  await session.updateEntries();
+  offerBack(session, told.checkpoint, what.conversation, done);
+  return told;
+}
+
+/** Say what was done, and offer the way back. */
+function offerBack(session, checkpoint, conversation, done) {
+  const takeBack = () =>
+    session.attempt(async () => {
+      note.remove();
+      await session.call('restore', { checkpoint, conversation });
+      await session.loaded?.catch(() => null);
+      await session.updateEntries();
+    });
+  const note = session.report(done, 'info', button('link', takeBack, 'Take that back'));
+}
+
+function listed(files) {
+  const facts = ({ path, added, removed }) => `${path}  +${added ?? 0} −${removed ?? 0}`;
+  return files.length ? few(files.map(facts)) : 'No file would change.';
+}
+
+const warned = (files, words) =>
+  files.length ? `${words}:\n${few(files.map(({ path, why }) => `${path} (${why})`))}` : '';
+
+const few = lines =>
+  [...lines.slice(0, NAMED), lines.length > NAMED ? `and ${count(lines.length - NAMED, 'more file')}` : '']
+    .filter(Boolean)
+    .join('\n');
+
+/** The state of files when this conversation began to write. */
+export async function firstCheckpoint(session) {
+  const { checkpoints } = await session.call('list_checkpoints');
+  if (!checkpoints[0]?.isKept) throw new Error('The state from before is not kept any more');
+  return checkpoints[0].id;
+}
+
+/** Take back a message with all that was done for it and after it. Returns its text, to be edited; null if not. */
+export async function undoMessage(session, entryId) {
+  const { checkpoints } = await session.call('list_checkpoints');
+  const { byId } = session.entries;
+  const order = byId.get(entryId)?.order ?? 0;
+  const later = checkpoints.filter(one => one.onBranch && one.kind === 'turn' && byId.get(one.entryId)?.order > order);
+  const words = 'The conversation goes back to before this message. What you leave stays on a branch of its own.';
+  if (!later.length) {
+    const only = `${words} No file was changed since.`;
+    return (await confirm('Undo this message?', only, 'Undo')) ? session.jump(entryId) : null;
+  }
+  const [{ id, promptId, isKept }] = later;
+  if (!isKept) throw new Error('The files of that time are not kept any more. Edit the message to go on without them');
+  const conversation = promptId === entryId || undefined;
+  const told = await restore(
+    session,
+    { checkpoint: id, conversation },
+    { title: 'Undo this message?', words, yes: 'Undo', done: 'The files are as they were before the message.' },
+  );
+  if (!told) return null;
+  return conversation ? (told.editorText ?? '') : session.jump(entryId);
+}
