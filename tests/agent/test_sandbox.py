@@ -20,6 +20,8 @@ from tests.wires.acp.editor_process import EditorProcess
 
 pytestmark = pytest.mark.skipif(not fence.support().works, reason=f"no sandbox here: {fence.support().told()}")
 
+BACKGROUND = "bash,bash_output,bash_kill"
+
 
 def in_loop(test):  # type: ignore[no-untyped-def]
     @functools.wraps(test)
@@ -154,6 +156,14 @@ async def test_a_program_is_asked_about_running_outside(work: Path) -> None:
     assert (work.parent / "x").exists()
 
 
+def answer_dialog(agent: AgentProcess, title: str, wanted: str) -> None:
+    dialog = agent.wait(lambda frame: frame.get("type") == "extension_ui_request")
+    assert dialog["title"].startswith(title)
+    value = next(option for option in dialog["options"] if option.startswith(wanted))
+    given = {"type": "extension_ui_response", "id": dialog["id"], "value": value}
+    agent.write(json.dumps(given).encode() + b"\n")
+
+
 def test_the_question_over_the_wire_and_a_rule_for_always(tmp_path: Path) -> None:
     commands = [f"touch {tmp_path}/{name}" for name in "abc"]
     steps = [reply("", call("bash", {"command": command})) for command in commands]
@@ -163,16 +173,30 @@ def test_the_question_over_the_wire_and_a_rule_for_always(tmp_path: Path) -> Non
         assert state["holds"]
         agent.prompt("go")
         for wanted in ("Deny", "Always allow"):
-            dialog = agent.wait(lambda frame: frame.get("type") == "extension_ui_request")
-            assert dialog["title"].startswith("Run it outside of the sandbox? touch ")
-            value = next(option for option in dialog["options"] if option.startswith(wanted))
-            given = {"type": "extension_ui_response", "id": dialog["id"], "value": value}
-            agent.write(json.dumps(given).encode() + b"\n")
+            answer_dialog(agent, "Run it outside of the sandbox? touch ", wanted)
         agent.wait(lambda frame: frame.get("type") == "agent_end")
         answer = agent.call("set_permissions", sandbox="off")
         assert not answer["success"]
         assert "a client cannot" in answer["error"]
     assert [os.path.exists(f"{tmp_path}/{name}") for name in "abc"] == [False, True, True]
+
+
+def test_background_commands_are_told_the_reason_and_asked_about(tmp_path: Path) -> None:
+    """One is stopped at once, while its call waits for the first lines; the other when the agent is idle again."""
+    first, later = f"touch {tmp_path}/a", f"until [ -e go ]; do sleep 0.05; done; touch {tmp_path}/b"
+    steps = [reply("", call("bash", {"command": line, "background": True})) for line in (first, later)]
+    with AgentProcess([*steps, reply("ok")], args=["--sandbox", "workspace-write", "--tools", BACKGROUND]) as agent:
+        agent.prompt("go")
+        answer_dialog(agent, "Run it outside of the sandbox? touch", "Deny")
+        agent.wait("agent_settled")
+        (agent.cwd / "go").touch()
+        answer_dialog(agent, "Run it outside of the sandbox? until", "Allow")
+        agent.wait("agent_settled")
+        told = [message for message in agent.data("get_messages")["messages"] if message["role"] != "assistant"]
+    text = json.dumps(told)
+    assert f"stopped this command: it may not write {tmp_path}/a" in text
+    assert f"stopped this command: it may not write {tmp_path}/b" in text and "runs again as bg3" in text
+    assert (os.path.exists(tmp_path / "a"), os.path.exists(tmp_path / "b")) == (False, True)
 
 
 def test_nothing_is_loaded_for_a_sandbox_that_is_off(work: Path) -> None:

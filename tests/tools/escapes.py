@@ -2,12 +2,14 @@
 
 Run as: python escapes.py OUTSIDE SECRET AGENT_PID PORT [WAY …]. It works in the current folder, which it may write.
 OUTSIDE is a folder with a file `victim`, SECRET a file with the word "secret" in it; the agent runs outside of the
-sandbox, and PORT is a TCP and a UDP port with a listener.
+sandbox, and PORT is a TCP and a UDP port with a listener; so is the abstract unix socket `escape-PORT`.
 """
 
 import ctypes
 import json
 import os
+import resource
+import signal
 import socket
 import stat
 import subprocess
@@ -56,6 +58,11 @@ WAYS["read the secret by /proc"] = lambda: read(f"/proc/self/root{SECRET}")
 WAYS["double fork"] = lambda: shell(
     f"(setsid sh -c 'echo evil > {OUTSIDE}/new' &) & wait; sleep 0.1; test -s {OUTSIDE}/new"
 )
+WAYS["/dev/shm"] = lambda: write(f"/dev/shm/escape-{AGENT}") and os.unlink(f"/dev/shm/escape-{AGENT}") is None
+WAYS["chmod"] = lambda: os.chmod(VICTIM, 0o600) or True
+WAYS["attribute"] = lambda: os.setxattr(VICTIM, "user.evil", b"1") or True
+WAYS["signal to the agent"] = lambda: os.kill(AGENT, signal.SIGCONT) or True
+WAYS["limits of the agent"] = lambda: resource.prlimit(AGENT, resource.RLIMIT_CORE, (0, 0)) and True
 WAYS["chroot"] = lambda: os.chroot("/") or write(f"{OUTSIDE}/new")
 
 
@@ -131,6 +138,43 @@ def memory_file() -> bool:
 @way
 def trace_the_agent() -> bool:
     return libc.ptrace(0x4206, AGENT, 0, 0) == 0  # it does not stop
+
+
+@way
+def memory_of_the_agent_by_call() -> bool:
+    """Without /proc. The call fails with EPERM or ESRCH, not with EFAULT, if it may not look."""
+    there = (ctypes.c_size_t * 2)(4096, 8)
+    return libc.process_vm_readv(AGENT, there, 1, there, 1, 0) >= 0 or ctypes.get_errno() == 14
+
+
+@way
+def file_of_the_agent() -> bool:
+    """Take an open file of the agent."""
+    agent = os.pidfd_open(AGENT)
+    return libc.syscall(438, agent, 0, 0) >= 0
+
+
+@way
+def left_open() -> bool:
+    """Find a folder that the agent has left open for us."""
+    for name in os.listdir("/proc/self/fd"):
+        path = os.readlink(f"/proc/self/fd/{name}") if os.path.lexists(f"/proc/self/fd/{name}") else ""
+        if int(name) > 2 and os.path.isdir(path) and not path.startswith("/proc"):
+            os.close(os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=int(name)))
+            return True
+    return False
+
+
+@way
+def abstract_socket() -> bool:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(f"\0escape-{PORT}")
+    return True
+
+
+@way
+def copy_of_a_mount() -> bool:
+    return libc.syscall(428, -100, OUTSIDE.encode(), 1) >= 0  # open_tree, OPEN_TREE_CLONE
 
 
 @way

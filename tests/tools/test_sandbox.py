@@ -21,6 +21,8 @@ from spindle.tools.sandbox import Sandbox, SandboxError, Wanted
 
 ESCAPES = Path(__file__).with_name("escapes.py")
 NETWORK = ["connect", "datagram", "listen"]
+GAPS = ["attribute", "chmod", "limits of the agent", "signal to the agent"]
+"""What Landlock alone does not stop: docs/sandbox.md says so."""
 HERE = fence.support()
 KINDS = {
     "landlock": replace(HERE, bwrap=None) if HERE.landlock >= fence.LEAST_LANDLOCK else None,
@@ -49,9 +51,15 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that takes connections and datagrams."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    """A port that takes connections and datagrams, and a unix socket of that number."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_UNIX) as local,
+    ):
         one.bind(server.getsockname())
+        local.bind(f"\0escape-{server.getsockname()[1]}")
+        local.listen()
         yield server.getsockname()[1]
 
 
@@ -87,7 +95,8 @@ def test_nothing_gets_out(work: Path, using: Support, port: int, network: Networ
     found = escaped(work, using, port, "workspace-write", network)
     if using.bwrap and network == "off":  # a network of its own, with nobody else in it
         found = [name for name in found if name not in ("listen", "datagram", "ring")]
-    assert set(found) <= set(open_ways), found
+    gaps = [] if using.bwrap else GAPS
+    assert set(found) <= {*open_ways, *gaps}, found
     assert sorted(os.listdir(work.parent / "outside")) == ["victim"]
     assert (work.parent / "outside/victim").read_text() == "as it was"
 

@@ -56,6 +56,8 @@ class _Started(Struct):
     command: "BackgroundCommand"
     meter: Meter
     options: RunOptions
+    is_known: bool = False
+    """Whether the model has its id."""
     message: CustomMessage | None = None
     """The message about its end, once that waits."""
     waking: bool = False
@@ -182,11 +184,15 @@ class Background(Hooks):
         await asyncio.sleep(0)  # a call that waits for the end tells of it
         if not port.lifecycle.running:
             await port.lifecycle.wait_free()
+        command, again = item.command, None
+        if item.is_known and not port.lifecycle.closed and await command.may_run_outside():
+            again = await self._begin(command.command, None, command.outside(), item.meter, item.options)
         item.waking = False
-        if item.told or port.lifecycle.closed:
+        if port.lifecycle.closed or (item.told and again is None):
             return
-        command = item.command
         text = f"{command.status()}: {_short(command.command)}\nIts output: {command.path}"
+        if again is not None:
+            text += f"\nThe user lets it run outside of the sandbox: it runs again as {again.id} ({again.path})"
         if tail := await command.tail():
             text += f"\nIts last lines:\n```\n{tail}\n```"
         item.message = _message(command.id, text, exitCode=command.exit_code)
@@ -204,34 +210,43 @@ class Background(Hooks):
 
     # -- the model's side ------------------------------------------------------------------------
 
-    async def _start(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    async def _begin(
+        self, line: str, timeout: float | None, ctx: ToolContext, meter: Meter, options: RunOptions
+    ) -> "BackgroundCommand":
         from spindle.tools.background import BackgroundCommand
+
+        self._last += 1
+        id = f"bg{self._last}"
+        command = BackgroundCommand(id, line, ctx, partial(self._ended, id))
+        await command.start(timeout)
+        self._commands[id] = _Started(command, meter, options)
+        about = {"id": id, "command": line, "outputFile": command.path, "pid": command.pid}
+        self._write(about | ({"kept": True} if ctx.settings.keep_background_processes else {}))
+        self._port.publish(BackgroundStart(id, line, command.path))
+        return command
+
+    async def _start(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         from spindle.tools.bash import check_timeout
 
         chain = self._port.chain
         if chain is None:
             raise ToolError("Commands in the background can be started only by the model, in a run")
-        timeout = check_timeout(args.get("timeout"))
-        self._last += 1
-        id = f"bg{self._last}"
-        command = BackgroundCommand(id, args["command"], ctx, partial(self._ended, id))
-        await command.start(timeout)
         options = replace(chain.options, hooks=None, ask=None, schema=None)
-        self._commands[id] = _Started(command, chain.meter, options)
-        kept = ctx.settings.keep_background_processes
-        about = {"id": id, "command": command.command, "outputFile": command.path, "pid": command.pid}
-        self._write(about | ({"kept": True} if kept else {}))
-        self._port.publish(BackgroundStart(id, command.command, command.path))
+        command = await self._begin(args["command"], check_timeout(args.get("timeout")), ctx, chain.meter, options)
         try:
             output = await command.first_lines()
+            if not command.running and await command.may_run_outside():
+                self._tell_end(command.id)
+                return await self._start(args, command.outside())
         except asyncio.CancelledError:  # the call was aborted, so the model will not know the id
             command.give_up("was aborted")
-            self._tell_end(id)
+            self._tell_end(command.id)
             raise
-        details = {"truncation": None, "fullOutputPath": command.path, "backgroundId": id}
+        details = {"truncation": None, "fullOutputPath": command.path, "backgroundId": command.id}
         if not command.running:
             return self._report(command, output, details)
-        if kept:
+        self._commands[command.id].is_known = True
+        if ctx.settings.keep_background_processes:
             then = "It goes on after this session."
         elif self._mode in ENDING_MODES:
             then = f"It ends with your last answer: wait for it with {OUTPUT_TOOL} if you need its result."

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from spindle.base import limits
 from spindle.base.workspace import CommandOutput, Running
 from spindle.tools.base import ToolContext, ToolError
@@ -75,6 +77,15 @@ class BackgroundCommand:
         if self.running:
             return f"{self.id} is running"
         return f"{self.id} {self._stopped or f'exited with code {self.exit_code}'} after {self.seconds:.1f} s"
+
+    async def may_run_outside(self) -> bool:
+        """Ask whether it may run again without the sandbox, if that has stopped it."""
+        sandbox = self._ctx.settings.sandbox
+        return bool(self.exit_code) and sandbox is not None and await sandbox.may_run_outside(self._process)
+
+    def outside(self) -> ToolContext:
+        """Return what it was started with, without the sandbox."""
+        return replace(self._ctx, settings=replace(self._ctx.settings, sandbox=None))
 
     # -- its output ------------------------------------------------------------------------------
 

@@ -159,6 +159,8 @@ class Sandbox:
         env, output = self.environment(env), watch.write if callable(on_output) else on_output
         process = Process(argv, env=env, on_output=output, owner=owner, fence=self.fence, **how)
         self._watched[process] = watch
+        if file >= 0:
+            process.on_end(partial(watch.read, file))
         process.on_end(partial(self._ended, weakref.proxy(process), watch))
         if file >= 0:
             process.on_end(partial(os.close, file))
@@ -289,6 +291,11 @@ class _Watch:
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         self.on_output(data)
+
+    def read(self, file: int) -> None:
+        """Take the end of the file that a command in the background has written to."""
+        with suppress(OSError):
+            self.tail += os.pread(file, _TAIL, max(0, os.fstat(file).st_size - _TAIL))
 
 
 def _write(file: int, text: bytes) -> None:
