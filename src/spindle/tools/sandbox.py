@@ -257,12 +257,14 @@ class Sandbox:
             if self.area.protected:
                 lines.append("Protected files can be changed while a command runs; they are put back at its end")
             lines += [f"{path} is too big to be put back" for path in self._put_back.unwatched()]
-            lines.append("Modes, owners and times of files elsewhere can be changed (chmod, chown, touch)")
+            lines.append("Modes, owners, times and attributes of files elsewhere can be changed (chmod, chown, touch)")
             found = [path for path in _sockets() if os.path.exists(path)]
             lines += [f"Programs behind sockets act without a fence: {path}" for path in found]
             lines += [f"{path} can be read: it lies in a folder that may be written" for path in self._bare_secrets()]
             if os.geteuid() == 0 and not _can_lose_capabilities():
                 lines.append("Root keeps all its capabilities: it may not drop them here")
+        if not using.seatbelt:
+            lines.append("Commands can send signals to your other processes, and set their limits")
         if isinstance(self.area.network, list):
             lines.append("UDP, and other sockets than TCP, are open")
         if self.area.network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:
