@@ -1,7 +1,7 @@
 """A fence around child processes, made by the kernel: what it can do on this machine, and how it is described to it.
 
 On Linux, Landlock says where a child may write and which secrets it may not read; it needs no rights and no namespace,
-but its rules only add: nothing below a granted folder can be taken back. A seccomp filter closes the network. Where
+but its rules only add: nothing below a granted folder can be taken back. A seccomp filter closes the rest. Where
 bubblewrap works, mounts take the place of Landlock's rules for files, and can take back. On macOS `sandbox-exec` does.
 The supervisor applies the fence in the child, before the program starts; no process can leave it again.
 
@@ -39,13 +39,14 @@ _MAKE_DEVICES = 1 << 6 | 1 << 11
 """Granted nowhere: root could make a disk and write to it."""
 _TCP = 3
 """Bind and connect."""
-_ABSTRACT_SOCKETS = 1
+_SCOPES = 3
+"""Abstract unix sockets and signals: only to processes of the same command."""
 LEAST_LANDLOCK = 3
 """Before, nothing stops a command from emptying a file anywhere."""
 _TCP_ABI, _IOCTL_ABI, _SCOPE_ABI = 4, 5, 6
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
-_ARCHITECTURES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
-"""Name for seccomp, and number of the call `socket`."""
+_ARCHITECTURES = {"x86_64": (0xC000003E, 41, 302), "aarch64": (0xC00000B7, 198, 261)}
+"""Name for seccomp, and numbers of the calls `socket` and `prlimit64`."""
 _IO_URING_SETUP = 425
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -134,8 +135,8 @@ class Fence:
         """A seccomp filter for the child."""
         self.less_root = using.bwrap is None
         """Whether root loses capabilities that reach around the fence; bubblewrap needs them, and drops them later."""
-        if area.network == "off" and using.bwrap is None and using.filters:
-            self.filter = _no_sockets()
+        if using.filters:
+            self.filter = _filter(sockets=area.network != "off" or using.bwrap is not None)
         self._hidden = [] if using.bwrap else [path for path in area.secrets if not _is_below(path, area.writable)]
         """Secrets that Landlock can hide. In a writable folder it cannot: new files there must be readable."""
         self._spread = _above(self._hidden)
@@ -193,7 +194,7 @@ class Fence:
         files = 0 if self._using.bwrap else writing | (_READ_FILE if self._spread else 0)
         is_closed = area.network != "on" and (self._using.bwrap is None or area.network != "off")
         tcp = _TCP if abi >= _TCP_ABI and is_closed else 0
-        scope = _ABSTRACT_SOCKETS if abi >= _SCOPE_ABI else 0
+        scope = _SCOPES if abi >= _SCOPE_ABI else 0
         if not files and not tcp and not scope:
             return -1
         ruleset = _checked(_libc.syscall(_CREATE_RULESET, struct.pack("QQQ", files, tcp, scope), 24, 0))
@@ -289,28 +290,23 @@ def _above(paths: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _no_sockets() -> bytes:
-    """Return a seccomp filter that lets a program make sockets of the machine itself only: unix and netlink.
+def _filter(*, sockets: bool) -> bytes:
+    """Return a seccomp filter: no limits for other processes, and without `sockets` only unix and netlink ones.
 
-    io_uring could make sockets behind its back, and calls of another architecture have other numbers: both are refused.
+    Limits could end the agent before it has put protected files back. io_uring could make sockets behind the filter's
+    back, and calls of another architecture have other numbers: the filter refuses both.
     """
-    architecture, socket = _ARCHITECTURES[os.uname().machine]
+    architecture, socket, limits_of = _ARCHITECTURES[os.uname().machine]
     load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
     no, no_such_call, yes = 0x00050000 | 13, 0x00050000 | 38, 0x7FFF0000
-    lines = [
-        (load, 0, 0, 4),  # the architecture
-        (equal, 0, 9, architecture),
-        (load, 0, 0, 0),  # the number of the call
-        (at_least, 7, 0, 0x40000000),  # x32
-        (equal, 4, 0, _IO_URING_SETUP),
-        (equal, 0, 4, socket),
-        (load, 0, 0, 16),  # its first argument: the family
-        (equal, 2, 0, 1),
-        (equal, 1, 2, 16),
-        (end, 0, 0, no_such_call),
-        (end, 0, 0, yes),
-        (end, 0, 0, no),
-    ]
+    number, first_argument = (load, 0, 0, 0), (load, 0, 0, 16)
+    lines = [(load, 0, 0, 4), (equal, 1, 0, architecture), (end, 0, 0, no)]
+    lines += [number, (at_least, 0, 1, 0x40000000), (end, 0, 0, no)]  # x32
+    lines += [(equal, 0, 3, limits_of), first_argument, (equal, 1, 0, 0), (end, 0, 0, no), number]
+    if not sockets:
+        lines += [(equal, 0, 1, _IO_URING_SETUP), (end, 0, 0, no_such_call)]
+        lines += [(equal, 0, 4, socket), first_argument, (equal, 2, 0, 1), (equal, 1, 0, 16), (end, 0, 0, no)]
+    lines.append((end, 0, 0, yes))
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 

@@ -45,6 +45,7 @@ _NETWORK: Final = re.compile(
     rb"|failed to connect|ENETUNREACH|EAI_AGAIN|ENOTFOUND|getaddrinfo|socket",
     re.I,
 )
+_SIGNAL: Final = re.compile(rb"kill\b.*not permitted", re.I)
 _WORD: Final = re.compile(rb"[^\s'\"`:,;()\[\]<>\xe2]+")
 _ASIDE: Final = "put-back"
 _TAIL: Final = 32 * 1024
@@ -209,6 +210,8 @@ class Sandbox:
                     elif b"o such file" not in line and not self._may_write(path) and _could_write(path):
                         found[path] = f"it may not write {path}"
         reasons = list(found.values())[:_MOST_NAMED]
+        if any(_SIGNAL.search(line) for line in lines):
+            reasons.append("it may not send signals to processes of other commands")
         if self.area.network != "on" and any(_NETWORK.search(line) for line in lines):
             open_ports = (
                 "" if self.area.network == "off" else f" but for ports {', '.join(map(str, self.area.network))}"
@@ -263,8 +266,8 @@ class Sandbox:
             lines += [f"{path} can be read: it lies in a folder that may be written" for path in self._bare_secrets()]
             if os.geteuid() == 0 and not _can_lose_capabilities():
                 lines.append("Root keeps all its capabilities: it may not drop them here")
-        if not using.seatbelt:
-            lines.append("Commands can send signals to your other processes, and set their limits")
+        if using.landlock < 6 and using.bwrap is None and not using.seatbelt:
+            lines.append("A command can end the agent, which then puts no protected file back")
         if isinstance(self.area.network, list):
             lines.append("UDP, and other sockets than TCP, are open")
         if self.area.network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:
