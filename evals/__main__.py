@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from evals import polyglot, report, tasks
+from evals import harbor_tasks, polyglot, report, tasks
 from evals.harnesses import CONTEXT, MODEL, Harness, parse
 from evals.meter import Sampling
 from evals.tasks import Task
@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="tasks by name or kind, comma-separated")
     parser.add_argument("--small", action="store_true", help="only the twelve tasks that are fit for a small model")
     parser.add_argument("--polyglot", type=Path, help="a checkout of Aider's polyglot benchmark: its Python exercises")
+    parser.add_argument("--harbor", type=Path, help="a Harbor task, or a folder of them; run here, without containers")
     parser.add_argument("--trials", type=int, default=3, help="how often each task is tried")
     parser.add_argument("--seconds", type=float, default=600, help="the longest a trial may take")
     parser.add_argument("--temperature", type=float, default=0.2)
@@ -62,7 +63,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _choose(options: argparse.Namespace) -> list[Task]:
-    found = polyglot.load(options.polyglot) if options.polyglot else tasks.load()
+    if options.harbor:
+        found = harbor_tasks.load(options.harbor)
+    else:
+        found = polyglot.load(options.polyglot) if options.polyglot else tasks.load()
     wanted = set(options.only.split(",")) - {""}
     chosen = [task for task in found if not wanted or {task.name, task.kind} & wanted]
     if options.small:
@@ -82,7 +86,11 @@ async def _evaluate(options: argparse.Namespace, chosen: list[Task], harnesses: 
             for task in chosen:
                 for harness in harnesses:
                     folder = options.out / harness.name / task.name / str(number)
-                    trial = _kept(folder) or await _run(harness, task, number, model, folder, options)
+                    try:
+                        trial = _kept(folder) or await _run(harness, task, number, model, folder, options)
+                    except tasks.TaskError as error:
+                        print(f"Left out: {error}", file=sys.stderr, flush=True)
+                        continue
                     trials.append(trial)
                     print(_line(trial), flush=True)
     print("\n" + report.table(trials))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evals.tasks import Task
+
 MODEL = "evaluated"
 """The name by which every harness knows the model."""
 CONTEXT = 32_768
@@ -42,8 +44,8 @@ class Launch:
 @dataclass(frozen=True)
 class Harness:
     name: str
-    launch: Callable[["Harness", Path, str, str], Launch]
-    """`(harness, home, prompt, url)`; `home` is a folder that the trial keeps."""
+    launch: Callable[["Harness", Path, Task, str], Launch]
+    """`(harness, home, task, url)`; `home` is a folder that the trial keeps."""
     failures: Callable[[Path], Iterator[str]]
     """Texts of the tool calls that failed, from what the run left in `home`."""
     program: tuple[str, ...]
@@ -69,17 +71,18 @@ def _write_models(folder: Path, url: str) -> None:
     (folder / "models.json").write_text(json.dumps({"providers": {"eval": provider}}))
 
 
-def _launch_spindle(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
+def _launch_spindle(harness: Harness, home: Path, task: Task, url: str) -> Launch:
     _write_models(home / "agent", url)
     words = [*harness.program, "-p", "--model", f"eval/{MODEL}", "--session-dir", str(home / "sessions")]
     words += ["--max-turns", str(TURNS)]
-    return Launch([*words, "--", prompt], _environment(home, SPINDLE_DIR=str(home / "agent")))
+    (home / "agent" / "settings.json").write_text(json.dumps({"keepBackgroundProcesses": task.services}))
+    return Launch([*words, "--", task.prompt], _environment(home, SPINDLE_DIR=str(home / "agent")))
 
 
-def _launch_pi(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
+def _launch_pi(harness: Harness, home: Path, task: Task, url: str) -> Launch:
     _write_models(home / "agent", url)
     words = [*harness.program, "-p", "--provider", "eval", "--model", MODEL, "--session-dir", str(home / "sessions")]
-    return Launch([*words, prompt], _environment(home, PI_CODING_AGENT_DIR=str(home / "agent"), PI_OFFLINE="1"))
+    return Launch([*words, task.prompt], _environment(home, PI_CODING_AGENT_DIR=str(home / "agent"), PI_OFFLINE="1"))
 
 
 def _session_failures(home: Path) -> Iterator[str]:
@@ -93,7 +96,7 @@ def _session_failures(home: Path) -> Iterator[str]:
 # -- mini-swe-agent ------------------------------------------------------------------------------
 
 
-def _launch_mini(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
+def _launch_mini(harness: Harness, home: Path, task: Task, url: str) -> Launch:
     settings = [
         "mini.yaml",
         "agent.mode=yolo",
@@ -101,7 +104,7 @@ def _launch_mini(harness: Harness, home: Path, prompt: str, url: str) -> Launch:
         "agent.cost_limit=0",
         f"model.model_kwargs.api_base={url}",
     ]
-    words = [*harness.program, "-m", f"openai/{MODEL}", "-t", prompt, "-y", "--exit-immediately"]
+    words = [*harness.program, "-m", f"openai/{MODEL}", "-t", task.prompt, "-y", "--exit-immediately"]
     words += ["-o", str(home / "trajectory.json")]
     for setting in settings:
         words += ["-c", setting]

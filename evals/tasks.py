@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +50,14 @@ class Task:
     """Fit for a model of one or two billion parameters."""
     hidden: dict[str, str] = field(default_factory=dict)
     """Files that the check needs and the agent does not see: they are written before the check."""
+    services: bool = False
+    """What the agent started stays up for the check."""
+
+    @contextmanager
+    def open(self, workspace: Path) -> Iterator["Place"]:
+        """Make the workspace in an empty folder, and give the place of a trial. Raises `TaskError`."""
+        self.prepare(workspace)
+        yield Place(self, workspace)
 
     def prepare(self, workspace: Path) -> None:
         """Make the workspace in an empty folder."""
@@ -80,6 +90,25 @@ class Task:
             return Verdict(True)
         lines = (said.stderr.strip() or said.stdout.strip() or f"exit code {said.returncode}").splitlines()
         return Verdict(False, lines[-1][:300])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one trial of a task happens."""
+
+    task: Task
+    workspace: Path
+
+    @property
+    def enter(self) -> list[str]:
+        """Words that, before a command, run it there."""
+        return []
+
+    def apply_reference(self) -> None:
+        self.task.apply_reference(self.workspace)
+
+    def judge(self) -> Verdict:
+        return self.task.judge(self.workspace)
 
 
 def load(folder: Path = FOLDER) -> list[Task]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from evals.harnesses import Harness, Launch, classes
 from evals.meter import Meter, Sampling
 from evals.stopwatch import Stopwatch
-from evals.tasks import Task
+from evals.tasks import Place, Task
 
 _GRACE = 10.0
 """Seconds that a harness has to end by itself after its time is over."""
@@ -56,20 +56,20 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
     workspace, home = folder / "workspace", folder / "home"
     workspace.mkdir(parents=True)
     home.mkdir()
-    task.prepare(workspace)
-    before = _state(workspace)
     trial = Trial(harness.name, task.name, number)
     watch = Stopwatch(model.server, model.threads)
-    async with Meter(model.url, model.key, model.sampling, folder / "answers.jsonl") as meter:
-        launch = harness.launch(harness, home, task.prompt, meter.url)
-        limit = watch.run(lambda: meter.answering > 0, seconds)
-        code, late = await _run(launch, workspace, folder, limit)
+    with task.open(workspace) as place:
+        before = _state(workspace)
+        async with Meter(model.url, model.key, model.sampling, folder / "answers.jsonl") as meter:
+            launch = harness.launch(harness, home, task, meter.url)
+            limit = watch.run(lambda: meter.answering > 0, seconds)
+            code, late = await _run(launch, place, folder, limit)
+        untouched = _state(workspace) == before
+        verdict = place.judge()
     trial.seconds = round(watch.spent, 1)
     usage = meter.usage
     trial.calls, trial.input, trial.output = usage.calls, usage.input, usage.output
     trial.errors = dict(classes(harness.failures(home)))
-    untouched = _state(workspace) == before
-    verdict = task.judge(workspace)
     trial.passed, trial.said = verdict.passed, verdict.reason
     if not verdict.passed:
         if late:
@@ -87,15 +87,16 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
 
 
 async def _run(
-    launch: Launch, workspace: Path, folder: Path, limit: Coroutine[None, None, None]
+    launch: Launch, place: Place, folder: Path, limit: Coroutine[None, None, None]
 ) -> tuple[int | None, bool]:
     """Run the harness until it ends or `limit` does. Return its exit code and whether its time was over."""
     over = asyncio.ensure_future(limit)
     with (folder / "stdout.txt").open("wb") as stdout, (folder / "stderr.txt").open("wb") as stderr:
         try:
             process = await asyncio.create_subprocess_exec(
+                *place.enter,
                 *launch.command,
-                cwd=workspace,
+                cwd=place.workspace,
                 env=launch.env,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=stdout,

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from evals import polyglot
+from evals import harbor_tasks, polyglot
 from evals.harnesses import classes
 from evals.report import interval
 from evals.stopwatch import Stopwatch
@@ -154,3 +155,70 @@ def test_answers_count_by_the_cpu_time_of_the_models_server(program, answering, 
     with subprocess.Popen([sys.executable, "-S", "-c", program], stdin=subprocess.PIPE) as server:
         assert bool(asyncio.run(spend())) is over
         server.kill()
+
+
+# -- tasks of Harbor -----------------------------------------------------------------------------
+
+NAMESPACES = subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True).returncode == 0
+needs_namespaces = pytest.mark.skipif(not NAMESPACES, reason="no namespaces for a machine of its own")
+SERVE = "cd site && python3 -c 'import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=PORT)'"
+VERIFY = """import pathlib, urllib.request
+said = urllib.request.urlopen("http://127.0.0.1:PORT/index.html").read()
+pathlib.Path("/logs/verifier/reward.txt").write_text(str(int(said == pathlib.Path("/tests/wanted").read_bytes())))
+"""
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A Harbor task whose tests talk to a server that the agent has to start, and the command that starts it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    files = {
+        "task.toml": 'version = "1.0"\n[verifier]\ntimeout_sec = 60\n',
+        "instruction.md": f"Serve the folder site on port {port}.",
+        "environment/Dockerfile": 'FROM python:3.12\nENV GREETING="hello you"\nWORKDIR /app\n# its page\n'
+        "COPY pages/ ./site/\nRUN printf '%s' \\\n  \"$GREETING\" >> site/index.html\n",
+        "environment/pages/index.html": "page: ",
+        "solution/solve.sh": f"({SERVE}) >/dev/null 2>&1 &\n".replace("PORT", port),
+        "tests/test.sh": "for try in 1 2 3 4 5 6 7 8 9; do python3 /tests/test.py && break; sleep 0.3; done\n",
+        "tests/test.py": VERIFY.replace("PORT", port),
+        "tests/wanted": "page: hello you",
+    }
+    for name, text in files.items():
+        path = tmp_path / "served" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "served", SERVE.replace("PORT", port)
+
+
+@needs_namespaces
+def test_a_harbor_task_fails_without_its_reference_solution_and_passes_with_it(served, tmp_path):
+    (task,) = harbor_tasks.load(served[0])
+    with task.open(tmp_path / "trial" / "workspace") as place:
+        assert place.judge().reason.startswith("the tests left no reward")
+        place.apply_reference()
+        assert place.judge().reason == ""
+    assert not Path("/app").exists()
+
+
+@needs_namespaces
+def test_the_tests_of_a_harbor_task_talk_to_a_server_of_the_agent(served, tmp_path):
+    task, command = served
+    serve = reply(call("bash", {"command": command, "background": True}))
+    steps = [reply(call("bash", {"command": "pwd; ls / /tests"})), serve, reply("It is up.")]
+    with MockModel(steps) as model:
+        done = evaluate(model, tmp_path / "out", "--harbor", str(task), "--trials", "1")
+        seen = model.requests[1].body["messages"][-1]["content"]
+    assert "| spindle | 1 (1) |" in done.stdout, done.stdout + done.stderr
+    assert "/app\n" in json.dumps(seen).replace("\\n", "\n") and "wanted" not in json.dumps(seen)
+
+
+@needs_namespaces
+def test_a_harbor_task_that_needs_an_image_is_left_out(served, tmp_path):
+    with (served[0] / "environment" / "Dockerfile").open("a") as file:
+        file.write("RUN touch /usr/installed\n")
+    with MockModel([reply("")]) as model:
+        done = evaluate(model, tmp_path / "out", "--harbor", str(served[0]), "--trials", "1")
+    assert "Left out: served: its image cannot be made here: RUN touch /usr/installed" in done.stderr
+    assert done.returncode == 0 and not model.requests
