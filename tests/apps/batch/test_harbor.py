@@ -5,8 +5,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,26 @@ TEST = """#!/bin/bash
 cd "$(dirname "$0")/.."
 if grep -q hello app/hello.txt; then echo 1; else echo 0; fi > logs/verifier/reward.txt
 """
+TALK = """#!/bin/bash
+cd "$(dirname "$0")/.."
+for try in $(seq 50); do
+  said=$(curl --silent http://127.0.0.1:PORT/hello.txt) && break
+  sleep 0.1
+done
+if [ "$said" = hello ]; then echo 1; else echo 0; fi > logs/verifier/reward.txt
+kill $(cat app/pid)
+"""
 WRITE = call("bash", {"command": "echo hello > hello.txt"})
 
 
-def trial(place: Path, mock: MockModel, *arguments: str) -> dict[str, Any]:
-    """Run one task and return the result of the trial."""
+def trial(place: Path, mock: MockModel, *arguments: str, test: str = TEST, there: bool = True) -> dict[str, Any]:
+    """Run one task and return the result of the trial. `there`: the environment has Spindle already."""
     task = place / "task"
     for name, text in (
         ("task.toml", TASK),
         ("instruction.md", "Write hello into hello.txt."),
         ("environment/Dockerfile", "FROM scratch\n"),
-        ("tests/test.sh", TEST),
+        ("tests/test.sh", test),
     ):
         (task / name).parent.mkdir(parents=True, exist_ok=True)
         (task / name).write_text(text)
@@ -42,10 +53,10 @@ def trial(place: Path, mock: MockModel, *arguments: str) -> dict[str, Any]:
     write_models(home / ".pi/agent", mock.openai_url, cost=prices)
     (home / ".local/bin").mkdir(parents=True, exist_ok=True)
     spindle = home / ".local/bin/spindle"
-    if not spindle.exists():
+    if there:
         spindle.symlink_to(Path(sys.executable).parent / "spindle")
     env = {
-        "PATH": f"{home / '.local/bin'}:{os.environ['PATH']}",
+        "PATH": f"{home / '.local/bin'}:{os.environ['PATH'] if there else os.defpath}",
         "HOME": str(home),
         "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
         "SPINDLE_HARBOR_ROOT": str(place / "machine"),
@@ -87,6 +98,31 @@ def test_a_trial(tmp_path: Path) -> None:
         (trajectory,) = (tmp_path / "jobs").glob("*/*/agent/trajectory.json")
         steps = json.loads(trajectory.read_text())["steps"]
         assert [step["source"] for step in steps] == ["user", "agent", "agent"]
+
+
+@pytest.mark.timeout(240)
+def test_a_wheel_of_this_package_is_installed(tmp_path: Path) -> None:
+    build = [PYTHON, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with MockModel([reply(WRITE), reply("written")]) as mock:
+        result = trial(tmp_path, mock, "-m", "mock/m1", "--ak", f"package={wheel}", there=False)
+    assert result["verifier_result"]["rewards"] == {"reward": 1.0}
+    assert result["agent_info"]["version"] == version("spindle-agent")
+    assert (tmp_path / "home" / ".local/bin/spindle").resolve().is_relative_to(tmp_path), "it is the installed one"
+
+
+@pytest.mark.timeout(120)
+def test_the_verifier_talks_to_a_server_that_the_agent_started(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    serve = call("bash", {"command": f"echo $$ > pid; exec python3 -m http.server {port}", "background": True})
+    with MockModel([reply(WRITE), reply(serve), reply("It is up.")]) as mock:
+        arguments = ("-m", "mock/m1", "--ak", "max_time=50")
+        result = trial(tmp_path, mock, *arguments, test=TALK.replace("PORT", port))
+        assert result["verifier_result"]["rewards"] == {"reward": 1.0}
+        assert "Left for this work" in json.dumps(mock.requests[1].body["messages"][-1]), "the time is told"
 
 
 @pytest.mark.timeout(120)
