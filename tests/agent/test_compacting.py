@@ -176,7 +176,20 @@ def test_recovery_is_tried_once_per_user_message_not_once_per_chain(tmp_path):
     run(main())
 
 
-def test_a_second_overflow_of_the_same_message_is_final(tmp_path):
+def test_a_long_run_recovers_as_often_as_it_gets_on(tmp_path):
+    async def main():
+        work = {"text": LONG, "calls": [{"name": "bash", "arguments": {"command": "true"}}]}
+        steps = [SUMMARY, says(), TOO_LONG, work, TOO_LONG, work, TOO_LONG, says("end")]
+        async with Rig(tmp_path, steps, settings=SMALL) as rig:
+            await rig.run("a " + LONG)
+            await rig.run("b " + LONG)
+            assert compactions(rig) == [("overflow", True, True, None)] * 3
+            assert rig.roles()[-1] == "assistant(stop)"
+
+    run(main())
+
+
+def test_a_second_overflow_in_a_row_is_final(tmp_path):
     async def main():
         async with Rig(tmp_path, [SUMMARY, says(), TOO_LONG], settings=SMALL) as rig:
             await rig.run("a " + LONG)

@@ -59,3 +59,16 @@ def test_nothing_is_left_out_while_there_is_room_or_if_the_user_says_so():
         with Small([*steps(10, used), reply("done")], settings=settings) as agent:
             agent.run("go")
             assert not any(LINE in text for text in results(agent.mock.requests[-1]))
+
+
+def test_more_is_left_out_at_once_only_where_a_summary_would_come():
+    """The room before a summary is 25,000 tokens."""
+    for used, left_out in ((22_000, 3), (25_000, 13)):
+        more = [
+            reply(call("bash", {"command": "seq 1 1500"}, id=f"d{n}"), usage=(used * (n + 1) // 10, 5, 0))
+            for n in range(10)
+        ]
+        with Small([*steps(10, 24_000), *more, reply("done")], settings=SETTINGS) as agent:
+            agent.run("go")
+            assert sum(LINE in text for text in results(agent.mock.requests[-1])) == left_out
+            assert not [frame for frame in agent.frames if frame["type"] == "compaction_start"]

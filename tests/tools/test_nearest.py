@@ -70,6 +70,10 @@ def test_a_missing_file_names_the_nearest(tool: str, tmp_path: Path) -> None:
     assert refusal(tool, tmp_path, path="settings.py", **more).endswith("\nThere is src/pkg/settings.py.")
     assert refusal(tool, tmp_path, path="src/pkg/setings.py", **more).endswith("\nThere is src/pkg/settings.py.")
     assert "There is" not in refusal(tool, tmp_path, path="quite/another.c", **more)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "settings.py").write_text("")
+    named = refusal(tool, tmp_path, path="src/pkg/setings.py", **more)
+    assert named.endswith("\nThere is src/pkg/settings.py, lib/settings.py."), "the folder that was named comes first"
 
 
 def test_names_that_models_of_other_programs_write(tmp_path: Path) -> None:

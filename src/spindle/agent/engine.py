@@ -259,16 +259,13 @@ class Engine:
         self.conversation.messages.append(message)
         self._active_hooks.committed(message)
         self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
+        if self.chain is not None:
+            self.chain.entered(message)
         if isinstance(message, UserMessage):
             self.conversation.sync_soon()
             await asyncio.sleep(0)  # the thread gets its turn now: the disk works while the request is made
-            if self.chain is not None:
-                self.chain.recovered = False
-        elif isinstance(message, AssistantMessage):
-            if self.chain is not None:
-                self.chain.meter.answered(message)
-            if message.stop_reason not in ("error", "aborted"):
-                await self.retry.succeeded()
+        elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
+            await self.retry.succeeded()
 
     def limit_reached(self) -> str | None:
         """Return the limit of the run that forbids another model call, if one does; the run then ends because of it."""

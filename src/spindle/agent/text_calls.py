@@ -26,6 +26,8 @@ _MARKED = re.compile(
 )
 _FUNCTION = re.compile(r"<function=\s*(?P<name>[^>\s]+)\s*>(?P<body>.*?)(?=<function=|</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=\s*([^>\s]+)\s*>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
+_OPENED = re.compile(r"</?tool_call>")
+"""Tags that stand between the calls of a fence, or were opened a second time."""
 _MOST_TEXT = 1_000_000
 
 Found = tuple[str, Any]
@@ -77,16 +79,22 @@ def _split(text: str) -> tuple[list[Found], str]:
 def _calls_in(text: str) -> Iterator[Found]:
     if "<function=" in text:
         for match in _FUNCTION.finditer(text):
-            yield match["name"], {name: _value(value) for name, value in _PARAMETER.findall(match["body"])}
+            yield match["name"], _arguments(match["body"])
     else:
-        yield from _calls_in_json(text)
+        yield from _calls_in_json(_OPENED.sub("", text))
+
+
+def _arguments(body: str) -> Any:
+    """Return what stands between the tags of a function: one JSON object, or parameters in tags."""
+    whole = _value(body.strip())
+    return whole if isinstance(whole, dict) else {name: _value(value) for name, value in _PARAMETER.findall(body)}
 
 
 def _value(text: str) -> Any:
     """Return the value of a parameter in tags: JSON if it is a list or an object, else the text."""
-    if text[:1] in "[{":
+    if text[:1] in ("[", "{"):
         try:
-            return json.loads(text)
+            return json.loads(text, strict=False)
         except ValueError:
             pass
     return text
@@ -95,19 +103,19 @@ def _value(text: str) -> Any:
 def _calls_in_json(text: str) -> Iterator[Found]:
     """Yield the calls of a text that holds objects or arrays of calls and nothing else; else nothing.
 
-    The chat template of Qwen2.5 shows a call in doubled braces, and its models write them, often closed only once.
+    A brace too many at either end is passed over: the chat template of Qwen2.5 shows calls in doubled braces, and its
+    models write them so, or half so.
     """
     decoder, found, at = json.JSONDecoder(strict=False), [], 0
     text = text.strip()
     while at < len(text):
         if text[at] not in "[{":
             return
-        doubled = text.startswith("{{", at)
         try:
-            value, at = decoder.raw_decode(text, at + doubled)
+            value, at = decoder.raw_decode(text, at + text.startswith("{{", at))
         except (ValueError, RecursionError):
             return
-        at += doubled and text.startswith("}", at)
+        at += text.startswith("}", at)
         for item in value if isinstance(value, list) else [value]:
             call = _call(item)
             if call is None:
@@ -124,7 +132,7 @@ def _call(item: Any) -> Found | None:
         return None
     inner = item["function"] if isinstance(item.get("function"), dict) else item
     name = inner.get("name")
-    arguments = inner.get("arguments", inner.get("parameters"))
+    arguments = next((inner[key] for key in ("arguments", "parameters", "input") if key in inner), None)
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)

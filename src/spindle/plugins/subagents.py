@@ -41,7 +41,7 @@ ENTRY = "spindle.subagent"
 _INHERIT = ("", "inherit", "default")
 _WIDTH = 60
 _ABOUT = (
-    "Give a task to a subagent, which has a context of its own. Calls in one answer run side by side. "
+    "Give a separate, large task to a subagent, which has a context of its own. Calls in one answer run side by side. "
     "Agents: general (your tools), explore (only reads)"
 )
 
@@ -94,7 +94,7 @@ class Subagents:
                 "prompt",
                 agent="Default: general",
                 prompt="All that it must know",
-                schema=("object", "JSON Schema of its answer"),
+                schema=("object", "If it must answer in JSON: the JSON Schema"),
             ),
             self._execute,
             label=TASK_TOOL,

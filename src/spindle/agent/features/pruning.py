@@ -4,7 +4,7 @@ Most of a long conversation is output that the model has read and used. When the
 are older than the last few answers become one line each, which says how to get them again. Errors stay: they are short,
 and keep the model from making the same mistake. The session keeps everything, and an entry in it says what was left
 out, so that a resumed conversation looks the same to the model. Every change costs the provider's cache, so there are
-few of them.
+few of them, and more only instead of a summary, which costs it too.
 """
 
 import time
@@ -31,7 +31,7 @@ _KEPT_ANSWERS = 6
 _SMALL = 300
 """Tokens; shorter results stay."""
 _CACHE_SECONDS = 300.0
-"""How long providers keep a prompt: so long nothing more is left out."""
+"""How long providers keep a prompt: so long no more is left out, unless the next thing would be a summary."""
 
 
 class PruningPort(Protocol):
@@ -68,9 +68,10 @@ class Pruning(Hooks):
         return found
 
     def _due(self) -> bool:
-        if self._last is not None and time.monotonic() - self._last < _CACHE_SECONDS:
-            return False
-        return self._port.conversation.tokens() > _NEARLY_FULL * self._port.compactor.limits.threshold
+        room = self._port.compactor.limits.threshold
+        if self._last is None or time.monotonic() - self._last >= _CACHE_SECONDS:
+            room *= _NEARLY_FULL
+        return self._port.conversation.tokens() > room
 
     def _choose(self, messages: Sequence[AgentMessage], left_out: set[str]) -> dict[str, int]:
         """Return the calls whose results can be left out, with their tokens; empty if that is not worth it."""

@@ -16,7 +16,7 @@ from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.shapes.events import AgentEnd
-from spindle.shapes.messages import AgentMessage, Image, Text, UserMessage, joint_source, text_of
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Text, UserMessage, joint_source, text_of
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
@@ -68,7 +68,7 @@ class Chain(Struct):
     system_prompt: str | None = None
     """The system prompt as hooks changed it for this chain; None: they did not."""
     recovered: bool = False
-    """Whether an overflow was already answered by a compaction since the last user message."""
+    """Whether an overflow was answered by a compaction since the last message of the user or good answer."""
     asked: bool = False
     """Whether the model was asked for an answer because its last one was empty."""
     structured: StructuredAnswer | None = None
@@ -79,6 +79,15 @@ class Chain(Struct):
     error: str | None = None
     """Why the chain could not begin, or how it failed."""
     span: trace.Span = trace.NO_SPAN
+
+    def entered(self, message: AgentMessage) -> None:
+        """Take note of a message that is now part of the conversation."""
+        if isinstance(message, AssistantMessage):
+            self.meter.answered(message)
+            if message.stop_reason not in ("error", "aborted", "length"):
+                self.recovered = False
+        elif isinstance(message, UserMessage):
+            self.recovered = False
 
     def broke(self, error: Exception) -> str:
         """Let the chain end with an error. Returns the text for the user."""

@@ -268,8 +268,9 @@ def near_files(path: str, cwd: str) -> str:
         score = SequenceMatcher(None, there, name).ratio() if there != name else 1.0
         if there == name or score >= 0.7:
             scored[other] = 1.0 if there == name else score * 0.9
-    best = sorted(scored, key=lambda other: (-scored[other], len(other), other))[:_CANDIDATES]
-    return f"\nThere is {', '.join(_relative(other, cwd) for other in best)}." if best else ""
+    beside = os.path.dirname(path)
+    best = sorted(scored, key=lambda other: (-scored[other], os.path.dirname(other) != beside, len(other), other))
+    return f"\nThere is {', '.join(_relative(other, cwd) for other in best[:_CANDIDATES])}." if best else ""
 
 
 def _entries(folder: str, cwd: str) -> Iterator[str]:
