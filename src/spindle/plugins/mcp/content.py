@@ -18,6 +18,13 @@ MAX_TEXT: Final = 20 * 1024
 _MAX_IMAGES: Final = 20
 
 
+_ASKS_WITH_REQUESTS = (
+    "via server-initiated requests is unavailable",
+    'This server can ask the user if its entry in mcp.json has "protocol": "2025-11-25".',
+)
+"""How the SDK for Python says that a tool asks in the way of the earlier protocol, and what helps."""
+
+
 async def tool_result(answer: Message, context: ToolContext) -> ToolResult:
     """Return the result of a call. Raises `ToolError` if the server says that it failed."""
     content = answer.get("content")
@@ -28,7 +35,8 @@ async def tool_result(answer: Message, context: ToolContext) -> ToolResult:
         blocks = [Text(written.decode())]
     blocks = cut(blocks)
     if answer.get("isError") is True:
-        raise ToolError("\n".join(block.text for block in blocks if isinstance(block, Text)) or "The tool failed")
+        text = "\n".join(block.text for block in blocks if isinstance(block, Text)) or "The tool failed"
+        raise ToolError(f"{text}\n{_ASKS_WITH_REQUESTS[1]}" if _ASKS_WITH_REQUESTS[0] in text else text)
     details = {"structuredContent": structured} if 0 < len(written) <= MAX_TEXT else None
     return ToolResult(blocks or [Text("(no content)")], details)
 
