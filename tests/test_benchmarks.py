@@ -80,5 +80,5 @@ def test_a_team_loses_nothing_over_a_restart_under_load(tmp_path, number):
     found = measured_team(tmp_path, users=3, sessions=2, seconds=3, pause=0.2, number=number)
     lost = {name: found[name] for name in found if "not stored" in name or "stored twice" in name}
     assert len(lost) == 3 and set(lost.values()) == {0}, found
-    assert found["connections that came back"] >= 6 and found["prompts that were accepted"] >= 12, found
+    assert found["connections that came back"] >= 6 and found["prompts that were accepted"] >= 6, found
     assert number == signal.SIGKILL or found["answers that the restart cut"] == 0, "they had time to end"

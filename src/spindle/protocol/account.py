@@ -218,7 +218,9 @@ class Account:
 
     def _check_permissions(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.mode is not None and (fields["mode"] or fields["allow"]):
-            raise self._refused("The permission mode is set for you on this server; you may only add ask and deny rules")
+            raise self._refused(
+                "The permission mode is set for you on this server; you may only add ask and deny rules"
+            )
 
     def _check_programs(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.mode in STRICT:
@@ -241,7 +243,9 @@ class Account:
     def _check_output(self, fields: dict[str, Any], agent: AgentSession) -> None:
         self._check_writing(fields, agent)
         if not _inside(fields["output_path"] or os.getcwd(), agent.cwd, [agent.cwd]):
-            raise self._refused("A page can be written only in the working directory (outputPath); export_page returns it")
+            raise self._refused(
+                "A page can be written only in the working directory (outputPath); export_page returns it"
+            )
 
     def _check_writing(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.level == "read-only":

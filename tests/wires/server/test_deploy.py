@@ -15,8 +15,10 @@ from spindle.base.limits import PROCESS_END
 from spindle.protocol.users import UsersFile, add_user
 from tests.support import nursery
 from tests.support.agent_process import agent_environment, write_models
+from tests.support.mock_model import gate, reply
 
 from .test_proxy import NGINX
+from .test_team import Team
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "deploy"
 
@@ -49,7 +51,11 @@ def test_the_configuration_is_sound(tmp_path: Path, of: str, address: str) -> No
     command = [sys.executable, "-m", "spindle", "serve", "--config", str(tmp_path / "spindle.toml"), "--check"]
     options = {"cwd": work, "env": agent_environment(agent), "capture_output": True, "text": True, "timeout": 30}
     done = nursery.run([*command, "--model", "mock/m1"], **options)  # type: ignore[call-overload]
+    assert not (agent / "users").exists(), "it only looks"
     assert (done.returncode, done.stdout) == (0, f"Sound: it would listen on {address}, for 1 users\n"), done.stderr
+    add_user(agent / "tokens.json", "bob", {"roots": [f"{tmp_path}/work/nowhere"]})
+    done = nursery.run([*command, "--model", "mock/m1"], **options)  # type: ignore[call-overload]
+    assert done.returncode == 2 and "Sessions of bob could not start: There is no directory" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
@@ -117,3 +123,36 @@ def test_a_mounted_secret_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "next").symlink_to("second")
     (tmp_path / "next").rename(tmp_path / "now")
     assert users.refresh() and users.find(token) == "bob" and "anna" not in users.users
+
+
+def test_a_copy_of_a_server_at_work_is_a_backup(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    with Team(old, {"anna": {"runsPerDay": 2}}, [reply("first"), reply("half", gate("g"))]) as server:
+        with server.socket("anna") as client:
+            for text in ("one", "two"):
+                client.call("prompt", message=text)
+                client.wait("agent_settled" if text == "one" else "message_update")
+            id = client.ready["sessionId"]
+            copy = ["cp", "--archive", str(old / "agent"), str(tmp_path / "backup")]
+            subprocess.run(copy, check=True, timeout=30)
+            server.mock.release("g")
+        token = server.tokens["anna"]
+    (new / "work").mkdir(parents=True)
+    (tmp_path / "backup").rename(new / "agent")
+    check = [
+        sys.executable,
+        "-m",
+        "spindle",
+        "sessions",
+        "check",
+        "--all",
+        "--session-dir",
+        str(new / "agent/users/anna"),
+    ]
+    done = nursery.run(check, env=agent_environment(new / "agent"), capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with Team(new, {}, [reply("never")]) as server:
+        server.tokens["anna"] = token
+        status, said = server.http("anna", "POST", f"/v1/sessions/{id}/get_messages", {})
+        assert status == 200 and [word in said for word in ('"one"', '"first"', '"two"')] == [True] * 3
+        assert server.http("anna", "POST", f"/v1/sessions/{id}/prompt", {"message": "three"})[0] == 429, "two were used"
