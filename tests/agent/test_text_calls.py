@@ -66,7 +66,9 @@ def test_a_call_is_run(text, tmp_path, monkeypatch):
     assert made.as_text and made.name == "bash" and answer.stop_reason == "toolUse"
     assert "echo ran" not in text_of(answer.content)
     (result,) = [message for message in world.messages if isinstance(message, ToolResultMessage)]
-    assert result.tool_call_id == made.id and text_of(result.content).endswith("[The call in your text was run. This is its result.]")
+    assert result.tool_call_id == made.id and text_of(result.content).endswith(
+        "[The call in your text was run. This is its result.]"
+    )
 
 
 @pytest.mark.parametrize("text", LEFT.values(), ids=LEFT.keys())
