@@ -39,6 +39,7 @@ RUN = {
     ),
     "parameters": json.dumps({"name": "bash", "parameters": BASH["arguments"]}),
 }
+RUN["a backslash that is no escape"] = ONE.replace("echo", r"find / -maxdepth 0 \( -name x \) -exec true \;; echo")
 LEFT = {
     "words around bare JSON": f"You could send {ONE} to the tool.",
     "an unknown tool": json.dumps({"name": "bosh", "arguments": BASH["arguments"]}),
