@@ -21,7 +21,7 @@ from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
-from spindle.base.flow import Tasks, turnstile
+from spindle.base.flow import Tasks, Turnstile
 from spindle.models.select import ModelChoice, as_level, parse_pattern
 from spindle.resources.agent_files import AgentDefinition, load_agents
 from spindle.resources.loader import Resources
@@ -60,6 +60,8 @@ class Subagents:
         """The agent that the subagents work for."""
         self._definitions: dict[str, AgentDefinition] = {}
         """By name."""
+        self._making = Turnstile(0.003)
+        """There may be a hundred calls in one answer, and other clients wait."""
         self._ending = Tasks()
         """Subagents that were stopped and come to their end."""
 
@@ -107,7 +109,7 @@ class Subagents:
         agent = self._agent
         assert agent is not None
         definition = self._find(args.get("agent") or "general")
-        await turnstile().turn()  # there may be a hundred of these calls, and other clients wait
+        await self._making.turn()
         choice = _model(definition, agent)
         try:
             fence = _Fence(definition, agent.cwd) if definition.has_patterns else None
