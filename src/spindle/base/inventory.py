@@ -8,7 +8,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -110,7 +110,7 @@ class Inventory:
         """Return the files, and the folders, whose signs have changed."""
         found, top = self.found, self._top
         stale = [name for name, old in found.folders.items() if _sign(top + name[:-1]) != old or name in found.fresh]
-        changed = [name for name, old in (*found.files.items(), *found.rules.items()) if _sign(top + name) != old]
+        changed = [*_differing(top, found.files), *_differing(top, found.rules)]
         changed += [name for name in self.forced if name not in found.files and os.path.lexists(top + name)]
         return [*changed, *(found.fresh - found.folders.keys())], stale if found.folders else [b""]
 
@@ -189,7 +189,7 @@ class Inventory:
             (found.empty.discard if kinds else found.empty.add)(folder)
             known = found.ignored[folder] = found.ignored.get(folder, set()) & inside
             inside -= known | self.own
-            new += [name for name in inside if name not in found.files and name not in found.folders]
+            new += sorted(name for name in inside if name not in found.files and name not in found.folders)
         return new
 
     def _pass_over(self, folder: bytes, why: str) -> None:
@@ -222,6 +222,22 @@ def _sign(path: bytes) -> Sign | None:
     except OSError:
         return None
     return about.st_mode, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _differing(top: bytes, signs: dict[bytes, Sign]) -> Iterator[bytes]:
+    """Yield the files whose signs have changed. There may be thousands: 2.5 µs for each."""
+    folder, look = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.stat
+    try:
+        for name, (_, inode, _, written, changed) in signs.items():
+            try:
+                about = look(name, dir_fd=folder, follow_symlinks=False)
+            except OSError:
+                yield name
+                continue
+            if about.st_ctime_ns != changed or about.st_mtime_ns != written or about.st_ino != inode:
+                yield name
+    finally:
+        os.close(folder)
 
 
 def _is_rules(name: bytes) -> bool:
