@@ -216,8 +216,9 @@ async def day(browser: Any, url: str) -> dict[str, float]:
     session = await page.context.new_cdp_session(page)
     for number in range(PROMPTS):
         await say(page, f"{number} bench:{'tool:2' if number % 3 == 0 else 'rich:200:100000'}")
-        await page.wait_for_selector(f".user:has-text('{number} bench')")
-        await page.wait_for_selector("body:not(.running)")
+        # Locators, because a handle would keep the element it was waited for.
+        await page.locator(f".user:has-text('{number} bench')").wait_for()
+        await page.locator("body:not(.running)").wait_for()
     await page.evaluate("gc()")
     counters = await session.send("Memory.getDOMCounters")
     figures = {"elements": await page.evaluate(NODES), "nodes kept": counters["nodes"]}

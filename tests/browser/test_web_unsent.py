@@ -53,6 +53,30 @@ def test_a_draft_outlives_the_conversation_it_was_meant_for(
             tab.holds("#prompt", "a long draft")
 
 
+def test_half_an_answer_stays_and_what_was_typed_is_offered_again(browser: Any, tmp_path: Path) -> None:
+    steps = [reply("Half of **an** answer, ", gate("never"), "the rest")]
+    with ServerProcess(steps, base=tmp_path) as server, Tab(browser, server) as tab:
+        tab.say("tell me")
+        tab.shows(".answer strong")
+        server.process.kill()
+        server.process.wait(5)
+        tab.shows("#banner")
+        tab.say("typed while away")
+        tab.sees(".toast", "Not connected")
+        tab.holds("#prompt", "typed while away")
+        with ServerProcess([reply("there")], base=tmp_path, address=server.address) as again:
+            tab.sees(".answer", "Half of an answer,")
+            tab.sees(".answer .aside", "The server ended here")
+            tab.sees(".toast", "was not sent")
+            tab.counts(".toast", 1)
+            tab.page.reload()  # the tab has kept it
+            tab.sees(".answer", "Half of an answer,")
+            tab.holds("#prompt", "typed while away")
+            tab.press("Enter")
+            tab.sees(".answer >> nth=-1", "there")
+            assert user_texts(again)[-1] == ["tell me", "typed while away"]
+
+
 def test_what_could_not_be_sent_stands_before_what_was_written_since(open_tab: Any) -> None:
     tab = open_tab(reply("hello"), reply("done"))
     tab.ask("hi")

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import field
 
 from spindle.agent import AgentError
-from spindle.base.agent_dir import agent_dir
 from spindle.base.settings import Sandbox as SandboxSettings
 from spindle.resources.loader import Resources
 from spindle.shapes.messages import Wire
@@ -162,20 +161,15 @@ def _settings(resources: Resources) -> SandboxSettings:
         raise AgentError(f"sandbox in the user settings: {str(error).replace('`', '')}") from None
 
 
-_OPERATORS: Final = ("checkpoints", "mcp.json", "models.json", "sessions", "tokens.json", "usage")
-"""What no user of a server may read of the agent directory: keys of the operator, files and sessions of others."""
-
-
 def _beside(user_folder: str | None) -> list[str]:
-    """Return what is kept for the operator and for other users of the server."""
+    """Return the folders of other users of the server."""
     if user_folder is None:
         return []
     folder, own = os.path.split(user_folder)
     try:
-        others = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name != own]
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name != own]
     except OSError:  # there is none yet
-        others = []
-    return [*others, *(str(agent_dir() / name) for name in _OPERATORS)]
+        return []
 
 
 def _denied(policy: "Policy | None", cwd: str) -> Iterator[str]:

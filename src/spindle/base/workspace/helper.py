@@ -346,10 +346,9 @@ def below(root: int, without: set[int]) -> list[int]:
 
 
 def _facts() -> dict[str, Any]:
-    home = os.path.expanduser("~")
     return {
         "cwd": os.getcwd(),
-        "home": home if os.path.isabs(home) else "/",
+        "home": os.path.expanduser("~"),
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": sys.platform,
         "rg": on_path("rg") is not None,

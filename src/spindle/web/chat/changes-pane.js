@@ -1,6 +1,6 @@
 // All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
-import { $, copyButton, el, iconButton } from '../shared/dom.js';
+import { $, copyButton, el, iconButton, slices } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { VirtualList } from '../shared/list.js';
 import { ChangedFile, sizeOf } from './changed-file.js';
@@ -93,9 +93,11 @@ export class ChangesPane {
     this.empty.hidden = files.length > 0;
     this.list.show([...this.rows.values()]);
     this.addUp();
+    const pause = slices();
     for (const change of files) {
-      if (change.added + change.removed > 0 && !change.steps?.length) continue;
-      await change.ready();
+      if (!change.steps?.length) continue; // all is known of it
+      await change.ready(pause);
+      await pause();
       if (this.changes.files.get(change.path) !== change) return;
       this.rows.get(change.path)?.paint();
     }

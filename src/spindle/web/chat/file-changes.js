@@ -2,23 +2,12 @@
 // have told. A change has `path`, `about`, `added` and `removed` (once it is `ready()`), `patch`, and `parts()`, the hunks.
 
 import { counts, hunksOfPatch, hunksOfRows, rowsOfDiff, rowsOfText } from '../shared/diff.js';
-import { breathe } from '../shared/dom.js';
+import { slices } from '../shared/dom.js';
 import { count, obj, str } from '../shared/format.js';
 import { CHANGING, pathOf } from '../shared/tool-card.js';
 import { MergedChanges, patchOf } from './merged-changes.js';
 
-const SLICE_MS = 12; // of work, before the page may answer
 const PAUSE_MS = 700; // between two looks at the files
-
-/** Work that lets the page answer in between: `await pause()` after each step. */
-function slices() {
-  let end = performance.now() + SLICE_MS;
-  return async () => {
-    if (performance.now() < end) return;
-    await breathe();
-    end = performance.now() + SLICE_MS;
-  };
-}
 
 /** How a file differs from the first checkpoint. */
 class Compared {
@@ -49,9 +38,9 @@ class Told {
     this.mark = 0; // changes that are put together
   }
 
-  async ready() {
+  /** Put together what was told; `pause` is waited for after each step. */
+  async ready(pause) {
     if (!this.steps.length) return;
-    const pause = slices();
     const { steps } = this;
     this.steps = [];
     for (const { content, diff, patch } of steps) {

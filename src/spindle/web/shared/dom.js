@@ -89,6 +89,18 @@ export const breathe = () =>
     channel.port2.postMessage(0);
   });
 
+const SLICE_MS = 12;
+
+/** Work that lets the page answer in between: call it once, and wait for what it returns after each step. */
+export function slices() {
+  let end = performance.now() + SLICE_MS;
+  return async () => {
+    if (performance.now() < end) return;
+    await breathe();
+    end = performance.now() + SLICE_MS;
+  };
+}
+
 /** @type {ReturnType<typeof setTimeout>} */
 let announced;
 

@@ -27,10 +27,11 @@ const app = {
     this.tree = new TreeView(store, $('tree'), status, i => this.select(i, { fromTree: true }));
     view.redraw = () => this.feed.redraw();
     this.defaultLeaf = store.byId.get(store.meta.leafId) ?? store.count - 1;
-    for (const plain of document.querySelectorAll('.told')) {
-      const told = el('div', { class: 'md' }, markdown(plain.textContent ?? ''));
+    const outcome = document.querySelector('.outcome');
+    if (outcome) {
+      const told = el('div', { class: 'md' }, markdown(outcome.textContent));
       levelHeadings(told, 1);
-      plain.replaceWith(told);
+      outcome.replaceWith(told);
     }
     // The plain page says times in UTC, because it does not know better.
     for (const time of document.querySelectorAll(/** @type {'time'} */ ('.card time')))

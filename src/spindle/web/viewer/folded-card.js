@@ -3,7 +3,7 @@
 
 import { el } from '../shared/dom.js';
 import { count } from '../shared/format.js';
-import { isAside, ToolCard } from '../shared/tool-card.js';
+import { ToolCard } from '../shared/tool-card.js';
 import { view } from './view.js';
 
 const PREVIEW = { command: 10, content: 10, arguments: 12, changes: 40, output: 10 };
@@ -15,11 +15,7 @@ export class FoldedCard extends ToolCard {
   constructor(name, state, key) {
     super(name, state);
     this.key = key;
-  }
-
-  setArguments(args) {
-    super.setArguments(args);
-    this.node.open = view.isOpen(this.key + ':card', !isAside(this.name, this.args), '');
+    this.node.open = view.isOpen(key + ':card', name !== 'task', '');
   }
 
   touch() {
@@ -41,9 +37,7 @@ export class FoldedCard extends ToolCard {
   }
 
   outputView(text, language) {
-    return this.name === 'task'
-      ? super.outputView(text, language)
-      : el('div', null, this.codeView(text, language, 'output'));
+    return el('div', null, this.codeView(text, language, 'output'));
   }
 }
 
