@@ -12,6 +12,13 @@ export default [
         'error',
         ...MARKUP.map(property => ({ property, message: 'Text must never become markup: build elements with el().' })),
       ],
+      'no-restricted-syntax': [
+        'error',
+        {
+          selector: 'TemplateElement[value.raw=/\\n/]',
+          message: 'The pages are served line by line, without indentation.',
+        },
+      ],
       'no-unused-vars': ['error', { varsIgnorePattern: '^_', argsIgnorePattern: '^_' }],
       'no-shadow': 'error',
       'no-var': 'error',

@@ -1,5 +1,6 @@
 """The benchmark runs, as far as it needs only us: a figure that it gives is a figure of something that happened."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from benchmarks.scenarios import FIGURES, full_form, start, tools
 from benchmarks.states import FIGURES as CPU_FIGURES
 from benchmarks.states import check_source
 from benchmarks.subagents import measured as measured_subagents
+from benchmarks.team import measured as measured_team
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 
@@ -71,3 +73,12 @@ def test_a_hundred_subagents_at_once(model, tmp_path):
     assert figures["subagents that stream at once"] == 100
     assert figures["100 subagents, above it (MiB)"] < 50
     assert figures["get_state meanwhile, median (ms)"] < 50
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_team_loses_nothing_over_a_restart_under_load(tmp_path, number):
+    found = measured_team(tmp_path, users=3, sessions=2, seconds=3, pause=0.2, number=number)
+    lost = {name: found[name] for name in found if "not stored" in name or "stored twice" in name}
+    assert len(lost) == 3 and set(lost.values()) == {0}, found
+    assert found["connections that came back"] >= 6 and found["prompts that were accepted"] >= 6, found
+    assert number == signal.SIGKILL or found["answers that the restart cut"] == 0, "they had time to end"

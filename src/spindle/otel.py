@@ -18,7 +18,11 @@ from spindle.base import trace
 from spindle.base.version import __version__
 
 CONVENTIONS: Final = "1.41.0"
-"""The version of the semantic conventions that the names below are from; all of them are still in development."""
+"""The version of the semantic conventions that the names below are from; all of them are still in development.
+
+It is the last one that was published. Durations of runs and tool calls are from the repository that the conventions
+have moved to, `semantic-conventions-genai`, which has no release yet.
+"""
 SCHEMA: Final = f"https://opentelemetry.io/schemas/{CONVENTIONS}"
 AGENT: Final = "spindle"
 

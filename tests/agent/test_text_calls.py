@@ -39,6 +39,7 @@ RUN = {
     ),
     "parameters": json.dumps({"name": "bash", "parameters": BASH["arguments"]}),
 }
+RUN["a backslash that is no escape"] = ONE.replace("echo", r"find / -maxdepth 0 \( -name x \) -exec true \;; echo")
 LEFT = {
     "words around bare JSON": f"You could send {ONE} to the tool.",
     "an unknown tool": json.dumps({"name": "bosh", "arguments": BASH["arguments"]}),
@@ -66,7 +67,9 @@ def test_a_call_is_run(text, tmp_path, monkeypatch):
     assert made.as_text and made.name == "bash" and answer.stop_reason == "toolUse"
     assert "echo ran" not in text_of(answer.content)
     (result,) = [message for message in world.messages if isinstance(message, ToolResultMessage)]
-    assert result.tool_call_id == made.id and text_of(result.content).endswith("It was run all the same.]")
+    assert result.tool_call_id == made.id and text_of(result.content).endswith(
+        "[The call in your text was run. This is its result.]"
+    )
 
 
 @pytest.mark.parametrize("text", LEFT.values(), ids=LEFT.keys())

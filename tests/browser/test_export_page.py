@@ -67,7 +67,7 @@ def test_every_kind_of_entry_and_landmarks_and_names(visit: Open) -> None:
     assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "1", "1"]
     # Each kind.
     text = page.text()
-    assert "Planning the explanation." in text
+    assert "Thinking" in text
     assert "Compacted from 45,678 tokens" in text
     assert "CI passed" in text
     assert "not shown" not in text
@@ -211,6 +211,60 @@ def test_the_first_screen_tells_the_story(visit: Open) -> None:
     assert "test 3\n" in page.text()
     page.js("dispatchEvent(new Event('afterprint'))")
     assert "test 3\n" not in page.text()
+    assert page.trouble == []
+
+
+def test_the_outcome_is_the_last_whole_answer(visit: Open) -> None:
+    entries = [
+        user("a", None, "Say **hello**"),
+        answer("b", "a", "I will look", call("c", "bash", command="ls"), stopReason="toolUse"),
+        result("c", "b", "c", "bash", "x"),
+        answer("d", "c", "## Hello\n\nIt is `done`."),
+        user("e", "d", "go on"),
+        answer("f", "e", "Well,", stopReason="error", errorMessage="overloaded"),
+    ]
+    page = visit(page_of(entries))
+    assert page.text("h1") == "Say hello"
+    rows = [row.split("\n") for row in page.page.locator(".story > dd").all_inner_texts()]
+    assert rows[0] == ["Say hello"]
+    assert [line for line in rows[1] if line] == ["Hello", "It is done."]
+    assert rows[2] == ["Error: overloaded"]
+    assert page.rows()[:1] == ["user: Say hello"]
+    assert "assistant: Hello It is done." in page.rows()
+
+
+def test_work_beside_the_conversation_is_closed_with_a_line(visit: Open) -> None:
+    background = {"details": {"backgroundId": "bg1"}}
+    running = "[bg1 is running. Its output: /tmp/o.log. You will be told when it ends.]"
+    work = {"agent": "explore", "status": "ok", "toolCalls": 3, "tokens": {"total": 1200}, "cost": 0.02}
+    ended = "bg1 exited with code 2 after 3.5 s: make\nIts output: /tmp/o.log"
+    entries = [
+        user("a", None, "go"),
+        answer(
+            "b", "a", call("c1", "bash", command="make", background=True), call("c2", "task", prompt="Look **here**")
+        ),
+        result("c", "b", "c1", "bash", f"cc a.c\n\n{running}", **background),
+        result("d", "c", "c2", "task", "# Found\n\nall of *it*", details=work),
+        answer("e", "d", "It builds."),
+        message("f", "e", role="custom", customType="spindle.background", display=True, content=ended),
+        answer("g", "f", call("c3", "bash", command="sleep 9", background=True)),
+        result("h", "g", "c3", "bash", running.replace("bg1", "bg2"), details={"backgroundId": "bg2"}),
+    ]
+    page = visit(page_of(entries))
+    cards = page.page.locator("details.tool")
+    assert [card.get_attribute("open") for card in cards.all()] == [None] * 3
+    assert cards.locator(".gist").all_inner_texts() == ["make", "general: Look here", "sleep 9"]
+    lines = ["bg1 exited with code 2 after 3.5 s", "3 calls · 1,200 tokens · $0.02", "bg2 is running"]
+    assert cards.locator(".size").all_inner_texts() == lines
+    cards.nth(0).locator("summary").click()
+    assert cards.nth(0).locator(".output").inner_text() == "cc a.c"
+    cards.nth(1).locator("summary").click()
+    assert cards.nth(1).locator(".tool-output h3").inner_text() == "Found"
+    assert cards.nth(1).locator(".tool-input b, .tool-input strong").inner_text() == "here"
+    told = page.page.locator("article.custom")
+    assert told.locator("h2").inner_text() == "Background command"
+    assert told.locator("summary").inner_text() == "bg1 exited with code 2 after 3.5 s: make"
+    assert page.rows()[-2] == "[background]: bg1 exited with code 2 after 3.5 s: make Its output: /tmp/o.log"
     assert page.trouble == []
 
 
@@ -362,10 +416,11 @@ def test_filters_keys_and_search(visit: Open) -> None:
     assert page.text("#status") == "27 / 36 entries"
     # Keys.
     keys = page.page.keyboard
-    keys.press("t")
     assert "Planning the explanation." not in page.text()
     keys.press("t")
     assert "Planning the explanation." in page.text()
+    keys.press("t")
+    assert "Planning the explanation." not in page.text()
     assert "file0" not in page.text()
     keys.press("o")
     assert "file0" in page.text()
@@ -582,10 +637,19 @@ def everything() -> bytes:
         )
     )
     script = "\n".join(["a very long command"] * 60)
-    entries.append(
-        answer("m2", "m1", call("c", "bash", command=script), call("d", "write", path="a.py", content="x=1"))
+    calls = [call("c", "bash", command=script), call("d", "write", path="a.py", content="x=1")]
+    calls += [call("e", "edit", path="a.py", edits=[]), call("f", "task", prompt="**Look**")]
+    entries.append(answer("m2", "m1", *calls))
+    colours = "\n".join(
+        f"\x1b[{n}mon\x1b[0m \x1b[{n + 10}mat\x1b[0m \x1b[2;{n}mdim\x1b[0m" for n in (*range(30, 38), *range(90, 98))
     )
-    entries.append(user("m3", "m2", "word " * 50_000))
+    diff = "-1 x = 'a'  # one\n+1 x = \"b\"  # two\n-2 def f(): return None\n+2 def f(): return True"
+    entries.append(result("r1", "m2", "c", "bash", colours))
+    entries.append(result("r2", "r1", "e", "edit", "ok", details={"diff": diff}))
+    entries.append(
+        result("r3", "r2", "f", "task", "# Found\n\n```py\nx = 1  # c\n```", details={"status": "limit"}, isError=True)
+    )
+    entries.append(user("m3", "r3", "word " * 50_000))
     tools = [{"name": "x", "description": "Do it.", "parameters": {"type": "object"}}]
     prompt = "Be kind.\n" * 60
     return page_of(entries, name="x", system_prompt=prompt, tools=tools, damage_notes=["line 4"], redact=True)

@@ -363,4 +363,4 @@ def test_a_subagent_is_a_closed_card_with_a_line(browser: Any, shared: ServerPro
         assert not tab.js("document.querySelector('.tool').open")
         tab.counts(".tool", 1)
         tab.click(".tool summary")
-        tab.sees(".tool .output", "It is **short**.")
+        tab.sees(".tool-output", "It is short.")

@@ -1,17 +1,22 @@
-"""OpenTelemetry: real processes send to a collector, which decodes with the protocol's own messages.
+"""OpenTelemetry: real processes send to a real collector (rotel), and what it passes on is decoded.
 
 It runs when the packages of the extra are there: installed, or in the directory that `SPINDLE_TEST_OTEL` names
-(`pip install --target DIR opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`).
+(`pip install --target DIR opentelemetry-sdk opentelemetry-exporter-otlp-proto-http rotel`). Without rotel, which is
+not there for every system, Spindle sends to the decoder itself.
 """
 
 import gzip
 import json
 import os
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +39,12 @@ from spindle import otel  # noqa: E402
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+ROTEL = Path(PACKAGES, "rotel", "rotel-agent")
+MCP_SERVER = Path(__file__).parents[1] / "plugins" / "mcp" / "fake_server.py"
+
+
 class Collector:
-    """Takes what is exported over OTLP/HTTP."""
+    """Takes what is exported over OTLP/HTTP, behind rotel if that is there."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -56,9 +65,36 @@ class Collector:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.env = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}"}
+        port = self._server.server_port
+        self._rotel: subprocess.Popen[bytes] | None = None
+        if ROTEL.is_file():
+            port = self._start_rotel(port)
+        self.env = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
         if PACKAGES:
             self.env["PYTHONPATH"] = PACKAGES
+
+    def _start_rotel(self, to: int) -> int:
+        """Let rotel listen, and send on to us. Returns its port."""
+        self._folder = tempfile.TemporaryDirectory()
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+            http, grpc = one.getsockname()[1], two.getsockname()[1]
+        options = f"--otlp-http-endpoint 127.0.0.1:{http} --otlp-grpc-endpoint 127.0.0.1:{grpc} --exporter otlp"
+        options += f" --otlp-exporter-protocol http --otlp-exporter-endpoint http://127.0.0.1:{to}"
+        options += f" --pid-file {self._folder.name}/pid --log-file {self._folder.name}/log"
+        self._rotel = subprocess.Popen([str(ROTEL), "start", *options.split()], stdout=subprocess.DEVNULL)
+        while self._rotel.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", http)) == 0:
+                    return int(http)
+        raise AssertionError("rotel has ended")
+
+    def settle(self) -> None:
+        """Wait until all that was sent has arrived: rotel passes the rest on when it ends."""
+        if self._rotel is not None:
+            self._rotel.terminate()
+            self._rotel.wait(20)
+            self._rotel = None
+            self._folder.cleanup()
 
     def take(self, path: str, body: bytes) -> None:
         if path == "/v1/traces":
@@ -73,6 +109,7 @@ class Collector:
                     self.metrics |= {metric.name: metric for metric in scope.metrics}
 
     def close(self) -> None:
+        self.settle()
         self._server.shutdown()
         self._server.server_close()
 
@@ -109,6 +146,7 @@ def test_a_run_of_a_server_is_part_of_the_clients_trace(collector: Collector) ->
         with urllib.request.urlopen(asked, timeout=20) as answer:
             assert json.load(answer)["status"] == "ok"
         assert server.stop() == 0
+        collector.settle()
         parents = [model_parent(server.mock, number) for number in range(3)]
     by_name: dict[str, list[Any]] = {}
     for span in collector.spans:
@@ -152,8 +190,29 @@ def test_a_prompt_on_stdio_names_its_trace(collector: Collector) -> None:
         agent.send(type="prompt", message="two", traceparent="rubbish\n")
         agent.wait("agent_settled")
         assert agent.close_stdin() == 0
+    collector.settle()
     runs = [span for span in collector.spans if span.name == "invoke_agent spindle"]
     assert [run.trace_id.hex() == PARENT[3:35] for run in runs] == [True, False] and not runs[1].parent_span_id
+
+
+def test_a_socket_names_its_trace_and_mcp_servers_are_told(collector: Collector, tmp_path: Path) -> None:
+    log, agent_dir = tmp_path / "log", tmp_path / "agent"
+    agent_dir.mkdir()
+    server = {"command": sys.executable, "args": [str(MCP_SERVER), "--log", str(log)]}
+    (agent_dir / "mcp.json").write_text(json.dumps({"mcpServers": {"fake": server}}))
+    steps = [reply(call("mcp__fake__echo", {"text": "hi"})), reply("ok")]
+    with ServerProcess(steps, env=collector.env, base=tmp_path) as one:
+        with one.rpc(additional_headers={"traceparent": PARENT}) as client:
+            client.call("prompt", message="go")
+            client.wait("agent_settled")
+        assert one.stop() == 0
+    collector.settle()
+    spans = {span.name: span for span in collector.spans}
+    run, tool = spans["invoke_agent spindle"], spans["execute_tool mcp__fake__echo"]
+    assert run.trace_id.hex() == PARENT[3:35] and run.parent_span_id.hex() == PARENT[36:52]
+    [called] = [line for line in log.read_text().splitlines() if " tools/call " in line]
+    told = json.loads(called.split(" ", 2)[2])["_meta"]["traceparent"]
+    assert told == f"00-{PARENT[3:35]}-{tool.span_id.hex()}-01"
 
 
 def test_a_program_has_its_own_span_around(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

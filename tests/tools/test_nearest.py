@@ -42,9 +42,15 @@ def test_at_most_three_places_are_shown(tmp_path: Path) -> None:
     assert said.count("\n…\n") == 2 and "   28  result_9 = compute(alpha_9)" in said
 
 
+def test_lines_around_them_are_shown_too(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("import os\n\n\ndef mean(values):\n    return sum(values) / len(values)\n")
+    said = edit(tmp_path, "mean([])")
+    assert said.endswith("\n    4  def mean(values):\n    5      return sum(values) / len(values)"), said
+
+
 def test_nothing_is_shown_where_nothing_is_near(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM)
-    assert edit(tmp_path, "SELECT name FROM customers").endswith("including all whitespace and newlines.")
+    assert edit(tmp_path, "SELECT name FROM customers").endswith("Read the file, then copy the text from it.")
 
 
 def test_a_miss_in_a_large_file_is_cheap(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ class TreeNode {
   remove() {
     this.replaceWith();
   }
+  get nextSibling() {
+    const siblings = this.parentNode?.childNodes ?? [];
+    return siblings[siblings.indexOf(this) + 1] ?? null;
+  }
 }
 
 class TextNode extends TreeNode {
@@ -52,6 +56,11 @@ class Fragment extends TreeNode {
   }
   set textContent(text) {
     this.replaceChildren(...(text ? [text] : []));
+  }
+  insertBefore(node, next) {
+    node.remove();
+    node.parentNode = this;
+    this.childNodes.splice(next ? this.childNodes.indexOf(next) : this.childNodes.length, 0, node);
   }
   get firstChild() {
     return this.childNodes[0] ?? null;

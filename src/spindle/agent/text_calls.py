@@ -28,6 +28,7 @@ _FUNCTION = re.compile(r"<function=\s*(?P<name>[^>\s]+)\s*>(?P<body>.*?)(?=<func
 _PARAMETER = re.compile(r"<parameter=\s*([^>\s]+)\s*>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
 _OPENED = re.compile(r"</?tool_call>")
 """Tags that stand between the calls of a fence, or were opened a second time."""
+_BACKSLASH = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _MOST_TEXT = 1_000_000
 
 Found = tuple[str, Any]
@@ -106,8 +107,11 @@ def _calls_in_json(text: str) -> Iterator[Found]:
     A brace too many at either end is passed over: the chat template of Qwen2.5 shows calls in doubled braces, and its
     models write them so, or half so.
     """
-    decoder, found, at = json.JSONDecoder(strict=False), [], 0
     text = text.strip()
+    if not text.startswith(("[", "{")):
+        return
+    decoder, found, at = json.JSONDecoder(strict=False), [], 0
+    text = _with_whole_escapes(text)
     while at < len(text):
         if text[at] not in "[{":
             return
@@ -124,6 +128,11 @@ def _calls_in_json(text: str) -> Iterator[Found]:
         while at < len(text) and text[at] in " \t\r\n,;":
             at += 1
     yield from found
+
+
+def _with_whole_escapes(text: str) -> str:
+    """Let a backslash that begins no escape of JSON stand for itself, as in the arguments of native calls."""
+    return _BACKSLASH.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", text)
 
 
 def _call(item: Any) -> Found | None:

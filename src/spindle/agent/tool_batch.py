@@ -31,7 +31,7 @@ from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
-AS_TEXT = "[This call was written as text. It was run all the same.]"
+AS_TEXT = "[The call in your text was run. This is its result.]"
 """Ends the result of a call that the model wrote into its text."""
 CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
 """Id of the call that the running code is part of: its hooks, or its tool."""

@@ -46,10 +46,13 @@ _NO_SIGN: Final = (0, 0, 0, 0, 0)
 """Of a file in the tree of which nothing else is known."""
 
 
-def find_root(cwd: str) -> tuple[Path, bool]:
-    """Return the folder whose states are kept for work in `cwd`, and whether it is a repository."""
+def find_root(cwd: str, *, above: bool = True) -> tuple[Path, bool]:
+    """Return the folder whose states are kept for work in `cwd`, and whether it is a repository.
+
+    `above`: the working directory may be a part of a repository.
+    """
     start = Path(os.path.realpath(cwd))
-    for folder in (start, *start.parents):
+    for folder in (start, *(start.parents if above else ())):
         if (folder / ".git").exists():
             return folder, True
     return start, False

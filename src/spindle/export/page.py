@@ -16,7 +16,7 @@ from spindle.base.version import __version__
 from spindle.export.transcript import Overview, Story, as_dict, as_text, content_text, transcript_html
 from spindle.sessions.entries import parse_time
 from spindle.shapes.codec import decode, encode
-from spindle.web import inline, inline_policy, modules, read
+from spindle.web import inline, inline_policy, modules, page
 
 _PLURALS = {
     "tool result": "tool results",
@@ -29,6 +29,7 @@ _FILES_SHOWN = 12
 _STORY_LENGTH = 420  # characters of the question and of the outcome
 _PROMPT_LINES, _PROMPT_PREVIEW = 10, 1_000  # of the system prompt: lines and characters shown at once
 _TITLE_SEARCHED = 100  # entries that are looked at for a first prompt
+_MARK = re.compile(r"\*\*|__|~~|`|^#{1,6} ", re.MULTILINE)  # of Markdown
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -81,7 +82,7 @@ def build_page(
     # Filled in one pass over the template, so that no text of the session is taken for a placeholder.
     before, after = (
         _PLACEHOLDER.sub(lambda match: parts[match[1]], half).encode("utf-8", "replace")
-        for half in read("viewer/page.html").split("{{data}}")
+        for half in page("viewer/page.html", script).split("{{data}}")
     )
     file_name = re.sub(r"[^A-Za-z0-9._-]", "_", as_text(header.get("id")))[:80] or "session"
     meta = {"leafId": leaf_id, "entries": len(lines), "fileName": f"{file_name}.jsonl"}
@@ -104,7 +105,7 @@ def _first_words(branch: Sequence[bytes]) -> str:
     for line in branch[:_TITLE_SEARCHED]:
         message = as_dict(decode(line).get("message"))
         if message.get("role") == "user":
-            words = " ".join(content_text(message.get("content"))[:500].split())
+            words = " ".join(_MARK.sub("", content_text(message.get("content"))[:500]).split())
             if words:
                 return words if len(words) <= 80 else words[:79].rstrip() + "…"
     return ""
@@ -137,7 +138,7 @@ def _card(
     parts = [
         '<section class="card" aria-label="What this session was about">',
         f"<h1>{escape(title)}</h1>",
-        _story(Story.of(branch), overview, title),
+        _story(Story.of(branch), overview),
     ]
     if redact:
         parts.append('<p class="note">What looked like keys, tokens or passwords was taken out of this page.</p>')
@@ -153,20 +154,24 @@ def _card(
     return "\n".join(parts)
 
 
-def _story(story: Story, overview: Overview, title: str) -> str:
+def _story(story: Story, overview: Overview) -> str:
     """Return the session in a few lines: question, outcome, changed files, time and cost."""
     files = "".join(f"<li><code>{escape(path)}</code></li>" for path in story.files[:_FILES_SHOWN])
     if len(story.files) > _FILES_SHOWN:
         files += f"<li>and {len(story.files) - _FILES_SHOWN:,} more</li>"
-    question = "" if " ".join(story.question.split()) == title else story.question
     rows = [
-        ("Asked", f'<p class="verbatim">{escape(_shortened(question))}</p>' if question else ""),
-        ("Outcome", f'<p class="verbatim outcome">{escape(_shortened(story.outcome))}</p>' if story.outcome else ""),
+        ("Asked", _told(story.question)),
+        ("Outcome", _told(story.outcome)),
+        ("Then", f'<p class="verbatim fault">{escape(_shortened(story.failure))}</p>' if story.failure else ""),
         ("Files changed", f"<ul>{files}</ul>" if files else ""),
         ("Took", _took(overview)),
         ("Cost", _dollars(overview.cost) if overview.cost else ""),
     ]
     return f'<dl class="story">{"".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in rows if value)}</dl>'
+
+
+def _told(text: str) -> str:
+    return f'<p class="verbatim told">{escape(_shortened(text))}</p>' if text else ""
 
 
 def _shortened(text: str) -> str:

@@ -99,9 +99,13 @@ class Story(Struct):
     question: str = ""
     """The first message of the user."""
     outcome: str = ""
-    """The last answer that has a text, or how it failed."""
+    """The last answer that was given to its end; if there is none, the last text of the model."""
+    failure: str = ""
+    """How the last answer failed, if it did."""
     files: list[str] = []
     """Files changed by the tools `write` and `edit`, in order."""
+    _said: str = ""
+    """The last text of the model."""
 
     @classmethod
     def of(cls, lines: Sequence[bytes]) -> "Story":
@@ -109,6 +113,7 @@ class Story(Struct):
         for line in lines:
             if b'"message"' in line:
                 story._take(as_dict(as_dict(decode(line)).get("message")), calls)
+        story.outcome = story.outcome or story._said
         return story
 
     def _take(self, message: Mapping[str, Any], calls: dict[str, str]) -> None:
@@ -116,8 +121,10 @@ class Story(Struct):
         if role == "user":
             self.question = self.question or text
         elif role == "assistant":
-            failed = message.get("stopReason") == "error"
-            self.outcome = text or (f"Error: {as_text(message.get('errorMessage'))}" if failed else self.outcome)
+            self._said = text or self._said
+            if message.get("stopReason") in ("stop", "length"):
+                self.outcome = text or self.outcome
+            self.failure = _failure(message)
             for block in map(as_dict, as_list(message.get("content"))):
                 if block.get("type") == "toolCall" and kind_of(as_text(block.get("name"))) == "edit":
                     calls[as_text(block.get("id"))] = as_text(as_dict(block.get("arguments")).get("path"))
@@ -270,10 +277,16 @@ def _assistant(message: Mapping[str, Any]) -> Iterator[str]:
             yield f'<details class="thinking"><summary>Thinking</summary>{thinking}</details>'
         elif block.get("type") == "toolCall":
             yield f'<p class="call"><code>{escape(_call(block))}</code></p>'
+    if failure := _failure(message):
+        yield f'<p class="fault">{escape(failure)}</p>'
+
+
+def _failure(message: Mapping[str, Any]) -> str:
+    """Say how an answer failed; empty if it did not."""
     if message.get("stopReason") == "aborted":
-        yield '<p class="fault">Aborted</p>'
-    elif message.get("stopReason") == "error":
-        yield f'<p class="fault">Error: {escape(as_text(message.get("errorMessage")) or "unknown")}</p>'
+        return "Aborted"
+    failed = message.get("stopReason") == "error"
+    return f"Error: {as_text(message.get('errorMessage')) or 'unknown'}" if failed else ""
 
 
 def _call(block: Mapping[str, Any]) -> str:

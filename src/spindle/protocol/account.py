@@ -91,7 +91,8 @@ class DayBook:
         """Hold today's file with the totals up to date."""
         day = time.strftime("%Y-%m-%d", time.gmtime())
         if day != self._day:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._day, self._read, self.runs, self.cost = day, 0, 0, 0.0
         file = os.open(self._folder / f"{day}.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -152,7 +153,7 @@ class Account:
         if user.cost_per_day is None:
             return
         if model.cost_unknown:
-            raise NotAllowed(
+            raise self._refused(
                 f"Your cost is limited, and the price of {model.provider}/{model.id} is unknown: use another model"
             )
         book.refresh()
@@ -187,6 +188,11 @@ class Account:
             f"Today's limit of {most} is reached: {used}. It begins again in {left / 3600:.1f} hours (UTC)"
         )
 
+    def _refused(self, why: str) -> NotAllowed:
+        """Report a refusal, and return its error."""
+        trace.tell("refusal", status=403, reason="command", why=why, user=self.name)
+        return NotAllowed(why)
+
     def limited(self, limits: RunLimits) -> RunLimits:
         """Return the limits of a run as a client wants them, but not above those of the user."""
         return limits if self.user is None else self.user.limited(limits)
@@ -201,7 +207,7 @@ class Account:
     def check_model(self, name: str) -> None:
         """Raise `NotAllowed` if the user may not use this model."""
         if self.user is not None and not self.user.may_use(name):
-            raise NotAllowed(f"You may not use {name}; allowed: {', '.join(self.user.models)}")
+            raise self._refused(f"You may not use {name}; allowed: {', '.join(self.user.models)}")
 
     def check(self, command: str, fields: dict[str, Any], agent: AgentSession) -> None:
         """Raise `NotAllowed`, `QuotaReached` or `Closing` if the user may not give this command now."""
@@ -212,16 +218,18 @@ class Account:
 
     def _check_permissions(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.mode is not None and (fields["mode"] or fields["allow"]):
-            raise NotAllowed("The permission mode is set for you on this server; you may only add ask and deny rules")
+            raise self._refused(
+                "The permission mode is set for you on this server; you may only add ask and deny rules"
+            )
 
     def _check_programs(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.mode in STRICT:
-            raise NotAllowed(f"You may start no programs of your own: your permission mode is {self.terms.mode}")
+            raise self._refused(f"You may start no programs of your own: your permission mode is {self.terms.mode}")
 
     def _check_servers(self, fields: dict[str, Any], agent: AgentSession) -> None:
         self._check_programs(fields, agent)
         if self.terms is not None and self.terms.level != "off":  # their values may be commands, or name our keys
-            raise NotAllowed(f"You may add no MCP servers: your sandbox is {self.terms.level}")
+            raise self._refused(f"You may add no MCP servers: your sandbox is {self.terms.level}")
 
     def _check_set_model(self, fields: dict[str, Any], agent: AgentSession) -> None:
         self.check_model(f"{fields['provider']}/{fields['model_id']}")
@@ -230,23 +238,25 @@ class Account:
         path = fields.get("session_path") or fields.get("parent_session")
         own = None if self.terms is None else self.terms.session_dir
         if path is not None and own is not None and not _inside(path, agent.cwd, [own]):
-            raise NotAllowed("Only your own sessions can be opened: list_sessions has their paths")
+            raise self._refused("Only your own sessions can be opened: list_sessions has their paths")
 
     def _check_output(self, fields: dict[str, Any], agent: AgentSession) -> None:
         self._check_writing(fields, agent)
         if not _inside(fields["output_path"] or os.getcwd(), agent.cwd, [agent.cwd]):
-            raise NotAllowed("A page can be written only in the working directory (outputPath); export_page returns it")
+            raise self._refused(
+                "A page can be written only in the working directory (outputPath); export_page returns it"
+            )
 
     def _check_writing(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.level == "read-only":
-            raise NotAllowed("You may write no files: your sandbox is read-only")
+            raise self._refused("You may write no files: your sandbox is read-only")
 
     def _check_prefix(self, fields: dict[str, Any], agent: AgentSession) -> None:
         path = fields["prefix"]
         if path.startswith(("/", "~", "./", "../")):
             roots = [agent.cwd, *(self.user.roots if self.user is not None else ())]
             if not _inside(os.path.dirname(os.path.expanduser(path)) or "/", agent.cwd, roots):
-                raise NotAllowed("Only paths of your own directories are completed")
+                raise self._refused("Only paths of your own directories are completed")
 
 
 _WORK: Final = frozenset({"steer", "follow_up", "send_queued", "compact", "navigate_tree"})

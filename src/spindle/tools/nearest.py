@@ -14,16 +14,18 @@ _MAX_LINES = 100_000
 _COMPARED = 60
 """Places that are compared letter by letter, after a quick choice by their words."""
 _SHOWN_LINES = 12
+_AROUND = 2
+"""Lines before and after that are shown too: an edit that missed often needs a longer text."""
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
 
 
 def near_lines(lines: Sequence[str], wanted: str) -> str:
-    """Return the places of a text that are most like `wanted`, with line numbers; empty if none is."""
+    """Return what follows a missed edit: the places of a text that are most like `wanted`, with line numbers."""
     old = wanted.split("\n")
     places = _best_places(lines, old)
     if not places:
-        return ""
+        return "\nNothing in the file is like it. Read the file, then copy the text from it."
     shown = "\n…\n".join(_numbered(lines, start, len(old)) for start in places)
     return f"\nThe nearest lines of the file are:\n{shown}"
 
@@ -71,7 +73,8 @@ def _words(line: str) -> Iterator[str]:
 
 def _numbered(lines: Sequence[str], start: int, count: int) -> str:
     rows = []
-    for number in range(start, min(start + min(count, _SHOWN_LINES), len(lines))):
+    end = start + min(count, _SHOWN_LINES) + _AROUND
+    for number in range(max(start - _AROUND, 0), min(end, len(lines))):
         line = lines[number].rstrip("\n")
         rows.append(f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}")
     return "\n".join(rows)

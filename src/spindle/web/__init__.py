@@ -10,11 +10,12 @@ from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
+from itertools import cycle
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import NamedTuple
 
-__all__ = ["CHAT_POLICY", "PageFile", "chat_answer", "inline", "inline_policy", "modules", "read"]
+__all__ = ["CHAT_POLICY", "PageFile", "chat_answer", "inline", "inline_policy", "modules", "page"]
 
 ROOT = Path(__file__).parent
 CHAT_POLICY = (
@@ -33,13 +34,28 @@ MADE = frozenset(("early.js", "chat.js", "chat.css"))
 """Files that are made of others, so that one round trip loads all that the page needs."""
 STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$|/\*\* @type .*?\*/ ?", re.MULTILINE | re.DOTALL)
+REMARK = re.compile(r"(?<=[;,{(]) // [^'\"`]*$")
+PATTERN = re.compile(r"[\"`/\\]")
+"""A line with such a character may have a pattern or a template in it."""
+SCRIPT_SPACE = re.compile(r" (?=[=*%&|?:,;{}()\[\]])|(?<=[=*%&|?:,;{}()\[\]]) ")
+STYLE_SPACE = re.compile(r"(?<=[:,]) | (?={)")
+STYLE_BREAK = re.compile(r"(?<=[{};,:])\n")
+ICON = re.compile(r'id="i-(\w+)"')
 IMPORT = re.compile(r"^import [^;]+ from '(.+)';$", re.MULTILINE)
 
 
 def read(name: str) -> str:
-    """Return a file of this package, with the icons where a page asks for them."""
-    text = (ROOT / name).read_text("utf-8")
-    return text.replace("{{icons}}", read("shared/icons.svg")) if name.endswith(".html") else text
+    """Return a file of this package."""
+    return (ROOT / name).read_text("utf-8")
+
+
+def page(name: str, script: str) -> str:
+    """Return a page with the icons that are used by it or its script."""
+    text = read(name)
+    known = f"{script}{text}"
+    icons = read("shared/icons.svg").split("\n")
+    used = (line for line in icons if not (found := ICON.search(line)) or re.search(f"['-]{found[1]}['\"]", known))
+    return text.replace("{{icons}}", "\n".join(map(str.strip, used)))
 
 
 # -- the chat page, as files ----------------------------------------------------------------------
@@ -88,10 +104,10 @@ def _packed(name: str) -> tuple[bytes, bytes, str]:
         text = inline(*modules("chat/main.js"))
     elif name == "chat.css":
         text = inline(*STYLES)
+    elif name == PAGE:
+        text = page(name, inline(*modules("chat/main.js"))).replace('="page/', f'="page/{_version()}/')
     else:
         text = read(name)
-    if name == PAGE:
-        text = text.replace('="page/', f'="page/{_version()}/')
     body = text.encode()
     return body, gzip.compress(body, 9, mtime=0), f'"{sha256(body).hexdigest()[:20]}"'
 
@@ -130,14 +146,25 @@ def modules(name: str) -> list[str]:
 
 
 def inline(*names: str) -> str:
-    """Return style sheets or scripts as one text, without indentation, types, and the comments that fill lines.
+    """Return style sheets or scripts as one text, without comments, types, and most of the white space.
 
     All scripts become one, so imports and the word `export` are left out, too. For this, no two modules may declare the
     same name.
     """
     whole = (IMPORT.sub("", COMMENT.sub("", read(name))) for name in names)
     lines = (line.strip().removeprefix("export ") for text in whole for line in text.split("\n"))
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
+    kept = (REMARK.sub("", line) for line in lines if line and not line.startswith("//"))
+    is_style = names[0].endswith(".css")
+    space = STYLE_SPACE if is_style else SCRIPT_SPACE
+    text = "".join(f"{_tight(line, space)}\n" for line in kept)
+    return STYLE_BREAK.sub("", text) if is_style else text
+
+
+def _tight(line: str, space: re.Pattern[str]) -> str:
+    """Leave out spaces that mean nothing, where that is plain to see. No string has several lines (eslint)."""
+    if PATTERN.search(line):
+        return line
+    return "'".join(part if inside else space.sub("", part) for part, inside in zip(line.split("'"), cycle((0, 1))))
 
 
 def inline_policy(style: str, *scripts: str) -> str:

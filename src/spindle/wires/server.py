@@ -23,7 +23,7 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import Wanted
-from spindle.protocol.users import UsersFile
+from spindle.protocol.users import User, UsersFile
 from spindle.wires.chat.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
@@ -113,7 +113,7 @@ class RemoteServer:
         request.protocol.user = name
         wanted = query.get("user", name)
         if wanted != name:
-            users = self._users.users if self._users is not None else {}
+            users = self.users()
             if name is None or not users[name].admin:
                 raise NotAllowed("Only an admin may use the sessions of other users")
             if wanted not in users:
@@ -181,6 +181,10 @@ class RemoteServer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self._options.tls)
         return context
+
+    def users(self) -> dict[str, User]:
+        """Return the users as the file says now; none if there is no file."""
+        return {} if self._users is None else self._users.users
 
     def who(self) -> str:
         """Return who may connect, in words."""

@@ -32,12 +32,13 @@ def value_for(kind: Any, probe: str) -> Any:
 
 
 def forms_of(command: str, probe: str) -> list[dict[str, Any]]:
-    """Return the fields of a command: those it needs, then each of the others beside them."""
+    """Return the fields of a command: those it needs, each of the others beside them, all."""
     fields = msgspec.structs.fields(COMMANDS[command].fields)
     given = {field.encode_name: value_for(field.type, probe) for field in fields}
     needed = {field.encode_name: given[field.encode_name] for field in fields if field.required}
     return [
         needed,
+        given,
         *({**needed, field.encode_name: given[field.encode_name]} for field in fields if not field.required),
     ]
 

@@ -25,6 +25,7 @@ def output(client: Any, command: str) -> str:
 def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "own").mkdir(parents=True)
+    (work / ".git").mkdir()  # a repository around the folders of several users
     (tmp_path / "elsewhere").mkdir()
     steps = [reply(call("bash", {"command": f"touch {tmp_path}/elsewhere/by-model; cat /proc/$PPID/environ"}))]
     anna = {"sandbox": "workspace-write", "roots": [str(work / "own")]}
@@ -37,6 +38,8 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
             ("open_session", {"sandbox": "off"}),
             ("open_session", {"cwd": str(tmp_path)}),
             ("set_mcp_servers", {"servers": {"x": {"command": "sh", "env": {"A": f"!touch {tmp_path}/elsewhere/m"}}}}),
+            ("open_session", {"exec": ""}),
+            ("open_session", {"exec": "sh"}),
             ("export_html", {}),
         ):
             refused = client.call(command, **fields)
@@ -47,7 +50,9 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
         assert "may not write" in output(client, f"touch {tmp_path}/elsewhere/by-user")
         assert not list((tmp_path / "elsewhere").iterdir())
         output(client, "touch inside")
-        assert (work / "own" / "inside").exists()
+        (work / "of-bob").write_text("a private thing")
+        changed = client.call("get_changes")["data"]["files"]
+        assert [change["path"] for change in changed] == ["inside"], "not what others do in the same repository"
         with server.socket("bob") as bob:
             bob.call("prompt", message="a private thing")
             bob.wait("agent_settled")
@@ -60,6 +65,11 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
         )
         assert "private" not in said and mine.stem[-12:] in said
         assert KEY["ANTHROPIC_API_KEY"] not in said
+        for name in ("models.json", "tokens.json"):
+            assert "is a secret" in output(client, f"cat {tmp_path}/agent/{name}"), name
+        assert any(file.is_file() for file in (tmp_path / "agent" / "checkpoints").rglob("*"))
+        read = output(client, f"find {tmp_path}/agent/checkpoints -type f -exec cat {{}} + 2>/dev/null | wc -c")
+        assert read.strip() == "0"
         assert client.call("set_permissions", sandbox="read-only")["success"], "stricter"
         assert "may not write" in output(client, "touch more")
 

@@ -294,7 +294,8 @@ def test_what_the_file_allows_cannot_be_changed_by_the_user(tmp_path: Path) -> N
         "roots": [str(tmp_path / "work" / "inside")],
     }
     steps = [reply(call("bash", {"command": "touch made"}))]
-    with Team(tmp_path, {"anna": anna}, steps) as server, server.socket("anna") as client:
+    users = {"anna": anna, "root": {"admin": True}}
+    with Team(tmp_path, users, steps) as server, server.socket("anna") as client:
         state = client.call("get_state")["data"]
         assert (client.ready["cwd"], state["model"]["id"]) == (anna["roots"][0], "m2")
         client.call("prompt", message="go", maxTurns=50)
@@ -314,6 +315,8 @@ def test_what_the_file_allows_cannot_be_changed_by_the_user(tmp_path: Path) -> N
         opened = client.call("open_session", model="mock/m1")["data"]["id"]
         told = server.http("anna", "POST", f"/v1/sessions/{opened}/prompt?wait=true", {"message": "hi"})
         assert told[0] == 403 and "You may not use mock/m1" in told[1]
+        now = figures(server.http("root", "GET", "/metrics")[1])
+        assert now['spindle_refusals_total{reason="command",user="anna"}'] == 6
 
 
 def test_a_revoked_token_ends_everything_without_a_restart(tmp_path: Path) -> None:

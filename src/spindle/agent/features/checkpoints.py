@@ -79,7 +79,8 @@ class Checkpoints(Hooks):
         from spindle.base.snapshots import Snapshots, find_root
 
         session = self._port.conversation.session
-        root, is_repository = find_root(session.cwd)
+        is_guest = self._port.resources.options.user_folder is not None  # who may not see the files of others beside it
+        root, is_repository = find_root(session.cwd, above=not is_guest)
         own = [Path(session.path)] if session.path is not None else []
         if session.directory is not None and not root.is_relative_to(session.directory):
             own.append(Path(session.directory))

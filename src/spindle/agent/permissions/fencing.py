@@ -11,6 +11,7 @@ import msgspec
 from msgspec import field
 
 from spindle.agent import AgentError
+from spindle.base.agent_dir import agent_dir
 from spindle.base.settings import Sandbox as SandboxSettings
 from spindle.resources.loader import Resources
 from spindle.shapes.messages import Wire
@@ -161,15 +162,20 @@ def _settings(resources: Resources) -> SandboxSettings:
         raise AgentError(f"sandbox in the user settings: {str(error).replace('`', '')}") from None
 
 
+_OPERATORS: Final = ("checkpoints", "mcp.json", "models.json", "sessions", "tokens.json", "usage")
+"""What no user of a server may read of the agent directory: keys of the operator, files and sessions of others."""
+
+
 def _beside(user_folder: str | None) -> list[str]:
-    """Return the folders of other users of the server."""
+    """Return what is kept for the operator and for other users of the server."""
     if user_folder is None:
         return []
     folder, own = os.path.split(user_folder)
     try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name != own]
+        others = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name != own]
     except OSError:  # there is none yet
-        return []
+        others = []
+    return [*others, *(str(agent_dir() / name) for name in _OPERATORS)]
 
 
 def _denied(policy: "Policy | None", cwd: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -26,6 +26,7 @@ from spindle.agent.run.meter import check_limits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, RunTokens, why
 from spindle.agent.session import AgentSession
+from spindle.apps.batch.far_space import FarSpace, FarTask, far_task
 from spindle.apps.batch.gate import Gate, Gates
 from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt
 from spindle.apps.batch.tasks import Job
@@ -33,6 +34,7 @@ from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError
 from spindle.base import trace
 from spindle.base.children import environment, kill_all
 from spindle.base.process import Process
+from spindle.base.workspace import Sink
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.models.credentials import MissingCredentials
 from spindle.recipe import AgentOptions, check_tools, make_agent
@@ -47,6 +49,9 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.sandbox import read_sandbox
 from spindle.tools.base import Tool
+
+if TYPE_CHECKING:
+    from spindle.tools.sandbox import Sandbox
 
 FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
 _STATUSES = {
@@ -82,6 +87,11 @@ class Plan(RunLimits, frozen=True, kw_only=True):
     """JSON Schema of the result."""
     verify: str | None = None
     """A shell command that decides, by its exit code, whether a task was done."""
+    container: str | None = None
+    """An image: tasks work in containers of it."""
+    start: str | None = None
+    stop: str | None = None
+    """Shell commands here, before and after an attempt that works elsewhere (`agent.exec`, or a container)."""
     redo: str | None = None
     """`failed`: do tasks again that did not end well; `all`: do all tasks again."""
     filter: str | None = None
@@ -162,7 +172,7 @@ class Shared:
 
     async def check(self) -> None:
         """Make an agent like those of the tasks. Raises `AgentError` for a problem that all of them would have."""
-        session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="batch")
+        session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="batch", exec="")
         agent, _ = await make_agent(session, options, self.resources)
         try:
             model, registry = agent.model, self.resources.registry
@@ -324,7 +334,7 @@ class Try:
         self._folder = folder
         self._shared = shared
         self._log = _Log(folder / LOG)
-        self._space: Workspace | None = None
+        self._space: Workspace | FarSpace | None = None
         self._began = time.monotonic()
         self._timeout = task.timeout or shared.plan.timeout
         wanted = shared.plan.agent.permissions.sandbox
@@ -390,31 +400,53 @@ class Try:
 
     async def _work(self) -> None:
         job, shared = self._job, self._shared
+        if (far := self._far_task()) is not None:
+            env = environment(shared.withheld)
+            await self._work_in(FarSpace(far, self._folder, shared.turns, env, self._shell_here), far.command)
+            return
         place = await shared.place(job)
         kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
         kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-        space = self._space = Workspace(
-            place, kind, self._folder, job.task.ref, shared.turns, self._log.write, shared.withheld
+        space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write, shared.withheld)
+        await self._work_in(space, place.source, None if kind == "none" else place)
+
+    def _far_task(self) -> FarTask | None:
+        """Return where the task works, if it does not work here. Raises `WorkspaceError`."""
+        task, plan = self._job.task, self._shared.plan
+        settings, own = self._shared.resources.settings, task.container or task.exec
+        command = task.exec if own else plan.agent.exec if plan.agent.exec is not None else settings.exec
+        return far_task(
+            self._job.folder,
+            None if not own and plan.container else command,
+            task.exec_cwd or plan.agent.exec_cwd or settings.exec_cwd,
+            task.start or plan.start,
+            task.stop or plan.stop,
+            task.container if own else plan.container,
         )
-        if kind == "none" and not self._only_reads():
-            self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
+
+    async def _work_in(self, space: Workspace | FarSpace, where: str, checked: Place | None = None) -> None:
+        """Make the workspace, and let the agent work in it. `checked`: where it comes from, if that must not change."""
+        job, shared, self._space = self._job, self._shared, space
+        if space.kind in ("none", "far") and not self._only_reads():
+            self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {where}"))
             await space.take_turn()
             if shared.finishing:
                 raise asyncio.CancelledError
             self._began = time.monotonic()
         async with asyncio.timeout(self._timeout) as clock:
-            if kind != "none":
-                await shared.check_source(place)
+            if checked is not None:
+                await shared.check_source(checked)
             await space.make()
             self.line.commit = space.commit
-            self._log.write(f"{kind}: {space.cwd}" + (f" at {space.commit}" if space.commit else ""))
+            place = space.task.command if isinstance(space, FarSpace) else space.cwd
+            self._log.write(f"{space.kind}: {place}" + (f" at {space.commit}" if space.commit else ""))
             if job.task.setup is not None and (code := await self._shell("setup", job.task.setup)):
                 raise WorkspaceError(f"setup ended with {code}, see {LOG}")
             await space.baseline(is_fresh=job.task.setup is None)
             await self._ask(space, clock)
             self._deadline = clock.when()
 
-    async def _ask(self, space: Workspace, clock: asyncio.Timeout) -> None:
+    async def _ask(self, space: Workspace | FarSpace, clock: asyncio.Timeout) -> None:
         job, shared, line = self._job, self._shared, self.line
         watch = _Watch(shared, Progress(job.id, line.attempt), self._log, clock, keeps_stash=space.kind == "worktree")
         agent = await self._agent(space)
@@ -435,16 +467,18 @@ class Try:
         if agent.session.write_error is not None:
             self._failed("error", f"The session cannot be kept: {agent.session.write_error}", again=False)
 
-    async def _agent(self, space: Workspace) -> AgentSession:
+    async def _agent(self, space: Workspace | FarSpace) -> AgentSession:
         job, shared = self._job, self._shared
         resources = shared.resources
-        if space.kind != "none":  # a checkout is trusted if its source is
+        if space.kind not in ("none", "far"):  # a checkout is trusted if its source is
             place = await shared.place(job)
             resources = replace(resources, options=replace(resources.options, source=Path(place.source, place.inside)))
         resources = resources.at(space.cwd)
         for problem in resources.diagnostics:
             self._log.write(problem.message)
-        options = replace(shared.plan.agent, mode="batch", warn=self._log.write)
+        options = replace(shared.plan.agent, mode="batch", warn=self._log.write, exec="")
+        if isinstance(space, FarSpace):
+            options = replace(options, exec=space.task.command, exec_cwd=space.task.cwd)
         if job.task.model is not None:
             options = replace(options, model=job.task.model, provider=None)
         if job.task.tools is not None:
@@ -503,8 +537,26 @@ class Try:
         Processes that it leaves running may go on until the end of the attempt.
         """
         assert self._space is not None
-        self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost or 0.0))
+        if isinstance(space := self._space, FarSpace):
+            extra = {"SPINDLE_TASK_ID": self._job.id}
+            return await self._logged(name, command, lambda keep: space.shell(command, extra, keep))
+        space.check()  # the agent may have put a link there
+        cwd = str(space.cwd)
+        sandbox = self._fencing.sandbox(self._shared.resources, cwd, None)
+        return await self._logged(name, command, lambda keep: self._started(command, cwd, sandbox, keep))
+
+    async def _shell_here(self, name: str, command: str) -> int:
+        """Run a command of the user on this machine, though the workspace is elsewhere."""
+        return await self._logged(name, command, lambda keep: self._started(command, str(self._folder), None, keep))
+
+    async def _started(self, command: str, cwd: str, sandbox: "Sandbox | None", keep: Sink) -> int:
         extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
+        env = environment(self._shared.withheld, extra)
+        start = Process if sandbox is None else partial(sandbox.start, command)
+        return await start(["/bin/sh", "-c", command], cwd=cwd, env=env, on_output=keep, owner=self).wait()
+
+    async def _logged(self, name: str, command: str, run: Callable[[Sink], Awaitable[int]]) -> int:
+        self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost or 0.0))
         said = bytearray()
 
         def keep(data: bytes) -> None:
@@ -512,12 +564,7 @@ class Try:
             if len(said) > 2 * _SAID:
                 del said[:-_SAID]
 
-        self._space.check()  # the agent may have put a link there
-        words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
-        env = environment(self._shared.withheld, extra)
-        sandbox = self._fencing.sandbox(self._shared.resources, cwd, None)
-        start = Process if sandbox is None else partial(sandbox.start, command)
-        code = await start(words, cwd=cwd, env=env, on_output=keep, owner=self).wait()
+        code = await run(keep)
         self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
         return code
 

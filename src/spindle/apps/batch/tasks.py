@@ -57,6 +57,16 @@ class Task(RunLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A shell command that runs before the agent."""
     verify: str | None = None
     """A shell command that decides, by its exit code, whether the task was done."""
+    container: str | None = None
+    """An image: the task works in a new container of it, which docker or podman runs."""
+    exec: str | None = None
+    """A command that gives a pipe to a shell elsewhere, where the task works; `{id}` stands for its folder's name."""
+    exec_cwd: str | None = None
+    """The working directory there, also in a container."""
+    start: str | None = None
+    """A shell command that runs here, before all others, if the task works elsewhere."""
+    stop: str | None = None
+    """A shell command that runs here at the end, whatever has happened."""
     schema: dict[str, Any] | str | None = None
     """JSON Schema of the result, or the path of a file with it."""
     timeout: float | None = None
@@ -165,7 +175,7 @@ def _check(task: Task, base: str) -> None:
     for name in (*RunLimits.__struct_fields__, "timeout"):
         if (value := getattr(task, name)) is not None and not value > 0:
             raise AgentError(f"{name} must be above 0, not {value}")
-    for name in ("id", "repo", "cwd", "ref", "setup", "verify"):
+    for name in ("id", "repo", "cwd", "ref", "setup", "verify", "container", "exec", "exec_cwd", "start", "stop"):
         if not _can_be_told(getattr(task, name) or ""):
             raise AgentError(f"{name} has a character in it that no program can be told")
     try:

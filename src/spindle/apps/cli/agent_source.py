@@ -172,7 +172,7 @@ class CommandLineAgents:
         from spindle.agent.elsewhere import known_commands
 
         own = self.options.exec or ""
-        if self._user is not None and command != own:
+        if self._user is not None and command != self.options.exec:
             raise AgentError(
                 "Only the operator of the server chooses where tools work: with --exec, or in the settings"
             )

@@ -41,6 +41,9 @@ class _Options(Options):
     timeout: str | None = None
     total_cost: str | None = None
     verify: str | None = None
+    container: str | None = None
+    start: str | None = None
+    stop: str | None = None
     on: str = "local"
     redo: str | None = None
     filter: str | None = None
@@ -62,6 +65,9 @@ OPTIONS = (
     Option("--total-cost", "USD", "For all attempts, those of earlier runs included"),
     Option("--json-schema", "FILE|JSON", "The result of a task has to fit this JSON Schema"),
     Option("--verify", "CMD", "Shell command in the workspace; its exit code decides ok or failed"),
+    Option("--container", "IMAGE", "Let each task work in a new container of this image (docker or podman)"),
+    Option("--start", "CMD", "Shell command here before a task that works elsewhere (--exec, {id}: its folder)"),
+    Option("--stop", "CMD", "Shell command here after it, whatever has happened"),
     Option("--on", "WHERE", "local, ray, or ray://HOST:PORT"),
     Option("--redo", "WHICH", "Do again what failed, or all", choices=("failed", "all")),
     Option("--filter", "RE", "Only tasks whose id the regular expression finds"),
@@ -128,6 +134,9 @@ def _plan(options: _Options) -> tuple[Resources, Plan]:
         total_cost=None if options.total_cost is None else number_of("total-cost", options.total_cost, float),
         schema=result_schema(options),
         verify=options.verify,
+        container=options.container,
+        start=options.start,
+        stop=options.stop,
         redo=options.redo,
         filter=options.filter,
         on=options.on,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come 
     from spindle.apps.cli.agent_source import CommandLineAgents
     from spindle.base.settings import Bounds
     from spindle.protocol.pool import PoolBounds, SessionPool
+    from spindle.protocol.users import User
     from spindle.wires.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -201,6 +202,8 @@ async def _check(server: "RemoteServer", source: "CommandLineAgents", address: s
     except OSError as error:
         raise UsageError(f"The certificate or its key cannot be used: {error.strerror or error}") from None
     await _try_agent(source)
+    for name, user in server.users().items():
+        await _try_user(source, name, user)
     print(f"Sound: it would listen on {address}, {server.who()}", flush=True)
     return 0
 
@@ -227,6 +230,17 @@ async def _try_agent(source: "CommandLineAgents") -> None:
         raise UsageError(str(error)) from None
     finally:
         await agent.close()
+
+
+async def _try_user(source: "CommandLineAgents", name: str, user: "User") -> None:
+    """Make an agent of a user: there must be a root, a model and the sandbox. Raises `UsageError`."""
+    from spindle.protocol.registry import Wanted
+
+    try:
+        agent = await source.for_user(name, user)[0].make(Wanted())
+    except Exception as error:
+        raise UsageError(f"Sessions of {name} could not start: {error}") from None
+    await agent.close()
 
 
 def _say(text: str) -> None:

@@ -346,9 +346,10 @@ def below(root: int, without: set[int]) -> list[int]:
 
 
 def _facts() -> dict[str, Any]:
+    home = os.path.expanduser("~")
     return {
         "cwd": os.getcwd(),
-        "home": os.path.expanduser("~"),
+        "home": home if os.path.isabs(home) else "/",
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": sys.platform,
         "rg": on_path("rg") is not None,

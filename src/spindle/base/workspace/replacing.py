@@ -71,7 +71,7 @@ def _write_beside(path: str, data: bytes, old: int | None) -> bool:
         try:
             if old is not None and not _dress(file, old):
                 return False
-            _write_all(file, data)
+            write_all(file, data)
         finally:
             os.close(file)
         try:
@@ -119,11 +119,11 @@ def overwrite(file: int, data: bytes) -> None:
                 raise
             # This file system cannot reserve room; writing will show whether there is enough.
     os.lseek(file, 0, os.SEEK_SET)
-    _write_all(file, data)
+    write_all(file, data)
     os.ftruncate(file, len(data))
 
 
-def _write_all(file: int, data: bytes) -> None:
+def write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]

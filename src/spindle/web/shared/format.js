@@ -34,6 +34,17 @@ export function oneLine(text, limit = 160) {
   return line.length > limit ? line.slice(0, limit - 1) + '…' : line;
 }
 
+/** The words of a text in Markdown, without its marks, in one line. */
+export function plainWords(text, limit) {
+  const words = text
+    .slice(0, 1000)
+    .replace(/^ *(?:#{1,6}|>|[-*+]|```.*) +|^ *(?:```|~~~).*$/gm, '')
+    .replace(/!?\[([^\]\n]*)\]\([^)\n]*\)/g, '$1')
+    .replace(/\*\*|__|~~|`/g, '')
+    .replace(/(^|[\s(])([*_])(\S(?:[^*_\n]*\S)?)\2(?![\w*_])/gm, '$1$3');
+  return oneLine(words, limit);
+}
+
 /** JSON for people. */
 export function pretty(value) {
   try {

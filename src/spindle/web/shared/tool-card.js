@@ -3,9 +3,10 @@
 
 import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText } from './diff.js';
 import { copyButton, el, icon } from './dom.js';
-import { count, duration, imagesOf, obj, oneLine, pretty, str, textOf } from './format.js';
+import { count, duration, imagesOf, obj, oneLine, plainWords, pretty, str, textOf } from './format.js';
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
+import { levelHeadings, markdown } from './markdown.js';
 import { plainOutput, terminal } from './terminal.js';
 import { TOOL_KINDS } from './tool-kinds.js';
 
@@ -31,11 +32,17 @@ const CARD_STATES = {
   cancelled: 'no result',
 };
 export const MAX_OUTPUT = 100_000;
+// How a command in the background stands, as the result of its call ends with.
+const STANDING = /\n*\[(bg\d+ (?:is running|.*? after [\d.]+ s))(?:\. [^\]]*)?\]\s*$/;
 const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
 /** Tools that write files. */
 export const CHANGING = new Set(Object.keys(TOOL_KINDS).filter(name => TOOL_KINDS[name] === 'edit'));
 export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
+
+/** Whether a call does its work beside the conversation: a subagent, or a command in the background. */
+export const isAside = (name, args) =>
+  name === 'task' || name === 'bash_output' || name === 'bash_kill' || (name === 'bash' && args.background === true);
 
 /** What a call is about, in one line. */
 export function callTitle(name, args) {
@@ -44,7 +51,7 @@ export function callTitle(name, args) {
   if (name === 'grep' || name === 'find')
     return oneLine([str(args.pattern), path && `in ${path}`].filter(Boolean).join(' '));
   if (name === 'read') return oneLine(path) + lineRange(args);
-  if (name === 'task') return oneLine(`${str(args.agent) || 'general'}: ${str(args.prompt)}`);
+  if (name === 'task') return plainWords(`${str(args.agent) || 'general'}: ${str(args.prompt)}`);
   return oneLine([path, ...Object.values(args)].map(str).find(Boolean) ?? '');
 }
 
@@ -61,6 +68,13 @@ function workOf({ status, toolCalls, tokens, cost }) {
   if (Number.isInteger(obj(tokens).total)) parts.push(count(tokens.total, 'token'));
   if (cost > 0) parts.push(`$${cost.toFixed(2)}`);
   return parts.filter(Boolean).join(' · ');
+}
+
+/** What a subagent is asked, or answers. */
+function asideView(text) {
+  const node = el('div', { class: 'md aside-text' }, markdown(text));
+  levelHeadings(node, 2);
+  return node;
 }
 
 export class ToolCard {
@@ -118,6 +132,7 @@ export class ToolCard {
     const { name, args } = this;
     const edit = name === 'edit' ? rowsOfEdit(args) : [];
     if (name === 'bash' && str(args.command)) this.showInput(args.command, 'sh', 'command');
+    else if (name === 'task' && str(args.prompt)) this.showInput(args.prompt, 'markdown', 'task');
     else if (name === 'write' && str(args.content))
       this.showInput(args.content, languageOfPath(pathOf(args)), 'content');
     else if (edit.length) {
@@ -135,7 +150,9 @@ export class ToolCard {
   showInput(code, language, label) {
     if (code === this.shown) return;
     this.shown = code;
-    this.input.replaceChildren(...(code ? [this.codeView(code, language, label)] : []));
+    this.input.replaceChildren(
+      ...(code ? [label === 'task' ? asideView(code) : this.codeView(code, language, label)] : []),
+    );
   }
 
   /**
@@ -166,7 +183,7 @@ export class ToolCard {
     const tail = this.name === 'bash';
     const note = cut ? el('p', { class: 'aside' }, 'The rest is too long to show; copy it to see all.') : null;
     const part = cut ? (tail ? text.slice(-MAX_OUTPUT) : text.slice(0, MAX_OUTPUT)) : text;
-    const node = this.codeView(part, language, 'output');
+    const node = this.name === 'task' ? asideView(part) : this.codeView(part, language, 'output');
     return tail ? el('div', null, note, el('div', { class: 'tail' }, node)) : el('div', null, node, note);
   }
 
@@ -180,27 +197,20 @@ export class ToolCard {
     this.output.replaceChildren();
     const said = textOf(content).trimEnd();
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
-    const text = exit ? said.slice(0, exit.index) : said;
+    const stands = isAside(this.name, this.args) ? STANDING.exec(said) : null;
+    const text = exit || stands ? said.slice(0, (exit ?? stands)?.index) : said;
     this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : '']
       .filter(Boolean)
       .join(' · ');
     if (this.name === 'task') this.size.textContent = workOf(obj(details));
+    else if (stands) this.size.textContent = stands[1];
     const diff = isError ? '' : str(obj(details).diff);
     if (diff) {
       this.hasDiff = true;
       this.input.replaceChildren();
       this.output.append(this.diffView(rowsOfDiff(diff)));
     } else if (text && (isError || this.name !== 'write')) {
-      const node = this.outputView(
-        text,
-        isError
-          ? ''
-          : this.name === 'task'
-            ? 'markdown'
-            : this.name === 'read'
-              ? languageOfPath(pathOf(this.args))
-              : '',
-      );
+      const node = this.outputView(text, !isError && this.name === 'read' ? languageOfPath(pathOf(this.args)) : '');
       node.classList.add('with-copy');
       node.append(copyButton('Copy output', () => plainOutput(said)));
       this.output.append(node);
@@ -210,7 +220,7 @@ export class ToolCard {
       this.size.replaceChildren(el('span', { class: 'plus' }, `+${added}`));
     }
     this.output.append(...imagesOf(content).map(picture));
-    if (isError && !this.touched) this.node.open = true;
+    if (!this.touched && (isError || stands)) this.node.open = isError;
   }
 
   /** Show how a command of the user ended (a bashExecution message). */

@@ -27,11 +27,10 @@ const app = {
     this.tree = new TreeView(store, $('tree'), status, i => this.select(i, { fromTree: true }));
     view.redraw = () => this.feed.redraw();
     this.defaultLeaf = store.byId.get(store.meta.leafId) ?? store.count - 1;
-    const outcome = document.querySelector('.outcome');
-    if (outcome) {
-      const told = el('div', { class: 'md' }, markdown(outcome.textContent));
+    for (const plain of document.querySelectorAll('.told')) {
+      const told = el('div', { class: 'md' }, markdown(plain.textContent ?? ''));
       levelHeadings(told, 1);
-      outcome.replaceWith(told);
+      plain.replaceWith(told);
     }
     // The plain page says times in UTC, because it does not know better.
     for (const time of document.querySelectorAll(/** @type {'time'} */ ('.card time')))

@@ -1,13 +1,13 @@
 // One entry of the session as an article of the main column, and as a line of the tree.
 
 import { copyButton, el, icon } from '../shared/dom.js';
-import { count, imagesOf, list, obj, oneLine, pretty, str, textOf } from '../shared/format.js';
+import { count, imagesOf, list, obj, oneLine, plainWords, pretty, str, textOf } from '../shared/format.js';
 import { picture } from '../shared/images.js';
 import { highlight } from '../shared/highlight.js';
 import { levelHeadings, markdown } from '../shared/markdown.js';
 import { callTitle } from '../shared/tool-card.js';
 import { FoldedCard, folded, moreButton } from './folded-card.js';
-import { KIND } from './store.js';
+import { BACKGROUND, KIND } from './store.js';
 import { view } from './view.js';
 
 const TITLES = {
@@ -58,7 +58,7 @@ export function renderEntry(store, i, results, continued, linkTo) {
   const kind = store.kind[i];
   const message = obj(entry.message);
   let title = TITLES[kind] ?? (str(message.role) || str(entry.type) || 'Entry');
-  if (kind === KIND.CUSTOM) title = str(entry.customType) || str(message.customType) || title;
+  if (kind === KIND.CUSTOM) title = customType(entry, message).replace(/^background$/, 'Background command') || title;
   const body = renderBody(store, i, entry, message, results);
   if (kind === KIND.MODEL) return el('article', { class: 'item model', 'aria-label': 'Model change' }, body);
   const label = store.label(i);
@@ -89,13 +89,13 @@ function renderBody(store, i, entry, message, results) {
       appendAnswer(body, store, message, i, results);
       break;
     case KIND.TOOL:
-      body.append(toolCard({}, message, `${i}:0`, i));
+      body.append(toolCard(store, {}, message, `${i}:0`, i));
       break;
     case KIND.BASH:
       appendCommand(body, message, i);
       break;
     case KIND.CUSTOM:
-      appendContent(body, entry.content ?? message.content, i);
+      appendCustom(body, entry, message, i);
       break;
     case KIND.COMPACTION:
       body.append(
@@ -140,8 +140,19 @@ function readSkill(text) {
     : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
 }
 
-function appendContent(body, content, i) {
-  body.append(prose(textOf(content), `${i}:t`));
+function customType(entry, message) {
+  const type = str(entry.customType) || str(message.customType);
+  return type === BACKGROUND ? 'background' : type;
+}
+
+/** A message of a program; of one about a command in the background, its first line tells how that went. */
+function appendCustom(body, entry, message, i) {
+  const content = entry.content ?? message.content;
+  const text = textOf(content);
+  const line = text.indexOf('\n');
+  if (customType(entry, message) === 'background' && line > 0)
+    body.append(disclosure(`${i}:out`, false, text.slice(0, line), text.slice(line + 1)));
+  else body.append(prose(text, `${i}:t`));
   appendImages(body, content);
 }
 
@@ -161,11 +172,11 @@ function appendAnswer(body, store, message, i, results) {
       else if (block.type === 'toolCall') {
         const r = byCall.get(block.id);
         byCall.delete(block.id);
-        body.append(toolCard(block, r === undefined ? null : obj(store.entry(r).message), key, r));
+        body.append(toolCard(store, block, r === undefined ? null : obj(store.entry(r).message), key, r));
       }
     });
   // Two results for one call: the first of them stands alone.
-  for (const r of byCall.values()) body.append(toolCard({}, obj(store.entry(r).message), `${r}:0`, r));
+  for (const r of byCall.values()) body.append(toolCard(store, {}, obj(store.entry(r).message), `${r}:0`, r));
   if (message.stopReason === 'aborted') body.append(el('p', { class: 'fault' }, 'Aborted'));
   else if (message.stopReason === 'error')
     body.append(el('p', { class: 'fault' }, `Error: ${str(message.errorMessage) || 'unknown'}`));
@@ -226,11 +237,13 @@ function disclosure(key, standard, title, text, style = 'folded') {
 }
 
 /** The card of a call and, inside it, of its result (null while none is known). */
-function toolCard(call, result, key, resultEntry) {
+function toolCard(store, call, result, key, resultEntry) {
   const card = new FoldedCard(str(call.name) || str(obj(result).toolName) || 'tool', 'cancelled', key);
   card.setArguments(call.arguments);
   card.paint();
   if (result) card.finish(result, result.isError === true);
+  const end = store.ends.get(obj(obj(result).details).backgroundId);
+  if (end) card.size.textContent = end;
   if (resultEntry !== undefined) card.node.dataset.entry = resultEntry;
   return card.node;
 }
@@ -291,6 +304,7 @@ export function searchText(store, i) {
 
 const ROW_LIMIT = 100;
 const rowLine = text => oneLine(text, ROW_LIMIT);
+const rowWords = text => plainWords(text, ROW_LIMIT);
 
 /** The text of entry `i` in the tree: who, and the beginning of what. */
 export function rowText(store, i) {
@@ -299,7 +313,7 @@ export function rowText(store, i) {
   switch (store.kind[i]) {
     case KIND.USER: {
       const skill = readSkill(textOf(message.content));
-      return skill ? ['user', `skill: ${skill.name}`] : ['user', rowLine(textOf(message.content)) || '(image)'];
+      return skill ? ['user', `skill: ${skill.name}`] : ['user', rowWords(textOf(message.content)) || '(image)'];
     }
     case KIND.ASSISTANT:
       return ['assistant', answerRow(message)];
@@ -310,11 +324,11 @@ export function rowText(store, i) {
     case KIND.COMPACTION:
       return ['', `[compaction: ${Math.round((Number(entry.tokensBefore) || 0) / 1000)}k tokens]`];
     case KIND.SUMMARY:
-      return ['[branch summary]', rowLine(str(entry.summary))];
+      return ['[branch summary]', rowWords(str(entry.summary))];
     case KIND.CUSTOM:
     case KIND.HIDDEN: {
-      const type = rowLine(str(entry.customType) || str(message.customType)) || 'custom';
-      return [`[${type}]`, rowLine(textOf(entry.content ?? message.content))];
+      const type = rowLine(customType(entry, message)) || 'custom';
+      return [`[${type}]`, rowWords(textOf(entry.content ?? message.content))];
     }
     case KIND.MODEL:
       return ['', `[model: ${modelName(entry.provider, entry.modelId)}]`];
@@ -333,7 +347,7 @@ export function rowText(store, i) {
 
 function answerRow(message) {
   if (message.stopReason === 'error') return `Error: ${rowLine(str(message.errorMessage))}`;
-  const text = rowLine(textOf(message.content));
+  const text = rowWords(textOf(message.content));
   if (message.stopReason === 'aborted') return text ? `(aborted) ${text}` : '(aborted)';
   return text || '(no text)';
 }

@@ -3,7 +3,7 @@
 
 import { el } from '../shared/dom.js';
 import { count } from '../shared/format.js';
-import { ToolCard } from '../shared/tool-card.js';
+import { isAside, ToolCard } from '../shared/tool-card.js';
 import { view } from './view.js';
 
 const PREVIEW = { command: 10, content: 10, arguments: 12, changes: 40, output: 10 };
@@ -15,7 +15,11 @@ export class FoldedCard extends ToolCard {
   constructor(name, state, key) {
     super(name, state);
     this.key = key;
-    this.node.open = view.isOpen(key + ':card', name !== 'task', '');
+  }
+
+  setArguments(args) {
+    super.setArguments(args);
+    this.node.open = view.isOpen(this.key + ':card', !isAside(this.name, this.args), '');
   }
 
   touch() {
@@ -37,7 +41,9 @@ export class FoldedCard extends ToolCard {
   }
 
   outputView(text, language) {
-    return el('div', null, this.codeView(text, language, 'output'));
+    return this.name === 'task'
+      ? super.outputView(text, language)
+      : el('div', null, this.codeView(text, language, 'output'));
   }
 }
 

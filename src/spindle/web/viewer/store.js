@@ -41,6 +41,9 @@ export const SHOWN = new Set([
   KIND.SUMMARY,
   KIND.OTHER,
 ]);
+/** The type of messages about commands in the background. */
+export const BACKGROUND = 'spindle.background';
+const ENDED = /^\[?(bg\d+) ((?!is running).* after [\d.]+ s)/m; // how such a command ended, in a message or a result
 export const TOOL_ONLY = 1;
 export const FAULT = 2;
 
@@ -62,6 +65,8 @@ export class Store {
   childList = new Int32Array(0);
   newest = new Int32Array(0); // of every entry the newest leaf below it
   readable = new Uint8Array(0); // whether there is something to read, there or below
+  /** @type {Map<string, string>} a command in the background → how it ended */
+  ends = new Map();
   /** @type {string[]} */
   parentIds;
 
@@ -141,11 +146,21 @@ export class Store {
       const call = calls.get(message.toolCallId);
       if (call !== undefined) this.call[i] = call;
       if (message.isError === true) this.flags[i] |= FAULT;
+      if (str(message.toolName).startsWith('bash')) this.noteEnd(textOf(message.content));
       this.size[i] = 200;
     } else if (kind === KIND.LABEL) {
       if (str(entry.label)) this.labels.set(str(entry.targetId), entry.label);
       else this.labels.delete(str(entry.targetId));
-    } else this.size[i] = textOf(message.content ?? entry.content).length;
+    } else {
+      const text = textOf(message.content ?? entry.content);
+      if (kind === KIND.CUSTOM && (entry.customType ?? message.customType) === BACKGROUND) this.noteEnd(text);
+      this.size[i] = text.length;
+    }
+  }
+
+  noteEnd(text) {
+    const [, id, end] = ENDED.exec(text) ?? [];
+    if (id) this.ends.set(id, `${id} ${end}`);
   }
 
   noteAnswer(i, message, calls) {

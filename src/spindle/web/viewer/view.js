@@ -1,7 +1,7 @@
 // What the reader wants to see open. It outlives the elements, which come and go as the list scrolls.
 
 export const view = {
-  thinking: true,
+  thinking: false,
   tools: false,
   words: [], // what is searched for
   printing: false,

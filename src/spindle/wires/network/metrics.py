@@ -34,7 +34,7 @@ METRICS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "tool_calls_total": ("counter", ("tool", "failed"), "Tool calls that ran."),
     "denials_total": ("counter", ("tool", "user"), "Tool calls that were not allowed."),
     "limits_total": ("counter", ("limit", "user"), "Limits and quotas that stopped or refused a run."),
-    "refusals_total": ("counter", ("reason", "user"), "Requests and connections that were refused."),
+    "refusals_total": ("counter", ("reason", "user"), "Requests, connections and commands that were refused."),
     "requests_total": ("counter", ("method", "status"), "HTTP requests under /v1."),
     "run_seconds": ("histogram", (), "Duration of runs."),
     "first_piece_seconds": ("histogram", ("model",), "From the call of a model to the first piece of its answer."),

@@ -1,0 +1,41 @@
+"""Tasks that work at the far side of a pipe: started, verified, compared and stopped, one by one."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+from .conftest import Tasks, make_repo
+
+
+def far(folder: Path) -> dict[str, str]:
+    """Return the fields of a task that works in a folder of its own, which stands in for a container."""
+    enter = f'cd {shlex.quote(str(folder))}/{{id}} && exec env -i PATH=/usr/bin:/bin "$@"'
+    return {
+        "start": f"cp -r {folder}/repo {folder}/$SPINDLE_TASK_ID",
+        "exec": f"sh -c {shlex.quote(enter)} enter",
+        "stop": f"touch {folder}/$SPINDLE_TASK_ID.stopped",
+    }
+
+
+def test_setup_agent_verify_and_patch_are_there(tasks: Tasks) -> None:
+    there = tasks.place.project.parent / "there"
+    make_repo(there / "repo")
+    bash = {"name": "bash", "arguments": {"command": "pwd; env; echo more >> a.py"}}
+    write = {"name": "write", "arguments": {"path": "new", "content": "x"}}
+    tasks.script({"calls": [bash, write]}, "Done.")
+    tasks.write(
+        {"id": "good", "prompt": "x", "setup": "touch set-up", "verify": "test -e set-up && test -e new", **far(there)},
+        {"id": "bad", "prompt": "x", "verify": "pwd; exit 3", **far(there)},
+        {"id": "none", "prompt": "x", **far(there), "start": "echo no image; exit 125"},
+        {"id": "alone", "prompt": "x", "start": "true"},
+    )
+    tasks.run("--jobs", "1", "--retries", "0")
+    assert tasks.statuses() == {"good": "ok", "bad": "failed", "none": "error", "alone": "error"}
+    patch = (tasks.runs / "good/patch.diff").read_text()
+    assert "+more" in patch and "b/new" in patch and "set-up" not in patch
+    assert f"verify ended with 3: pwd; exit 3\n{there}/bad" in (tasks.runs / "bad/log").read_text()
+    assert "no image" in (tasks.runs / "none/log").read_text()
+    assert "start and stop are for tasks that work elsewhere" in (tasks.runs / "alone/log").read_text()
+    assert sorted(path.stem for path in there.glob("*.stopped")) == ["bad", "good", "none"]
+    assert not (tasks.runs / "good/work").exists()
+    shutil.rmtree(there)
