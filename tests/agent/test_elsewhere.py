@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
@@ -18,6 +19,7 @@ from spindle.testing import Script
 
 FAR = "env -i PATH=/usr/bin:/bin HOME=/nowhere"
 """A shell of this machine, with nothing of our environment."""
+FAR_WITH_HOME = "env -i PATH=/usr/bin:/bin HOME={}"
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -152,3 +154,27 @@ async def test_a_command_that_leads_nowhere_is_an_error_at_the_start(there: Path
     with pytest.raises(AgentError, match="ended with exit code 255: no route"):
         await results(calls(), there, exec="sh -c 'echo no route >&2; exit 255'", persist=False)
     assert os.listdir(there.parent / "here") == []
+
+
+@in_a_loop
+async def test_checkpoints_are_taken_and_put_back_there(there: Path) -> None:
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q"], cwd=there, check=True)
+    (there / ".gitignore").write_text("ignored\n")
+    (there / "kept.sh").write_text("old\n")
+    (there / "kept.sh").chmod(0o750)
+    (there / "empty").mkdir()
+    (there / "ignored").write_text("before")
+    command = "echo new > kept.sh; rm AGENTS.md; rmdir empty; mkdir -p a/b; echo x > a/b/c; chmod 644 kept.sh"
+    script = Script(calls(("bash", {"command": command}), ("write", {"path": "ignored", "content": "after"})))
+    options = {"cwd": there.parent / "here", "exec": FAR_WITH_HOME.format(there.parent), "exec_cwd": str(there)}
+    async with Agent.create(**options, model=script.model()) as agent:
+        await agent.run("Go.")
+        changes = await agent.changes()
+        assert {(one.path, one.status) for one in changes.files} >= {("kept.sh", "modified"), ("a/b/c", "added")}
+        [checkpoint] = (await agent.checkpoints()).checkpoints
+        restored = await agent.restore(checkpoint.id)
+    assert not restored.failed
+    assert (there / "kept.sh").read_text() == "old\n" and (there / "kept.sh").stat().st_mode & 0o777 == 0o750
+    assert (there / "AGENTS.md").exists() and (there / "empty").is_dir() and not (there / "a").exists()
+    assert (there / "ignored").read_text() == "before"
+    assert not (there.parent / "here/.git").exists()

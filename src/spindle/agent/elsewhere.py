@@ -17,7 +17,7 @@ from spindle.agent import AgentError
 from spindle.base.agent_dir import agent_dir
 from spindle.base.children import environment
 from spindle.base.user_files import BadFile, edit_json, read_object
-from spindle.base.workspace.disk import project_files
+from spindle.base.workspace.disk import ToolError, is_folder, project_files, real_paths
 from spindle.resources.loader import PROJECT_FOLDERS, Resources
 from spindle.resources.prompt import CONTEXT_NAMES
 from spindle.sessions.session import Session
@@ -97,7 +97,7 @@ def _remember(session: Session, pipe: "Pipe") -> None:
 
 async def open_pipe(session: Session, place: FarPlace, resources: Resources) -> "Pipe":
     """Open the pipe to a far side, and read the texts of the project there. Raises `AgentError`."""
-    from spindle.base.workspace.pipe import FarError, Pipe
+    from spindle.base.workspace.pipe import Pipe
 
     pipe = None
     try:
@@ -105,7 +105,7 @@ async def open_pipe(session: Session, place: FarPlace, resources: Resources) -> 
         await pipe.open()
         pipe.cwd = os.path.normpath(os.path.join(pipe.facts.cwd, place.cwd or "."))
         await read_project(pipe)
-    except (FarError, OSError) as error:
+    except (ToolError, OSError) as error:
         if pipe is not None:
             await pipe.close()
         raise AgentError(str(error)) from None
@@ -120,15 +120,19 @@ def _environment(resources: Resources) -> Mapping[str, str]:
 
 async def read_project(pipe: "Pipe") -> None:
     """Read context files, skills and prompt templates at the far side into a folder here. Raises `FarError`."""
+    from spindle.base.workspace.pipe import FarError
     from spindle.tools.elsewhere import Far
 
     pipe.mirror = mirror = tempfile.TemporaryDirectory(prefix="spindle-far-")
     if not pipe.facts.python:
         return
-    found = await Far(pipe, ToolSettings()).do(
-        project_files, pipe.cwd, list(CONTEXT_NAMES), list(PROJECT_FOLDERS), _MOST_FILES, _MOST_BYTES
-    )
-    top = os.fsdecode(found.pop(""))
+    far = Far(pipe, ToolSettings())
+    if not await far.do(is_folder, pipe.cwd):
+        raise FarError(f"Not a directory on the far side: {pipe.cwd}")
+    [pipe.cwd] = await far.do(real_paths, [pipe.cwd])
+    found = await far.do(project_files, pipe.cwd, list(CONTEXT_NAMES), list(PROJECT_FOLDERS), _MOST_FILES, _MOST_BYTES)
+    top, pipe.in_repository = os.fsdecode(found.pop("")), bool(found.pop("git"))
+    pipe.root = top
     for path, data in [*found.items(), (f"{top}/.git/HEAD", b"")]:
         here = Path(os.path.normpath(f"{mirror.name}/{path}"))
         if here.is_relative_to(mirror.name):

@@ -138,8 +138,7 @@ class Differences:
         return found
 
     async def _tree_of(self, copies: dict[str, Copy | None]) -> str:
-        index = self._scratch / "copies-index"
-        index.unlink(missing_ok=True)
+        index = await self._new_index()
         lines = [
             b"%o %s\t%s\0" % (_git_mode(copy.mode), copy.oid.encode(), os.fsencode(path.lstrip("/")))
             for path, copy in copies.items()
@@ -147,6 +146,12 @@ class Differences:
         ]
         await self._shadow.run("update-index", "-z", "--index-info", input=b"".join(lines), index=index)
         return (await self._shadow.run("write-tree", index=index)).decode().strip()
+
+    async def _new_index(self) -> Path:
+        """Return the path of an index that does not exist."""
+        index = self._scratch / "copies-index"
+        index.unlink(missing_ok=True)
+        return index
 
     async def _between(self, a: str, b: str, largest: int) -> list[Detail]:
         how = ("-r", "-M", "--no-ext-diff", "--no-textconv")
@@ -224,7 +229,7 @@ class Differences:
             except OSError as error:
                 failed[path] = error.strerror or str(error)
 
-        folder = Folder(self._root, target, self.usual[2])
+        folder = Folder(os.fspath(self._root), target.modes, target.folders, self.usual[2])
         for path in form:
             if path.endswith("/"):  # so that files can be written into folders that are closed now
                 folder.unlock(path)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from spindle.base.states import folders_of
+from spindle.base.put_back import folders_of
 
 LARGEST: Final = 10 << 20
 """Bytes of a file that is covered."""

@@ -1,15 +1,17 @@
-"""Files, links and folders get the form back that they had in a state, each in one step."""
+"""Files, links and folders get the form back that they had in a state, each in one step.
+
+Runs on this machine and on the far side of a pipe: Python 3.8, standard library only.
+"""
+
+from __future__ import annotations
 
 import errno
 import os
 import stat
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from typing import Iterator
 
-from spindle.base.states import State, folders_of
-
-RESTORING: Final = ".spindle-restoring"
+RESTORING = ".spindle-restoring"
 """A file that is being put back has this name in the folder until it is complete."""
 
 
@@ -19,10 +21,11 @@ class Folder:
     Paths are absolute, or seen from the folder; that of a folder ends with a slash. No link is followed.
     """
 
-    def __init__(self, root: Path, target: State, usual: int) -> None:
-        """`usual` are the permissions of folders for which the state has no others."""
+    def __init__(self, root: str, modes: dict[str, int], empty: list[str], usual: int) -> None:
+        """`modes` and `empty` folders are those of the state; `usual` are the permissions of its other folders."""
         self.root = root
-        self._target = target
+        self._modes = modes
+        self._empty = set(empty)
         self._usual = usual
         self._made: dict[str, int] = {}
         """Folders that were made, with the permissions that they get in the end."""
@@ -33,12 +36,12 @@ class Folder:
         if path.startswith("/"):
             os.makedirs(folder, exist_ok=True)
             return folder
-        here = str(self.root)
+        here = self.root
         for one in folders_of(path):
             here = os.path.join(self.root, one.rstrip("/"))
             with suppress(FileExistsError):
                 os.mkdir(here, 0o700)
-                self._made[here] = self._target.modes.get(one, self._usual)
+                self._made[here] = self._modes.get(one, self._usual)
             if not stat.S_ISDIR(os.lstat(here).st_mode):
                 raise OSError(f"{one.rstrip('/')} is no folder")
         return here
@@ -55,12 +58,12 @@ class Folder:
     def unlock(self, folder: str) -> None:
         """Let us write into a folder, if it is there; `set_mode` ends that."""
         with suppress(OSError):
-            about = os.lstat(self.root / folder.rstrip("/"))
+            about = os.lstat(os.path.join(self.root, folder.rstrip("/")))
             if stat.S_ISDIR(about.st_mode):
-                os.chmod(self.root / folder, stat.S_IMODE(about.st_mode) | 0o700)
+                os.chmod(os.path.join(self.root, folder), stat.S_IMODE(about.st_mode) | 0o700)
 
     def set_mode(self, path: str, mode: int) -> None:
-        whole = self.root / path
+        whole = os.path.join(self.root, path)
         if not stat.S_ISLNK(os.lstat(whole).st_mode):
             os.chmod(whole, stat.S_IMODE(mode))
 
@@ -78,9 +81,8 @@ class Folder:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:  # it has ignored files, which stay
                 raise
-        keeping = set(self._target.folders)
         for folder in reversed(list(folders_of(path.rstrip("/")))):
-            if folder in keeping:
+            if folder in self._empty:
                 break
             try:
                 os.rmdir(os.path.join(self.root, folder))
@@ -107,3 +109,11 @@ class Folder:
         except OSError:
             os.unlink(beside)
             raise
+
+
+def folders_of(path: str) -> Iterator[str]:
+    """Yield the folders above a path, the outermost first, each with a slash at its end."""
+    at = path.find("/")
+    while at != -1:
+        yield path[: at + 1]
+        at = path.find("/", at + 1)

@@ -113,10 +113,13 @@ class Snapshots:
                 if time.monotonic() > deadline:
                     raise GitError("another process holds the checkpoints of this folder")
                 await asyncio.sleep(0.01)
-            # Whoever held these has been killed.
-            for left in (self.store / "git/index.lock", self.root / RESTORING):
-                left.unlink(missing_ok=True)
+            self._clear_up()
             yield
+
+    def _clear_up(self) -> None:
+        """Remove what a process left that held the store and was killed."""
+        for left in (self.store / "git/index.lock", self.root / RESTORING):
+            left.unlink(missing_ok=True)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -1,7 +1,6 @@
 """States of a folder as values: what a snapshot has of each file, and how two snapshots differ."""
 
 import os
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -61,14 +60,6 @@ class State(Struct):
     def covers(self, path: str) -> bool:
         folders = (path[: at + 1] for at, char in enumerate(path) if char == "/")
         return path not in self.skipped and not any(folder in self.skipped for folder in folders)
-
-
-def folders_of(path: str) -> Iterator[str]:
-    """Yield the folders above a path, the outermost first, each with a slash at its end."""
-    at = path.find("/")
-    while at != -1:
-        yield path[: at + 1]
-        at = path.find("/", at + 1)
 
 
 _STATUSES: Final = {"A": "added", "D": "deleted", "R": "renamed"}

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks
 from spindle.agent.run.meter import Meter
@@ -28,6 +29,7 @@ from spindle.tools.base import Tool, ToolError
 if TYPE_CHECKING:  # loaded with the first checkpoint
     from spindle.base.snapshots import Snapshots
     from spindle.base.states import Change, State
+    from spindle.base.workspace.pipe import Pipe
 
 ENTRY = "checkpoint"
 """Type of the custom entries."""
@@ -72,10 +74,13 @@ class Checkpoints(Hooks):
 
     @property
     def enabled(self) -> bool:
-        return self.allowed and self._port.resources.settings.checkpoints and self._port.resources.far is None
+        far = self._port.resources.far
+        return self.allowed and self._port.resources.settings.checkpoints and (far is None or bool(far.facts.python))
 
     def snapshots(self) -> "Snapshots":
         """Return the states of the folder that the session works in."""
+        if (far := self._port.resources.far) is not None:
+            return self._far_snapshots(far)
         from spindle.base.snapshots import Snapshots, find_root
 
         session = self._port.conversation.session
@@ -89,6 +94,16 @@ class Checkpoints(Hooks):
             stores = agent_dir() / "checkpoints"
             self._own = own
             self._snapshots = Snapshots(stores, root, is_repository=is_repository, own=own, withheld=withheld)
+        return self._snapshots
+
+    def _far_snapshots(self, far: "Pipe") -> "Snapshots":
+        from spindle.agent.features.far_snapshots import FarSnapshots
+
+        if not far.facts.python:
+            raise AgentError(f"There are no checkpoints: the far side (`{far.command}`) has no Python 3.8 or newer")
+        if not isinstance(self._snapshots, FarSnapshots) or self._snapshots.root != Path(far.root):
+            settings = self._port.resources.tool_settings(None, None)
+            self._snapshots = FarSnapshots(agent_dir() / "checkpoints-elsewhere", far, settings)
         return self._snapshots
 
     def _at_work(self) -> "Snapshots":
@@ -150,7 +165,7 @@ class Checkpoints(Hooks):
     async def _copy(self, path: str) -> None:
         """Keep a file that the tree has not: it is ignored, large, or outside of the folder."""
         assert self._last is not None and self._first is not None
-        snapshots, (id, state), whole = self._at_work(), self._last, self._whole(path)
+        snapshots, (id, state), whole = self._at_work(), self._last, self.whole(path)
         if snapshots.has_in_tree(whole) or whole in self._first.copies:
             return
         async with snapshots.alone():
@@ -206,16 +221,25 @@ class Checkpoints(Hooks):
     def _tell_meter(self, meter: Meter, changes: Sequence["Change"]) -> None:
         """Put the files that differ into the result of the run. Tools are believed where nothing was compared."""
         assert self._first is not None
-        first, snapshots, cwd = self._first, self._at_work(), os.path.realpath(self._port.conversation.session.cwd)
+        first, snapshots, cwd = self._first, self._at_work(), self.workdir
         changed = {os.path.join(first.root, change.path) for change in changes if not change.path.endswith("/")}
         compared = changed | first.copies.keys()
-        said = {path: self._whole(path) for path in meter.files_changed}
+        said = {path: self.whole(path) for path in meter.files_changed}
         others = [path for path, whole in said.items() if whole not in compared and not snapshots.has_in_tree(whole)]
         meter.files_changed = dict.fromkeys([*(shown(path, cwd, first.root) for path in sorted(changed)), *others])
 
-    def _whole(self, path: str) -> str:
+    @property
+    def workdir(self) -> str:
+        """The working directory, without links."""
+        far = self._port.resources.far
+        return os.path.realpath(self._port.conversation.session.cwd) if far is None else far.cwd
+
+    def whole(self, path: str) -> str:
+        """Return where a path leads: by links too, if it is on this machine. Raises `ToolError`."""
         from spindle.tools.files import resolve_path
 
+        if (far := self._port.resources.far) is not None:
+            return resolve_path(path, far.cwd, far.facts.home)
         return os.path.realpath(resolve_path(path, self._port.conversation.session.cwd))
 
 

@@ -22,7 +22,6 @@ from spindle.sessions.entries import Entry
 from spindle.sessions.tree import entry_message
 from spindle.shapes.checkpoints import ChangedFile, Checkpoint, CheckpointList, FileChanges, NotedFile, Restored
 from spindle.shapes.messages import UserMessage, text_of
-from spindle.tools.files import resolve_path
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -156,7 +155,7 @@ async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, fi
     now, target = await snapshots.now(), await _resolved(agent, snapshots, checkpoint)
     now.copies = {path: await snapshots.copy(path) for path in target.copies}
     plan = _Plan(snapshots, now, target)
-    wanted = None if files is None else [os.path.realpath(resolve_path(path, agent.cwd)) for path in files]
+    wanted = None if files is None else [agent.checkpoints.whole(path) for path in files]
     left_out: list[str] = []
     found = await snapshots.differences.compare(now, target, left_out)
     ignored = await snapshots.differences.not_to_remove(found, target)
@@ -326,7 +325,7 @@ def _is_wanted(snapshots: Snapshots, path: str, wanted: Sequence[str] | None) ->
 def _shown(agent: "AgentSession", snapshots: Snapshots, path: str) -> str:
     """Return a path as clients see it: from the working directory, or absolute."""
     root = str(snapshots.root)
-    near = shown(os.path.join(root, path), os.path.realpath(agent.cwd), root)
+    near = shown(os.path.join(root, path), agent.checkpoints.workdir, root)
     return f"{near}/" if path.endswith("/") else near
 
 

@@ -447,7 +447,7 @@ def project_files(
         if inside and os.path.lexists(os.path.join(here, ".git")):
             inside, top = False, here
         if here == os.path.dirname(here):
-            return {**found, "": os.fsencode(top)}
+            return {**found, "": os.fsencode(os.path.realpath(top)), "git": b"" if inside else b"yes"}
         here = os.path.dirname(here)
 
 

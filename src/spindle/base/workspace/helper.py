@@ -21,12 +21,12 @@ import time
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from spindle.base.workspace import disk, replacing, texts
+from spindle.base.workspace import disk, replacing, states, texts
 from spindle.base.workspace.disk import Cancel, ToolError, doing, find_shell, on_path
 from spindle.base.workspace.frames import PART, Decoder, FrameError, frame, parts, unpack
 from spindle.base.workspace.texts import OutputFile, Spool
 
-_MODULES = (disk, replacing, texts)
+_MODULES = (disk, replacing, texts, states)
 _LOOK = 0.1
 _WAITING = 8
 """Frames that wait for the pipe; whoever has more to say waits."""

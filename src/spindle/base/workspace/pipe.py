@@ -24,8 +24,11 @@ from spindle.base.workspace import Sink
 from spindle.base.workspace.disk import ToolError
 from spindle.base.workspace.frames import Decoder, FrameError, frame, parts, unpack
 
-_MODULES: Final = ("globs", "workspace.texts", "workspace.disk", "workspace.replacing", "workspace.frames")
-_LATE_MODULES: Final = ("workspace.search", "workspace.helper")
+_MODULES: Final = (
+    *("globs", "put_back", "workspace.texts", "workspace.disk", "workspace.replacing", "workspace.states"),
+    *("workspace.frames", "workspace.search", "workspace.helper"),
+)
+"""The helper, each module after those that it needs."""
 _BOOT: Final = """
 import os
 def read(count):
@@ -77,8 +80,7 @@ def _source() -> bytes:
     from spindle.base.workspace.helper import program
 
     base = Path(__file__).parents[1]
-    names = (*_MODULES, *_LATE_MODULES)
-    texts = {f"spindle.base.{name}": (base / f"{name.replace('.', '/')}.py").read_text("utf-8") for name in names}
+    texts = {f"spindle.base.{name}": (base / f"{name.replace('.', '/')}.py").read_text("utf-8") for name in _MODULES}
     return program(texts, "spindle.base.workspace.helper").encode()
 
 
@@ -110,6 +112,9 @@ class Pipe:
         self.facts = Facts("")
         self.cwd = ""
         """The working directory of tools there."""
+        self.root = ""
+        """The folder whose states are kept: the repository that the working directory is in, or itself."""
+        self.in_repository = False
         self.mirror: tempfile.TemporaryDirectory[str] | None = None
         """Has copies of the project's texts, below their paths there."""
         self._process: Process | None = None

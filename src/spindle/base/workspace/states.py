@@ -1,0 +1,252 @@
+"""States of a folder at the far side: its files as a tree of git, in a git directory outside of the folder.
+
+The same as `base/snapshots.py` does here, in fewer steps: git compares all files for each state.
+
+Runs on the far side of a pipe: Python 3.8, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from contextlib import suppress
+from typing import Any, Iterator
+
+from spindle.base.put_back import RESTORING, Folder
+from spindle.base.workspace.disk import Cancel, ToolError
+
+_CONFIG = """\
+[core]
+\tbare = false
+\tfsmonitor = false
+\thooksPath = /dev/null
+\tattributesFile = /dev/null
+\texcludesFile = /dev/null
+\tsafecrlf = false
+\tautocrlf = false
+[gc]
+\tauto = 0
+"""
+_ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding\n"
+"""Files are kept byte for byte."""
+
+
+def git_place(cancel: Cancel, name: str) -> str:
+    """Return the git directory for the states of a folder, which has this name among others."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    place = os.path.join(home, "spindle", "checkpoints", name)
+    os.makedirs(os.path.join(place, "info"), mode=0o700, exist_ok=True)
+    for folder in ("objects", "refs"):
+        os.makedirs(os.path.join(place, folder), exist_ok=True)
+    return place
+
+
+def git_there(git_dir: str, root: str, arguments: list[str], data: bytes = b"") -> bytes:
+    """Return the output of git. Raises `ToolError` with the last line of its messages."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env.update(git_environment(git_dir, root))
+    try:
+        done = subprocess.run(["git", *arguments], cwd=git_dir, env=env, input=data, capture_output=True)
+    except FileNotFoundError:
+        raise ToolError("there is no git on the far side") from None
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ToolError(f"git {arguments[0]}: {words[-1]}")
+    return done.stdout
+
+
+def git_environment(git_dir: str, root: str) -> dict[str, str]:
+    return {
+        "LC_ALL": "C",
+        "GIT_DIR": git_dir,
+        "GIT_WORK_TREE": root,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+
+
+def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known: bool) -> dict[str, Any]:
+    """Put all files that git does not ignore into a tree.
+
+    `bounds`: bytes of a file, files, and bytes of all that are covered. Returns the tree, what a tree does not hold,
+    and the names in it: all, or if they are known the changed ones. Raises `ToolError`, `OSError`.
+    """
+    largest, most_files, most_bytes = bounds
+    _prepare(git_dir, root)
+    known = set(_names(git_there(git_dir, root, ["ls-files", "-z"])))
+    raw = git_there(git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
+    gone = [name for about, name in zip(raw[::2], raw[1::2]) if about.endswith(b" D")]
+    there = [name for about, name in zip(raw[::2], raw[1::2]) if not about.endswith(b" D")]
+    others = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--exclude-standard"]))
+    skipped = {os.fsdecode(name): "a repository of its own" for name in others if name.endswith(b"/")}
+    taken: list[bytes] = []
+    size = 0
+    for name in [*there, *(name for name in others if not name.endswith(b"/"))]:
+        cancel.check()
+        why, length = _reason(os.path.join(os.fsencode(root), name), largest)
+        size += length
+        if why is None:
+            taken.append(name)
+        else:
+            gone += [name] if name in known else []
+            if why:
+                skipped[os.fsdecode(name)] = why
+    if len(known) + len(taken) > most_files or size > most_bytes:
+        return {"tree": None}
+    for option, names in (("--force-remove", gone), ("--replace", taken)):
+        if names:
+            asked = ["update-index", "-z", "--add", "--remove", option, "--stdin"]
+            git_there(git_dir, root, asked, b"\0".join([*names, b""]))
+    tree = git_there(git_dir, root, ["write-tree"]).decode().strip()
+    now = known.difference(gone).union(taken)
+    usual = _usual(git_dir)
+    folders = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--directory", "--exclude-standard"]))
+    empty = [name for folder in folders if folder.endswith(b"/") for name in _hollow(root, os.fsdecode(folder))]
+    modes = dict(_modes(root, now, empty, usual))
+    decoded = [list(map(os.fsdecode, names)) for names in ((now, ()) if not is_known else (taken, gone))]
+    return {
+        "tree": tree,
+        "files": len(now),
+        "modes": modes,
+        "folders": empty,
+        "skipped": skipped,
+        "there": decoded[0],
+        "gone": decoded[1],
+        "usual": list(usual),
+    }
+
+
+def _prepare(git_dir: str, root: str) -> None:
+    for name in os.listdir(git_dir):
+        if name == "index.lock" or name.startswith("copies-"):  # whoever made it has ended
+            os.unlink(os.path.join(git_dir, name))
+    exclude = b""
+    with suppress(OSError), open(os.path.join(root, ".git/info/exclude"), "rb") as file:
+        exclude = file.read(1 << 20)
+    texts = {
+        "HEAD": b"ref: refs/heads/main\n",
+        "config": _CONFIG.encode(),
+        "info/attributes": _ATTRIBUTES.encode(),
+        "info/exclude": exclude + f"\n/{RESTORING}\n".encode(),
+    }
+    for name, data in texts.items():
+        with open(os.path.join(git_dir, name), "wb") as file:
+            file.write(data)
+
+
+def _names(listed: bytes) -> list[bytes]:
+    return [name for name in listed.split(b"\0") if name]
+
+
+def _reason(path: bytes, largest: int) -> tuple[str | None, int]:
+    """Return why a file is not covered, None if it is, empty if it is gone again; and its size."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return "", 0
+    if stat.S_ISLNK(about.st_mode):
+        return None, 0
+    if about.st_size > largest:
+        return f"larger than {largest >> 20} MB", 0
+    return (None, about.st_size) if os.access(path, os.R_OK) else ("not readable", 0)
+
+
+def _usual(git_dir: str) -> tuple[int, int, int]:
+    """Return the permissions that new files, programs and folders get."""
+    probe = os.path.join(git_dir, "probe")
+    os.close(os.open(probe, os.O_CREAT, 0o777))
+    mode = stat.S_IMODE(os.stat(probe).st_mode)
+    os.unlink(probe)
+    return mode & 0o666, mode, mode
+
+
+def _hollow(root: str, folder: str) -> list[str]:
+    """Return the folders at or below this one that have nothing in them; none if there is a file somewhere."""
+    found = []
+    for where, folders, files in os.walk(os.path.join(root, folder)):
+        if files or any(os.path.islink(os.path.join(where, one)) for one in folders):
+            return []
+        if not folders:
+            found.append(os.path.relpath(where, root) + "/")
+    return sorted(found)
+
+
+def _modes(root: str, names: set[bytes], empty: list[str], usual: tuple[int, int, int]) -> Iterator[tuple[str, int]]:
+    """Yield the permissions that are not the usual ones."""
+    folders = {*empty}
+    for name in names:
+        path = os.fsdecode(name)
+        with suppress(OSError):
+            mode = os.lstat(os.path.join(root, path)).st_mode
+            bits = stat.S_IMODE(mode)
+            if stat.S_ISREG(mode) and bits != (usual[1] if bits & 0o100 else usual[0]):
+                yield path, bits
+        while "/" in path:
+            path = path.rpartition("/")[0]
+            folders.add(f"{path}/")
+    for folder in folders:
+        with suppress(OSError):
+            bits = stat.S_IMODE(os.lstat(os.path.join(root, folder)).st_mode)
+            if bits != usual[2]:
+                yield folder, bits
+
+
+def keep_file(cancel: Cancel, git_dir: str, root: str, path: str, largest: int) -> tuple[int, str] | None:
+    """Keep a file outside of a tree. Returns its mode and its object; None if there is none. Raises `OSError`."""
+    _prepare(git_dir, root)
+    try:
+        about = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(about.st_mode):
+        content = os.fsencode(os.readlink(path))
+    elif not stat.S_ISREG(about.st_mode) or about.st_size > largest:
+        raise OSError(f"not a file, or larger than {largest >> 20} MB")
+    else:
+        with open(path, "rb") as file:
+            content = file.read()
+    said = git_there(git_dir, root, ["hash-object", "-w", "--stdin", "--no-filters"], content)
+    return about.st_mode, said.decode().strip()
+
+
+def put_files_back(
+    cancel: Cancel,
+    git_dir: str,
+    root: str,
+    changes: list[tuple[str, bool, tuple[int, str] | None]],
+    about: dict[str, Any],
+    usual: int,
+) -> dict[str, str]:
+    """Give paths the form that they have after each change: path, whether it was there, its new mode and object.
+
+    `about`: the modes and the empty folders of the state. Returns the paths that failed, with the reason.
+    """
+    failed: dict[str, str] = {}
+    folder = Folder(root, about["modes"], about["folders"], usual)
+    form = {path: after for path, _, after in changes if after is not None}
+
+    def attempt(work: Any, path: str, *rest: Any) -> None:
+        try:
+            work(path, *rest)
+        except OSError as error:
+            failed[path] = error.strerror or str(error)
+
+    for path in form:
+        if path.endswith("/"):  # so that files can be written into folders that are closed now
+            folder.unlock(path)
+    for path in sorted((path for path, _, after in changes if after is None), key=len, reverse=True):
+        attempt(folder.remove, path)
+    for path, was_there, _ in changes:
+        if not was_there and path.endswith("/"):
+            attempt(folder.make, path)
+    for path, (mode, oid) in form.items():
+        if oid:
+            attempt(folder.write, path, mode, git_there(git_dir, root, ["cat-file", "blob", oid]))
+        else:
+            attempt(folder.set_mode, path, mode)
+    folder.finish()
+    return failed
