@@ -34,8 +34,7 @@ _ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding\n"
 
 def git_place(cancel: Cancel, name: str) -> str:
     """Return the git directory for the states of a folder, which has this name among others."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    place = os.path.join(home, "spindle", "checkpoints", name)
+    place = os.path.join(os.path.expanduser("~"), ".cache", "spindle", "checkpoints", name)
     os.makedirs(os.path.join(place, "info"), mode=0o700, exist_ok=True)
     for folder in ("objects", "refs"):
         os.makedirs(os.path.join(place, folder), exist_ok=True)
