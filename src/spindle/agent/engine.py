@@ -536,6 +536,8 @@ class Engine:
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, once the user's message is on the disk."""
+        if self.model is not None:
+            self._active_hooks.model_call(self.model)
         session_id = self.provider_session_id or self.conversation.session.id
         settings, hooks, on_disk = self.settings, self._active_hooks, self.conversation.on_disk
         opening = self.choice.ask(request, settings, hooks, session_id, on_disk, max_tokens)

@@ -13,6 +13,7 @@ from spindle.base import trace
 from spindle.resources.loader import Resources
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Wire
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class Hooks:
     async def before_turn(self) -> bool:
         """Say whether the model may be called; false stops the run, as an abort does."""
         return True
+
+    def model_call(self, model: Model) -> None:
+        """Raise `AgentError` if this model may not be called now, for an answer, a summary or a subagent."""
 
     async def tool_missing(self, name: str) -> None:
         """Offer a tool that the model has called although it was not offered. Raises `ToolError` if that fails."""
@@ -223,6 +227,7 @@ class HookChain(Hooks):
     before_agent_start = _await_each(Hooks.before_agent_start)
     begin_run = _call_each(Hooks.begin_run)
     before_turn = _await_each(Hooks.before_turn, True)
+    model_call = _call_each(Hooks.model_call)
     tool_missing = _await_each(Hooks.tool_missing)
     before_provider_headers = _await_each(Hooks.before_provider_headers)
     after_provider_response = _await_each(Hooks.after_provider_response)

@@ -14,6 +14,7 @@ from spindle.agent.hooks import Hooks
 from spindle.agent.run.options import RunOptions
 from spindle.shapes.events import Event, MessageUpdate, SubagentEvent, ToolResult
 from spindle.shapes.messages import AgentMessage
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool
 
 
@@ -38,6 +39,9 @@ class _Borrowed(Hooks):
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
     ) -> tuple[ToolResult, bool]:
         return await self._lender.tool_result(call_id, tool, args, result, failed)
+
+    def model_call(self, model: Model) -> None:
+        self._lender.model_call(model)
 
     async def before_provider_request(self, payload: Any) -> Any:
         return await self._lender.before_provider_request(payload)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from weakref import proxy
 
 from msgspec import Struct
 
@@ -200,7 +199,7 @@ class Account:
     def bind(self, agent: AgentSession) -> None:
         """Check every model call of an agent."""
         if self.user is not None:
-            agent.hooks.add(_Calls(self, agent))
+            agent.hooks.add(_Calls(self))
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -275,15 +274,13 @@ _CHECKS: Final[dict[str, Callable[[Account, dict[str, Any], AgentSession], None]
 
 
 class _Calls(Hooks):
-    """Checks each model call of a run."""
+    """Checks each model call of a session."""
 
-    def __init__(self, account: Account, agent: AgentSession) -> None:
+    def __init__(self, account: Account) -> None:
         self._account = account
-        self._agent: AgentSession = proxy(agent)
 
-    async def before_turn(self) -> bool:
-        self._account.check_call(self._agent.model)
-        return True
+    def model_call(self, model: Model) -> None:
+        self._account.check_call(model)
 
 
 def _inside(path: str, cwd: str, folders: list[str]) -> bool:

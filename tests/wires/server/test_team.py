@@ -284,6 +284,24 @@ def test_a_run_stops_when_the_money_of_the_day_is_spent(tmp_path: Path) -> None:
         assert len(server.mock.requests) == 4
 
 
+def test_calls_of_every_kind_count(tmp_path: Path) -> None:
+    """A subagent's model is asked about, too, and so is the one that makes a name."""
+    definition = tmp_path / "agent" / "agents" / "dear.md"
+    definition.parent.mkdir(parents=True)
+    definition.write_text("---\nname: dear\ndescription: x\nmodel: mock/m2\n---\nWork.")
+    steps = [reply(call("task", {"agent": "dear", "prompt": "go", "description": "x"})), reply("done")]
+    user = {"models": ["mock/m1"], "costPerDay": 0.02}
+    args = ["--tools", "task"]
+    with Team(tmp_path, {"anna": user}, steps, model=PRICE, args=args) as server, server.socket("anna") as client:
+        client.call("prompt", message="go")
+        told = client.wait("tool_execution_end")
+        assert told["isError"] and "You may not use mock/m2" in json.dumps(told), told
+        client.wait("agent_settled")
+        assert [request.body["model"] for request in server.mock.requests] == ["m1", "m1"]
+        assert "Today's limit" in client.call("make_session_name")["error"]
+        assert len(server.mock.requests) == 2
+
+
 def test_what_the_file_allows_cannot_be_changed_by_the_user(tmp_path: Path) -> None:
     (tmp_path / "work" / "inside").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
