@@ -2,18 +2,26 @@
 // it was written.
 
 const MATHML = 'http://www.w3.org/1998/Math/MathML';
-const GREEK =
+const LETTER_NAMES =
   'alpha α beta β gamma γ delta δ epsilon ε varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ ' +
-  'pi π rho ρ sigma σ tau τ upsilon υ phi φ varphi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Phi Φ Psi Ψ ' +
-  'Omega Ω infty ∞ ell ℓ hbar ℏ nabla ∇ partial ∂ emptyset ∅ Re ℜ Im ℑ aleph ℵ dots … ldots … cdots ⋯ vdots ⋮';
+  'pi π rho ρ varrho ϱ sigma σ varsigma ς tau τ upsilon υ phi φ varphi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ ' +
+  'Pi Π Sigma Σ Upsilon Υ Phi Φ Psi Ψ Omega Ω infty ∞ ell ℓ hbar ℏ nabla ∇ partial ∂ emptyset ∅ varnothing ∅ Re ℜ Im ℑ aleph ℵ ' +
+  'imath ı jmath ȷ dots … ldots … cdots ⋯ vdots ⋮ ddots ⋱ square □ blacksquare ■ triangle △ top ⊤ bot ⊥ degree ° dagger †';
 const OPERATORS =
-  'times × cdot ⋅ div ÷ pm ± mp ∓ leq ≤ le ≤ geq ≥ ge ≥ neq ≠ ne ≠ approx ≈ equiv ≡ sim ∼ propto ∝ to → rightarrow → leftarrow ← ' +
-  'Rightarrow ⇒ Leftarrow ⇐ implies ⟹ iff ⟺ leftrightarrow ↔ mapsto ↦ in ∈ notin ∉ subset ⊂ subseteq ⊆ supset ⊃ cup ∪ cap ∩ setminus ∖ ' +
-  'forall ∀ exists ∃ neg ¬ land ∧ wedge ∧ lor ∨ vee ∨ oplus ⊕ otimes ⊗ circ ∘ ast ∗ star ⋆ perp ⊥ parallel ∥ mid ∣ langle ⟨ rangle ⟩ ' +
-  'lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ ll ≪ gg ≫ prime ′ angle ∠ therefore ∴';
-const LARGE = 'sum ∑ prod ∏ int ∫ oint ∮ bigcup ⋃ bigcap ⋂ lim lim max max min min sup sup inf inf';
+  'times × cdot ⋅ div ÷ pm ± mp ∓ leq ≤ le ≤ leqslant ≤ geq ≥ ge ≥ geqslant ≥ neq ≠ ne ≠ approx ≈ equiv ≡ sim ∼ simeq ≃ cong ≅ ' +
+  'propto ∝ asymp ≍ doteq ≐ coloneqq ≔ colon : to → rightarrow → leftarrow ← longrightarrow ⟶ longleftarrow ⟵ Rightarrow ⇒ ' +
+  'Leftarrow ⇐ Leftrightarrow ⇔ implies ⟹ impliedby ⟸ iff ⟺ leftrightarrow ↔ mapsto ↦ hookrightarrow ↪ rightharpoonup ⇀ ' +
+  'uparrow ↑ downarrow ↓ in ∈ notin ∉ ni ∋ subset ⊂ subseteq ⊆ subsetneq ⊊ supset ⊃ supseteq ⊇ cup ∪ cap ∩ setminus ∖ forall ∀ ' +
+  'exists ∃ nexists ∄ neg ¬ lnot ¬ land ∧ wedge ∧ lor ∨ vee ∨ vdash ⊢ models ⊨ oplus ⊕ otimes ⊗ odot ⊙ circ ∘ bullet ∙ ast ∗ ' +
+  'star ⋆ perp ⊥ parallel ∥ mid ∣ nmid ∤ langle ⟨ rangle ⟩ lvert | rvert | vert | lVert ‖ rVert ‖ Vert ‖ lbrace { rbrace } ' +
+  'lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ ll ≪ gg ≫ prec ≺ succ ≻ prime ′ angle ∠ therefore ∴ because ∵ bmod mod';
+const LARGE =
+  'sum ∑ prod ∏ coprod ∐ int ∫ iint ∬ iiint ∭ oint ∮ bigcup ⋃ bigcap ⋂ bigoplus ⨁ bigotimes ⨂ bigvee ⋁ bigwedge ⋀ lim lim ' +
+  'limsup lim&nbsp;sup liminf lim&nbsp;inf max max min min sup sup inf inf argmax arg&nbsp;max argmin arg&nbsp;min';
 const NAMES = new Set(
-  'sin cos tan log ln exp det dim ker gcd arg deg sinh cosh tanh arcsin arccos arctan mod Pr'.split(' '),
+  'sin cos tan cot sec csc log ln lg exp det dim ker gcd arg deg hom sinh cosh tanh arcsin arccos arctan mod Pr'.split(
+    ' ',
+  ),
 );
 const SPACES = {
   ',': '0.17em',
@@ -24,12 +32,53 @@ const SPACES = {
   quad: '1em',
   qquad: '2em',
 };
-const ACCENTS = { hat: '^', bar: '¯', vec: '→', tilde: '~', dot: '˙', ddot: '¨', overline: '‾', widehat: '^' };
-const LETTERS = { R: 'ℝ', N: 'ℕ', Z: 'ℤ', Q: 'ℚ', C: 'ℂ', P: 'ℙ', E: '𝔼' };
+const ACCENTS = {
+  hat: '^',
+  widehat: '^',
+  bar: '¯',
+  overline: '‾',
+  vec: '→',
+  overrightarrow: '→',
+  tilde: '~',
+  widetilde: '~',
+  check: 'ˇ',
+  dot: '˙',
+  ddot: '¨',
+  overbrace: '⏞',
+};
+const UNDER = { underline: '_', underbrace: '⏟' };
+const LABELLED = new Set(['overbrace', 'underbrace']); // what is written above or below them stands there
+// Alphabets: where their capital, small letters and digits begin in Unicode.
+const ALPHABETS = {
+  mathbf: [0x1d400, 0x1d41a, 0x1d7ce],
+  boldsymbol: [0x1d468, 0x1d482, 0x1d7ce],
+  bm: [0x1d468, 0x1d482, 0x1d7ce],
+  mathcal: [0x1d4d0, 0x1d4ea],
+  mathscr: [0x1d4d0, 0x1d4ea],
+  mathfrak: [0x1d56c, 0x1d586],
+  mathsf: [0x1d5a0, 0x1d5ba, 0x1d7e2],
+  mathtt: [0x1d670, 0x1d68a, 0x1d7f6],
+  mathbb: [0x1d538, 0x1d552, 0x1d7d8],
+};
+const OLDER = {
+  '\u{1d53a}': 'ℂ',
+  '\u{1d53f}': 'ℍ',
+  '\u{1d545}': 'ℕ',
+  '\u{1d547}': 'ℙ',
+  '\u{1d548}': 'ℚ',
+  '\u{1d549}': 'ℝ',
+  '\u{1d551}': 'ℤ',
+};
+const SILENT = new Set('displaystyle textstyle limits nolimits nonumber notag hline'.split(' '));
+const SIZES = /^(?:left|right|middle|[bB]igg?[lrm]?)$/;
+const TEXTS = new Set('text textrm textbf textit texttt mathrm mathit operatorname mbox'.split(' '));
+const ENVIRONMENT =
+  /^(p|b|v|B|V)?matrix$|^(?:smallmatrix|cases|array|split|gathered)$|^(?:aligned|(?:align|gather|equation|eqnarray|multline)\*?)$/;
 const MAX_DEPTH = 40;
 
-const table = text => new Map(Array.from(text.matchAll(/(\w+) (\S+)/g), ([, name, sign]) => [name, sign]));
-const SIGNS = { letters: table(GREEK), operators: table(OPERATORS), large: table(LARGE) };
+const table = text =>
+  new Map(Array.from(text.matchAll(/(\w+) (\S+)/g), ([, name, sign]) => [name, sign.replace('&nbsp;', '\u00a0')]));
+const SIGNS = { letters: table(LETTER_NAMES), operators: table(OPERATORS), large: table(LARGE) };
 
 function tag(name, ...children) {
   const node = document.createElementNS(MATHML, name);
@@ -37,10 +86,31 @@ function tag(name, ...children) {
   return node;
 }
 
+/** A sign that does not grow with what stands beside it. */
+function plainSign(sign) {
+  const node = tag('mo', sign);
+  node.setAttribute('stretchy', 'false');
+  return node;
+}
+
+/** Put the letters and digits of an element into another alphabet. */
+function inAlphabet(node, [capital, small, digit]) {
+  const letter = c => {
+    const at = /[A-Z]/.test(c) ? capital - 65 : /[a-z]/.test(c) ? small - 97 : digit && /\d/.test(c) ? digit - 48 : 0;
+    const made = at ? String.fromCodePoint(c.charCodeAt(0) + at) : c;
+    return OLDER[made] ?? made;
+  };
+  if (node.localName === 'mi' || node.localName === 'mn')
+    node.textContent = Array.from(node.textContent, letter).join('');
+  else for (const child of node.children) inAlphabet(child, [capital, small, digit]);
+  return node;
+}
+
 /** Return a formula as an element. */
 export function mathElement(source, block) {
   try {
-    const reader = new TexReader(source);
+    const inRows = /\\\\/.test(source) && !/\\begin/.test(source);
+    const reader = new TexReader(inRows ? `\\begin{aligned}${source}\\end{aligned}` : source);
     const node = tag('math', tag('mrow', ...reader.row(0)));
     if (block) node.setAttribute('display', 'block');
     return node;
@@ -89,7 +159,7 @@ class TexReader {
     if (/^[a-zA-Z]$/.test(part)) return tag('mi', part);
     if (part[0] === '\\') return this.command(part.slice(1), depth);
     if (part === '^' || part === '_' || part === '&') throw new Error('out of place');
-    return tag('mo', { '-': '−', '*': '∗', "'": '′' }[part] ?? part);
+    return plainSign({ '-': '−', '*': '∗', "'": '′' }[part] ?? part);
   }
 
   group(depth) {
@@ -105,6 +175,7 @@ class TexReader {
 
   /** The letters of a group, as they are. */
   text() {
+    if (this.peek() === '*') this.next(); // a form of some commands
     if (this.next() !== '{') throw new Error('a brace is missing');
     let text = '';
     for (let open = 1; ;) {
@@ -112,7 +183,7 @@ class TexReader {
       if (part === undefined) throw new Error('a brace is missing');
       if (part === '{') open++;
       if (part === '}' && --open === 0) return text;
-      text += part;
+      text += SIGNS.letters.get(part.slice(1)) ?? (part === '\\ ' ? ' ' : part);
     }
   }
 
@@ -126,46 +197,57 @@ class TexReader {
       space.setAttribute('width', SPACES[name]);
       return space;
     }
-    if (Object.hasOwn(ACCENTS, name)) return tag('mover', this.argument(depth), tag('mo', ACCENTS[name]));
+    if (Object.hasOwn(ACCENTS, name) || Object.hasOwn(UNDER, name)) return this.accent(name, depth);
+    if (Object.hasOwn(ALPHABETS, name)) return inAlphabet(this.argument(depth), ALPHABETS[name]);
+    if (SIZES.test(name)) return this.fence();
+    if (SILENT.has(name)) return tag('mrow');
+    if (TEXTS.has(name)) {
+      const starred = this.peek() === '*';
+      const node = tag('mtext', this.text().replaceAll(' ', '\u00a0')); // plain ones at its ends would be lost
+      node.large = starred;
+      return node;
+    }
     switch (name) {
       case 'frac':
       case 'dfrac':
       case 'tfrac':
+      case 'cfrac':
         return tag('mfrac', this.argument(depth), this.argument(depth));
       case 'binom':
         return tag('mrow', tag('mo', '('), this.stacked(depth), tag('mo', ')'));
+      case 'pmod':
+        return tag('mrow', tag('mo', '('), tag('mo', 'mod'), this.argument(depth), tag('mo', ')'));
       case 'sqrt':
         return this.root(depth);
-      case 'text':
-      case 'textrm':
-      case 'mathrm':
-      case 'operatorname':
-      case 'textbf':
-      case 'mathbf':
-        return tag('mtext', this.text());
-      case 'mathbb':
-        return tag('mi', ...Array.from(this.text(), letter => LETTERS[letter] ?? letter));
-      case 'mathcal':
-      case 'mathit':
-      case 'boldsymbol':
-        return this.argument(depth);
-      case 'left':
-      case 'right':
-      case 'big':
-      case 'Big':
-      case 'bigg':
-      case 'Bigg':
-        return this.fence();
+      case 'overset':
+      case 'stackrel': {
+        const above = this.argument(depth);
+        return tag('mover', this.argument(depth), above);
+      }
+      case 'underset': {
+        const below = this.argument(depth);
+        return tag('munder', this.argument(depth), below);
+      }
+      case 'not':
+        return tag('mo', this.argument(depth).textContent + '\u0338');
+      case 'tag':
+        return tag('mtext', `\u2003(${this.text()})`);
+      case 'label':
+        this.text();
+        return tag('mrow');
       case 'begin':
         return this.environment(depth);
-      case 'displaystyle':
-      case 'limits':
-      case 'nolimits':
-        return tag('mrow');
       default:
-        if (/^[{}%$#&_|]$/.test(name)) return tag('mo', name === '|' ? '‖' : name);
+        if (/^[{}%$#&_|]$/.test(name)) return plainSign(name === '|' ? '‖' : name);
         throw new Error(`unknown: ${name}`);
     }
+  }
+
+  accent(name, depth) {
+    const below = Object.hasOwn(UNDER, name);
+    const node = tag(below ? 'munder' : 'mover', this.argument(depth), tag('mo', below ? UNDER[name] : ACCENTS[name]));
+    node.large = LABELLED.has(name);
+    return node;
   }
 
   large(sign) {
@@ -198,8 +280,9 @@ class TexReader {
   /** A matrix, cases, or lines that stand under each other. */
   environment(depth) {
     const name = this.text();
-    const kind = /^(p|b|v|B|V)?matrix$|^cases$|^aligned?\*?$|^gathered$/.exec(name);
+    const kind = ENVIRONMENT.exec(name);
     if (!kind) throw new Error(`unknown: ${name}`);
+    if (name === 'array') this.text(); // how its columns are aligned
     const rows = [];
     let cells = [];
     for (let open = true; open;) {
@@ -210,8 +293,10 @@ class TexReader {
       cells = [];
       if (part === undefined) throw new Error('an end is missing');
       if (part === '\\end') open = this.text() !== name;
+      else if (this.peek() === '[') while (this.next() !== ']' && this.peek() !== undefined); // room below the row
     }
     const made = tag('mtable', ...rows);
+    made.setAttribute('class', name === 'cases' ? 'cases' : /^(?:align|split|eqn)/.test(name) ? 'aligned' : '');
     const [left, right] =
       { p: '()', b: '[]', v: '||', B: '{}', V: '‖‖' }[kind[1]] ?? (name === 'cases' ? ['{', ''] : ['', '']);
     return left ? tag('mrow', tag('mo', left), made, ...(right ? [tag('mo', right)] : [])) : made;
@@ -220,9 +305,11 @@ class TexReader {
   /** What is raised or lowered after `base`. */
   scripts(base, depth) {
     let [low, high] = [null, null];
-    for (let part; (part = this.peek()) === '^' || part === '_' || part === "'";) {
+    let primes = '';
+    for (let part; /^(?:[\^_']|\\(?:no)?limits)$/.test((part = this.peek() ?? ''));) {
       this.next();
-      if (part === "'") high = high ?? tag('mo', '′');
+      if (part === "'") high = tag('mo', (primes += '′'));
+      else if (part[0] === '\\') continue;
       else if (part === '_') low = this.argument(depth);
       else high = this.argument(depth);
     }
