@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+from functools import partial
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from spindle.agent import loop
 from spindle.agent.lifecycle import AbortSignal
 from spindle.shapes.messages import ToolCall, ToolResultMessage, text_of
+from spindle.tools import bash, edit, write
+from spindle.tools.base import text_result
 from spindle.tools.bash import TOOL
 from tests.support.agent_process import AgentProcess, write_models
 from tests.support.mock_model import reply
@@ -77,6 +82,23 @@ def test_other_text_stays_text(text, tmp_path):
     world = answered(text.replace("proof", str(tmp_path / "proof")))
     assert not (tmp_path / "proof").exists()
     assert len(world.seen) == 1 and text_of(world.messages[1].content) == text.replace("proof", str(tmp_path / "proof"))
+
+
+def test_answers_of_a_small_model_as_they_came():
+    """Answers of Qwen2.5-Coder-1.5B in an evaluation; calls in them are run, all of them, and nothing else."""
+    recorded = [json.loads(line) for line in Path(__file__).with_name("text_calls.jsonl").read_text().splitlines()]
+    assert len(recorded) > 20
+    for row in recorded:
+        made = []
+
+        async def take(call_id, arguments, context, name, made=made):
+            made.append([name, arguments])
+            return text_result("done")
+
+        tools = [replace(one, execute=partial(take, name=one.name)) for one in (bash.TOOL, edit.TOOL, write.TOOL)]
+        world = World([says(row["text"]), says("done")], tools)
+        asyncio.run(loop.run([user("go")], world, AbortSignal()))
+        assert made == row["calls"]
 
 
 def test_several_calls_are_run_in_their_order(tmp_path):
