@@ -25,7 +25,8 @@ _OWN = ("app", "tests", "solution", "logs")
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 _BUILD_SECONDS = 300
 _SCRIPT_SECONDS = 600
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ")
+_KEPT_VARIABLES = re.compile(r"PATH|LANG|LC_ALL|TERM|TZ|(PIP|UV|SSL_CERT)_\w+|(https?|no)_proxy", re.IGNORECASE)
+"""Variables for the image and the tests: those of package indexes, which both often need, and no keys."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,21 @@ class _Inside(Place):
         seconds = float(config.get("timeout_sec", _SCRIPT_SECONDS))
         return self.machine.run(["bash", f"/{folder}/{name}"], self.task.image.workdir, env, seconds)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What the image sets; packages that it installs with pip are the trial's own."""
+        base = self.workspace / "home" / ".local"
+        env = {"PYTHONUSERBASE": str(base), "PATH": f"{base}/bin:{os.environ['PATH']}"}
+        for name, value in self.task.image.env.items():
+            env[name] = re.sub(r"\$\{?(\w+)\}?", lambda match: env.get(match[1], ""), value)
+        return env
+
     def _environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-        return kept | {"HOME": str(self.workspace / "home")} | self.task.image.env
+        """Return the environment of the build and of the tests."""
+        kept = {name: value for name, value in os.environ.items() if _KEPT_VARIABLES.fullmatch(name)}
+        return (
+            kept | {"HOME": str(self.workspace / "home"), "PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"} | self.env
+        )
 
     def _copy(self, cwd: str, words: list[str]) -> None:
         *sources, target = words

@@ -14,6 +14,7 @@ from pathlib import Path
 # The new root is a tmpfs with everything of the old one, so that folders can be added without touching the old one.
 _SCRIPT = """
 set -e
+PATH=$PATH:/usr/sbin:/sbin
 folder=$1 new=$2; shift 2
 mount -t tmpfs none "$new"
 for path in /*; do

@@ -104,6 +104,11 @@ class Place:
         """Words that, before a command, run it there."""
         return []
 
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that a program has there besides its own."""
+        return {}
+
     def apply_reference(self) -> None:
         self.task.apply_reference(self.workspace)
 

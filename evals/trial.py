@@ -97,7 +97,7 @@ async def _run(
                 *place.enter,
                 *launch.command,
                 cwd=place.workspace,
-                env=launch.env,
+                env=launch.env | place.env,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,

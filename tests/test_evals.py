@@ -206,12 +206,12 @@ def test_a_harbor_task_fails_without_its_reference_solution_and_passes_with_it(s
 def test_the_tests_of_a_harbor_task_talk_to_a_server_of_the_agent(served, tmp_path):
     task, command = served
     serve = reply(call("bash", {"command": command, "background": True}))
-    steps = [reply(call("bash", {"command": "pwd; ls / /tests"})), serve, reply("It is up.")]
+    steps = [reply(call("bash", {"command": "pwd; echo $GREETING; ls / /tests"})), serve, reply("It is up.")]
     with MockModel(steps) as model:
         done = evaluate(model, tmp_path / "out", "--harbor", str(task), "--trials", "1")
         seen = model.requests[1].body["messages"][-1]["content"]
     assert "| spindle | 1 (1) |" in done.stdout, done.stdout + done.stderr
-    assert "/app\n" in json.dumps(seen).replace("\\n", "\n") and "wanted" not in json.dumps(seen)
+    assert "/app\nhello you\n" in str(seen) and "wanted" not in str(seen)
 
 
 @needs_namespaces
