@@ -431,6 +431,12 @@ def test_endings(reason: str, expected: str) -> None:
     assert found.raw_stop_reason == reason
 
 
+def test_an_answer_that_a_guardrail_has_masked_is_an_answer() -> None:
+    text = event("contentBlockDelta", contentBlockIndex=0, delta={"text": "I live in {ADDRESS}."})
+    found = answer_of(ask(text, event("messageStop", stopReason="guardrail_intervened"))[0])
+    assert (found.stop_reason, found.raw_stop_reason) == ("stop", "guardrail_intervened")
+
+
 def test_an_unknown_ending_with_calls_means_tool_use() -> None:
     start = event("contentBlockStart", contentBlockIndex=0, start={"toolUse": {"toolUseId": "t", "name": "ls"}})
     chunks, _ = ask(start, event("messageStop", stopReason="something_new"))

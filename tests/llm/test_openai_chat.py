@@ -6,6 +6,7 @@ import pytest
 
 from spindle.llm.errors import is_retryable
 from spindle.llm.stream import Finished, Started
+from spindle.shapes.messages import Text
 from tests.support.mock_model import MockModel, call, cut, error, failure, raw, reply, sse, think
 
 from .helpers import answer_of, collect, events_of, make_model, make_request, shape
@@ -387,3 +388,13 @@ def test_an_error_that_is_no_data_is_told(api, line, text):
         answer = answer_of(collect(make_model(api=api, base_url=mock.openai_url), api_key="k"))
     assert answer.stop_reason == "error"
     assert text in answer.error_message
+
+
+def test_a_refusal_is_the_text_of_the_answer() -> None:
+    chunks = [{"content": None, "refusal": ""}, {"refusal": "I cannot "}, {"refusal": "do that."}]
+    lines = [{"choices": [{"index": 0, "delta": delta}]} for delta in chunks]
+    lines += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    body = b"".join(b"data: " + json.dumps(line).encode() + b"\n\n" for line in lines) + b"data: [DONE]\n\n"
+    with MockModel([raw(body)]) as mock:
+        answer = answer_of(collect(make_model(base_url=mock.openai_url), api_key="k"))
+    assert (answer.stop_reason, answer.content) == ("stop", [Text("I cannot do that.")])

@@ -228,6 +228,8 @@ _STOP_REASONS = {
     "model_context_window_exceeded": "length",
     "tool_use": "toolUse",
 }
+_GUARDED = "guardrail_intervened"
+"""The text is complete: parts of it are masked, or it is the text that the guardrail has for refusals."""
 _REDACTED = "[Reasoning redacted]"
 
 
@@ -363,6 +365,8 @@ class ConverseReader:
             return _STOP_REASONS[reason]
         if live.calls_tools:
             return "toolUse"
+        if reason == _GUARDED and any(isinstance(block, LiveText) for block in live.blocks):
+            return "stop"
         raise ModelError(f"Provider stopped with: {reason}")
 
     def _take_delta(self, number: int, delta: _Piece, out: list[StreamEvent]) -> None:

@@ -352,6 +352,8 @@ class _ContentPart(msgspec.Struct, gc=False):
 
 class _Delta(msgspec.Struct, gc=False):
     content: str | list[_ContentPart] | None = None
+    refusal: Any = None
+    """A text in place of the content, if the model does not answer."""
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_text: str | None = None
@@ -425,7 +427,7 @@ class ChatReader:
             self._take_delta(choice.delta, out)
 
     def _take_delta(self, delta: _Delta, out: list[StreamEvent]) -> None:
-        live, content = self._live, delta.content
+        live, content = self._live, delta.content or (delta.refusal if isinstance(delta.refusal, str) else None)
         if isinstance(content, list):
             self._take_thinking(_thinking_in(content), _IN_CONTENT, out)
             content = "".join(part.text or "" for part in content)
