@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
-from spindle.agent.run.handle import Run
 from spindle.agent.session import AgentSession
 from spindle.base import trace
 from spindle.protocol.users import User
@@ -24,6 +23,7 @@ from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
 
+T = TypeVar("T")
 STRICT: Final = ("plan", "dontAsk")
 """Permission modes in which a user can agree to nothing."""
 
@@ -159,8 +159,8 @@ class Account:
         if book.cost >= user.cost_per_day:
             self._reached("costPerDay", f"${user.cost_per_day:g}", f"${book.cost:.4f} are spent")
 
-    async def counted(self, agent: AgentSession, submitting: Coroutine[Any, Any, Run]) -> Run:
-        """Hand in a prompt, which counts as a run unless it is refused. Raises as `check_work`."""
+    async def counted(self, agent: AgentSession, submitting: Coroutine[Any, Any, T]) -> T:
+        """Hand in what leads to a run, which counts unless it is refused. Raises as `check_work`."""
         user, book = self.user, self._book
         try:
             self.check_work(agent.model)
@@ -258,7 +258,7 @@ class Account:
                 raise self._refused("Only paths of your own directories are completed")
 
 
-_WORK: Final = frozenset({"steer", "follow_up", "send_queued", "compact", "navigate_tree"})
+_WORK: Final = frozenset({"steer", "send_queued", "compact", "navigate_tree"})
 """Commands that may lead to a model call; prompts are checked when they are counted."""
 _CHECKS: Final[dict[str, Callable[[Account, dict[str, Any], AgentSession], None]]] = {
     "bash": Account._check_programs,

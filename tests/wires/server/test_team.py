@@ -267,6 +267,11 @@ def test_quotas_hold_when_many_come_at_once(tmp_path: Path) -> None:
             assert client.call("get_state")["success"]
     with Team(tmp_path, users, model=PRICE) as server:
         assert prompt("runs") == prompt("cost") == 429, "a restart gives nothing back"
+        with server.socket("runs") as client:  # what waits for a run counts as one, and so does what starts one
+            assert client.call("steer", message="hi")["success"]
+            [item] = client.call("get_state")["data"]["queueItems"]
+            for command, fields in (("follow_up", {"message": "hi"}), ("send_queued", {"queuedId": item["id"]})):
+                assert "Today's limit of 5 runs" in client.call(command, **fields)["error"]
         with server.socket("runs") as client:
             add_user(server.file, "other", {})
             server.http("runs", "GET", "/v1/sessions")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions
@@ -14,6 +14,7 @@ from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.run_limits import LimitArguments, RunLimits
 from spindle.tools.user_bash import BashOutput
 
+T = TypeVar("T")
 IDLE_ABORT_S = 0.01
 
 
@@ -40,11 +41,16 @@ async def prompt(
 
 
 async def _accepted(call: Call, submitting: Coroutine[Any, Any, Run]) -> Disposition:
-    """Hand a prompt in. It counts as a run of the user if it is not refused."""
-    run = await (submitting if call.client.account is None else call.client.account.counted(call.agent, submitting))
+    run = await _counted(call, submitting)
     call.client.accepted(run)
     call.client.follow(run, call.id)
     return run.disposition
+
+
+async def _counted(call: Call, submitting: Coroutine[Any, Any, T]) -> T:
+    """Hand in what leads to a run. It counts as a run of the user if it is not refused."""
+    account = call.client.account
+    return await (submitting if account is None else account.counted(call.agent, submitting))
 
 
 @command("steer", key="disposition")
@@ -56,7 +62,7 @@ async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposi
 @command("follow_up", key="disposition")
 async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Queue a message that the model gets when the run would otherwise end."""
-    return await call.agent.follow_up(message, images)
+    return await _counted(call, call.agent.follow_up(message, images))
 
 
 @command("abort")
@@ -114,7 +120,11 @@ async def edit_queued(call: Call, queued_id: str, message: str) -> None:
 @command("send_queued")
 async def send_queued(call: Call, queued_id: str) -> None:
     """Deliver a queued message before all others: before the next model call, or at once if nothing runs."""
-    call.agent.send_queued(queued_id)
+
+    async def send() -> None:
+        call.agent.send_queued(queued_id)
+
+    await (send() if call.agent.busy else _counted(call, send()))
 
 
 @command("abort_retry")
