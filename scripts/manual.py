@@ -4,6 +4,7 @@
 `python scripts/manual.py` writes them; with `--check` it only names files that are not current, and exits with 1.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -22,6 +23,7 @@ from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.run_limits import RUN_LIMITS
+from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -162,10 +164,27 @@ def _protected() -> list[str]:
     return [*lines, *(f"| {kind} | {', '.join(f'`{name}`' for name in names)} |" for kind, names in kinds)]
 
 
-def _script() -> str:
+def _tool_kinds() -> str:
     kinds = "".join(f"  {name}: '{tool.kind}',\n" for name, tool in TOOLS.items())
     head = "// What the tools of the agent do. Made by scripts/manual.py from shapes/builtin_tools.py; do not edit.\n\n"
     return f"{head}export const TOOL_KINDS = {{\n{kinds}}};\n"
+
+
+def _permission_words() -> str:
+    """Return the script with the words for permission modes and sandbox levels, as the formatter would have it."""
+    text = (
+        "// Words of modes and levels, made by scripts/manual.py from permission_modes.py and sandbox.py of shapes.\n"
+    )
+    for name, words in (("PERMISSION_MODES", PERMISSION_MODES), ("SANDBOX_LEVELS", SANDBOX_LEVELS)):
+        lines = [_array([key, one.title, one.help]) for key, one in words.items()]
+        text += f"\nexport const {name} = [\n{''.join(lines)}];\n"
+    return text
+
+
+def _array(texts: list[str]) -> str:
+    quoted = [json.dumps(text) if "'" in text else f"'{text}'" for text in texts]
+    line = f"  [{', '.join(quoted)}],\n"
+    return line if len(line) <= 121 else "".join(["  [\n", *(f"    {text},\n" for text in quoted), "  ],\n"])
 
 
 def _one_line(text: str) -> str:
@@ -184,7 +203,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     for page, text in texts.items():
         yield DOCS / page, text
     yield DOCS / "protocol.md", reference_page()
-    yield ROOT / "src/spindle/web/shared/tool-kinds.js", _script()
+    yield ROOT / "src/spindle/web/shared/tool-kinds.js", _tool_kinds()
+    yield ROOT / "src/spindle/web/chat/permission-words.js", _permission_words()
 
 
 def main() -> int:

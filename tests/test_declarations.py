@@ -219,7 +219,8 @@ def test_the_manual_and_the_pages_are_made_of_them(extended: Path, run: Run) -> 
     manual = str(extended / "scripts/manual.py")
     stale = {line.split()[0] for line in run(manual, "--check", code=1).stdout.splitlines()}
     run(manual)
-    assert stale == {"docs/cli.md", "docs/permissions.md", "docs/protocol.md", "src/spindle/web/shared/tool-kinds.js"}
+    scripts = {f"src/spindle/web/{name}.js" for name in ("shared/tool-kinds", "chat/permission-words")}
+    assert stale == {"docs/cli.md", "docs/permissions.md", "docs/protocol.md", *scripts}
     command_line = (extended / "docs/cli.md").read_text()
     assert "| `--max-tool-calls` | `N` | End a run after so many tool calls |" in command_line
     assert "| `--max-tool-calls` | `maxToolCalls` | `max_tool_calls` | Calls of tools |" in command_line

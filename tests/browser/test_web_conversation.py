@@ -176,7 +176,7 @@ def test_what_would_stop_the_work_is_asked_first(open_tab: Any) -> None:
     tab.press("Escape")
     tab.hides("#confirm")
     tab.click("#context")
-    tab.page.get_by_role("option", name="Summarise").click()
+    tab.page.get_by_role("button", name="Summarise older messages").click()
     tab.sees("#confirm", "Stop what is running?")
     tab.page.get_by_role("button", name="Cancel").click()
     tab.shows("#stop")
@@ -427,7 +427,7 @@ def test_what_matters_is_said_where_it_happens_and_stays(browser: Any, tmp_path:
         tab.page.get_by_role("option", name="Mock Two").click()
         tab.sees("#model", "Mock Two")
         tab.bring("paste", png())
-        tab.sees("#attachments", "does not see images")
+        tab.sees("#blind", "does not see images")
         tab.ask("look")
         tab.sees(".user >> nth=-1", "does not see images")
         assert tab.trouble == []

@@ -239,9 +239,9 @@ def test_what_a_tool_would_do_is_shown_whole_and_allowed_or_denied(open_tab: Any
     tab.settled()
     assert not (cwd / "no.txt").exists() and not (cwd / "new.txt").exists()
     assert (cwd / "f.txt").read_text() == "<b>two</b>\n"
-    tab.counts("[data-state=failed]", 3)
+    tab.counts("[data-state=refused]", 3)
     tab.click(".turn")  # of a long turn only the last steps are in view
-    tab.counts("[data-state=failed]", 4)
+    tab.counts("[data-state=refused]", 4)
     tab.counts(".ask", 0)
     assert "❓" not in tab.page.title()
     assert tab.trouble == []
@@ -285,7 +285,7 @@ def test_the_welcome_a_prompt_that_cannot_be_sent_and_the_export(open_tab: Any) 
     tab.click("#more")
     with tab.page.expect_download() as download:
         tab.page.get_by_role("option", name="Export").click()
-    assert download.value.suggested_filename == "conversation.html"
+    assert download.value.suggested_filename == "Explain-this-project-to-me.html"
     assert "Explain this project to me" in Path(download.value.path()).read_text()
 
 
@@ -459,6 +459,14 @@ def test_accessibility_rules(browser: Any, scheme: str) -> None:
         tab.shows(".changed .diff")
         check("changed files")
         tab.press("Escape")
+        tab.press("Alt+i")
+        tab.sees("#panel", "Context and cost")
+        tab.press("Control+f")
+        tab.page.keyboard.type("done")
+        tab.sees("#find-count", "1 of 1")
+        check("the session, and a text that was found")
+        tab.press("Escape")
+        tab.press("Alt+i")
         tab.edit()
         tab.click(".turn")
         check("a message that is edited, and a turn that is folded or open")

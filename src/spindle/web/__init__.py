@@ -32,7 +32,7 @@ TYPES = {
 PAGE = "chat/index.html"
 MADE = frozenset(("early.js", "chat.js", "chat.css"))
 """Files that are made of others, so that one round trip loads all that the page needs."""
-STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
+STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css", "chat/panels.css")
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$|/\*\* @type .*?\*/ ?", re.MULTILINE | re.DOTALL)
 REMARK = re.compile(r"(?<=[;,{(]) // [^'\"`]*$")
 PATTERN = re.compile(r"[\"`/\\]")

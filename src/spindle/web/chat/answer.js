@@ -1,10 +1,11 @@
 // An answer of the model, finished or still being written: text, thinking and tool calls in the order they come.
 
 import { button, copyButton, el, icon, iconButton } from '../shared/dom.js';
-import { duration, textOf } from '../shared/format.js';
+import { count, duration, textOf } from '../shared/format.js';
 import { fullTime, readable, tokens } from './figures.js';
 import { GrowingMarkdown } from './growing.js';
 import { LiveCard } from './live-card.js';
+import { oneStop } from './roving.js';
 
 class TextBlock {
   constructor() {
@@ -67,7 +68,10 @@ class ThinkingBlock {
 }
 
 export class Answer {
-  /** `hooks`: `addCard(id, card)` gets the tool cards of a live answer, `again()` regenerates. */
+  /**
+   * `hooks`: `addCard(id, card)` gets the tool cards of a live answer, `again()` regenerates, `againWith(button)` with
+   * another model, `goOn()` lets the model continue, `nameOf(message)` promises the name of a model.
+   */
   constructor(hooks, live = false) {
     this.hooks = hooks;
     this.live = live;
@@ -170,10 +174,10 @@ export class Answer {
     const text = textOf(message.content).trim();
     const calls = message.content.some(block => block.type === 'toolCall');
     if (message.stopReason === 'error') this.add(this.failure(readable(message.errorMessage ?? 'The model failed.')));
-    else if (message.stopReason === 'aborted') this.add(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
+    else if (message.stopReason === 'aborted') this.add(this.cut('stop', 'Interrupted'));
     else if (message.stopReason === 'lost')
       this.add(el('p', { class: 'aside' }, icon('warning'), 'The server ended here. Only this tab has this part.'));
-    else if (message.stopReason === 'length') this.add(el('p', { class: 'aside' }, 'Cut off at the output limit'));
+    else if (message.stopReason === 'length') this.add(this.cut('warning', 'Cut off at the output limit'));
     else if (!text && !calls) this.add(this.failure('The model gave an empty answer.', 'aside'));
     if (text && !calls) {
       this.fillFoot(message, text);
@@ -186,20 +190,29 @@ export class Answer {
     this.node.insertBefore(node, this.foot.parentNode === this.node ? this.foot : null);
   }
 
+  /** Say that there is more to come, and let it come. */
+  cut(symbol, words) {
+    return el('p', { class: 'aside' }, icon(symbol), words, button('link again', this.hooks.goOn, 'Continue'));
+  }
+
   failure(error, kind = 'failure') {
     const again = button('plain', this.hooks.again, icon('again'), 'Try again');
     return el('div', { class: kind }, icon('warning'), el('p', { title: error }, error), again);
   }
 
-  fillFoot({ model, usage, timestamp }, text) {
+  fillFoot(message, text) {
+    const { usage, timestamp } = message;
     const again = iconButton('Regenerate', 'again', this.hooks.again);
-    again.classList.add('again');
-    const facts = [model, usage?.output ? `${tokens(usage.output)} tokens` : ''].filter(Boolean).join(' · ');
-    const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null }, facts);
-    this.foot.append(
-      copyButton('Copy as Markdown', () => text),
-      again,
-      about,
-    );
+    const other = iconButton('Regenerate with another model', 'branch', () => this.hooks.againWith(other));
+    for (const one of [again, other]) one.classList.add('again');
+    const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null });
+    const show = name => {
+      about.textContent = [name, usage?.output ? count(usage.output, 'token', tokens) : ''].filter(Boolean).join(' · ');
+    };
+    show(message.model);
+    this.hooks.nameOf(message).then(show);
+    const copy = copyButton('Copy as Markdown', () => text);
+    this.foot.append(copy, again, other, about);
+    oneStop(this.foot);
   }
 }

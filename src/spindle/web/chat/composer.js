@@ -1,12 +1,14 @@
 // Where the user writes: the text field, images to send along, commands after a slash, sending, steering, queueing.
 // A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
 
-import { $, announce, button, el, icon, iconButton, remembered, unsent } from '../shared/dom.js';
+import { $, announce, button, el, iconButton, remembered, unsent } from '../shared/dom.js';
+import { splitFiles, withFiles } from '../shared/attached.js';
 import { textOf } from '../shared/format.js';
 import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 import { Disconnected } from './connection.js';
 import { attachedTo, forgetOld, keepAttached } from './draft-store.js';
+import { fileChip } from './messages.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
 const SHELL = /^\s*(!!?)([^]*)$/;
@@ -91,7 +93,8 @@ export class Composer {
     const at = (this.recalled ?? said.length) + by;
     if (at < 0 || !said.length) return;
     event.preventDefault();
-    this.setText(said[at] ?? '');
+    this.take(said[at] ?? '');
+    this.showImages();
     this.recalled = at < said.length ? at : undefined;
   }
 
@@ -102,8 +105,7 @@ export class Composer {
     const { images, files } = this;
     const [, marks, command] = SHELL.exec(text) ?? [];
     if ((command ?? text).trim() === '' && images.length === 0 && files.length === 0) return;
-    const named = files.map(({ path }) => `Attached file: ${path}`);
-    const whole = [text, ...named].filter(Boolean).join('\n\n');
+    const whole = withFiles(text, files);
     const { owner } = this;
     const after = this.session.entries.lastId;
     this.clear();
@@ -177,10 +179,17 @@ export class Composer {
     this.field.setSelectionRange(text.length, text.length);
   }
 
+  /** Write what was said once: its text, and the files that came along. */
+  take(message) {
+    const { text, files } = splitFiles(message);
+    this.files = files;
+    this.setText(text);
+  }
+
   /** Put a text to edit here, unless the user is in the middle of writing something else. */
   offer(text, images = []) {
     if (this.field.value.trim() === '' && this.images.length === 0) {
-      if (text) this.setText(text);
+      if (text) this.take(text);
       this.images = images;
       this.showImages();
     }
@@ -188,9 +197,11 @@ export class Composer {
   }
 
   /** Put something behind what is written already. */
-  addText(text, images) {
+  addText(message, images) {
     const before = this.field.value.trimEnd();
+    const { text, files } = splitFiles(message);
     this.images = [...this.images, ...images];
+    this.files = [...this.files, ...files];
     this.setText(before && text ? `${before}\n\n${text}` : before || text);
     this.showImages();
     this.field.focus();
@@ -279,6 +290,9 @@ export class Composer {
     $('send').hidden = busy && empty;
     $('later').hidden = !running || empty || Boolean(shell);
     $('send').disabled = empty;
+    const { model } = this.session.state;
+    $('blind').hidden = !this.images.length || !model || model.input.includes('image');
+    $('blind').lastChild.textContent = `${model?.name} does not see images`;
     $('send').title = shell ? 'Run (Enter)' : running ? 'Steer (Enter)' : 'Send (Enter)';
     $('composer').dataset.shell = { '!': 'You run this', '!!': 'You run this; the model does not see it' }[shell] ?? '';
     this.field.placeholder = running ? 'Steer while it works' : 'Message Spindle';
@@ -319,8 +333,6 @@ export class Composer {
       this.stored = { images, files };
       keepAttached(this.owner, this.stored);
     }
-    const { model } = this.session.state;
-    const blind = this.images.length && model && !model.input.includes('image');
     $('attachments').replaceChildren(
       ...this.images.map(image => {
         const remove = iconButton('Remove image', 'close', () => {
@@ -343,9 +355,10 @@ export class Composer {
           this.showState();
           this.field.focus();
         });
-        return el('span', { class: 'file', title: file.path }, icon('file'), el('span', null, file.name), remove);
+        const chip = fileChip(file);
+        chip.append(remove);
+        return chip;
       }),
-      ...(blind ? [el('p', { class: 'aside' }, icon('warning'), `${model.name} does not see images`)] : []),
     );
   }
 }

@@ -3,7 +3,7 @@
 import { $, button, el } from '../shared/dom.js';
 
 /** Ask; the promise gives whether the user agreed. */
-export function confirm(title, text, yes) {
+export function confirm(title, text, yes, kind = '') {
   return new Promise(resolve => {
     const dialog = $('confirm');
     const end = agreed => {
@@ -11,7 +11,7 @@ export function confirm(title, text, yes) {
       dialog.close();
       resolve(agreed);
     };
-    const agree = button('primary', () => end(true), yes);
+    const agree = button(`primary ${kind}`.trim(), () => end(true), yes);
     dialog.replaceChildren(
       el('h2', { id: 'confirm-title' }, title),
       el('p', null, text),

@@ -18,7 +18,7 @@ const loading = () => {
 };
 
 export class Conversation {
-  /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `undo(entryId)`, `again()`, `branch(entry)`. */
+  /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `undo(entryId)`, `branch(entry)`, and hooks of answers. */
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
@@ -28,10 +28,7 @@ export class Conversation {
       this.show();
     };
     this.repaint = perFrame(() => this.paint());
-    this.hooks = {
-      addCard: (id, card) => this.cards.set(id, card),
-      again: () => actions.again(),
-    };
+    this.hooks = { ...actions, addCard: (id, card) => this.cards.set(id, card) };
     this.clear();
     this.listen();
     setInterval(() => this.tick(), 1000);
@@ -192,18 +189,31 @@ export class Conversation {
     this.show();
   }
 
-  /** Bring a message into view, out of whatever it is folded into. */
+  /** Bring a message into view, out of whatever it is folded into. Returns its row; of a result that of its call. */
   async reveal(entryId) {
-    if (!this.rows.byEntry.has(entryId)) {
+    if (!this.rowOf(entryId)) {
       await this.session.whole;
       await this.adding;
     }
-    const row = this.rows.byEntry.get(entryId);
-    if (!row) return;
+    const row = this.rowOf(entryId);
+    if (!row) return null;
     this.olderOpen ||= row.older;
     if (row.turn && !this.isShown(row)) row.turn.chosen = true;
     this.show();
     this.feed.reveal(row);
+    return row;
+  }
+
+  rowOf(entryId) {
+    const { byId } = this.session.entries;
+    let entry = byId.get(entryId);
+    while (entry?.role === 'toolResult') entry = byId.get(entry.parentId);
+    return this.rows.byEntry.get(entry?.id);
+  }
+
+  /** Bring a tool call into view. */
+  showCall(id) {
+    this.reveal(this.rows.calls.get(id)?.row.id);
   }
 
   /** Add a row that has just come. */

@@ -3,9 +3,16 @@
 import { diffView, rowsOfEdit, rowsOfText } from '../shared/diff.js';
 import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
 import { languageOfPath } from '../shared/highlight.js';
+import { oneStop } from './roving.js';
 
 const isEdit = edit =>
   Object.keys(edit).sort().join() === 'newText,oldText' && Object.values(edit).every(text => typeof text === 'string');
+
+/** What is offered: words, and the rule that they stand for. */
+function offerWords(offer) {
+  const [, words, rule, where] = /^(Always allow [^:(]+): (.+\)|\w+)( \(in all sessions\))?$/.exec(offer) ?? [];
+  return words ? [`${words}${where ?? ''} `, el('code', null, rule)] : [offer];
+}
 
 /** What a tool would do. Whatever is not known to the last key is shown as it came: nothing may be hidden here. */
 function callOf(tool, message) {
@@ -97,10 +104,9 @@ export class Dialogs {
     ];
     buttons[0].dataset.answer = 'yes';
     buttons[1].dataset.answer = 'no';
-    if (request.always?.length) {
-      const rules = request.always.join(', ');
-      const always = button('link', () => answer(true, { always: true }), `Always allow ${rules} in this conversation`);
-      always.title = 'Only calls that fit this rule, and only here';
+    for (const offer of request.offers ?? []) {
+      const always = button('link', () => answer(true, { always: offer }), ...offerWords(offer));
+      always.title = 'Only calls that fit this rule, and only in this conversation';
       buttons.push(always);
     }
     const question = message ? callOf(tool, message) : null;
@@ -138,7 +144,10 @@ export class Dialogs {
     }
     const pick = value => this.answer(request, { value }, `${request.title}: ${value}`, true);
     const options = (request.options ?? []).map(value => button('plain', () => pick(value), value));
-    this.ask(request, 'list', el('div', { class: 'options' }, ...options), this.cancelRow(request));
+    const list = oneStop(el('div', { class: 'options' }, ...options));
+    this.ask(request, 'list', list, this.cancelRow(request));
+    // The keyboard is there, unless it is in the middle of a message.
+    if (!this.composer.field.value) options[0]?.focus();
   }
 
   /** The question of a permission rule: once, always, or no. */
@@ -151,7 +160,7 @@ export class Dialogs {
       const more = () => (value === no && reason.value ? { reason: reason.value } : {});
       const kind = i === 0 ? 'primary' : value === no ? 'plain' : 'link';
       const key = i === 0 ? 'Alt+Y' : value === no ? 'Alt+N' : '';
-      const made = button(kind, () => answer(value, more()), value, key ? el('kbd', null, key) : null);
+      const made = button(kind, () => answer(value, more()), ...offerWords(value), key ? el('kbd', null, key) : null);
       if (key) made.dataset.answer = i === 0 ? 'yes' : 'no';
       return made;
     });

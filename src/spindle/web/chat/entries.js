@@ -1,6 +1,7 @@
 // The session's entries as a tree. The end of a session is fetched first, then the rest, page by page, and from then on
 // only what is new. Everything on the page that can be gone back to is found here by its id.
 
+import { splitFiles } from '../shared/attached.js';
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { readable } from './figures.js';
 
@@ -8,7 +9,7 @@ const READABLE = new Set(['message', 'custom_message', 'compaction', 'branch_sum
 const PAGE = 4000; // entries in one page; the server makes it shorter if they are long
 
 /** The beginning of a text, without the marks of Markdown. */
-const preview = content => oneLine(textOf(content)).replace(/\*\*|`|^#+ /g, '');
+const preview = content => oneLine(splitFiles(textOf(content)).text).replace(/\*\*|`|^#+ /g, '');
 
 export class Entries {
   constructor(session) {

@@ -74,7 +74,7 @@ export class Feed extends VirtualList {
     this.scroller.addEventListener(
       'click',
       ({ target }) => {
-        if (!target.closest('summary, .link, .diff .plain')) return;
+        if (!target.closest('summary, .link, .diff .plain') || target.closest('.ask')) return;
         const row = target.closest('.row')?.row;
         if (row) this.touch(row);
         this.pause();

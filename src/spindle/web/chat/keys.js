@@ -34,7 +34,9 @@ const HELP = [
     'Getting around',
     [
       ['Ctrl+K', 'Find a command or a conversation'],
+      ['Ctrl+F', 'Find in this conversation'],
       ['Alt+F', 'Search conversations'],
+      ['Alt+I', 'Session: what may run, rules, servers, cost'],
       ['Alt+D', 'Changed files'],
       ['Alt+C', 'New conversation'],
       ['Alt+T', 'Conversation tree'],
@@ -45,7 +47,7 @@ const HELP = [
   ],
 ];
 
-/** `actions` by the place of the letter that is pressed with Alt, and `escape`, `palette`. */
+/** `actions` by the place of the letter that is pressed with Alt, and `escape`, `palette`, `find`. */
 export function listenToKeys(actions) {
   addEventListener('keydown', event => {
     if (event.defaultPrevented || event.isComposing) return;
@@ -53,6 +55,14 @@ export function listenToKeys(actions) {
     const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
     if (alt && actions[event.code]) run(event, actions[event.code]);
     else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyK') run(event, actions.palette);
+    // A second time it is the search of the browser.
+    else if (
+      (event.ctrlKey || event.metaKey) &&
+      event.code === 'KeyF' &&
+      event.target.id !== 'find-text' &&
+      !event.altKey
+    )
+      run(event, actions.find);
     else if (event.key === 'Escape' && !document.querySelector('dialog[open], :popover-open'))
       run(event, actions.escape);
     else if (!writing && !event.ctrlKey && !event.metaKey && !event.altKey) plain(event);

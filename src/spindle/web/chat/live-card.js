@@ -11,6 +11,7 @@ export class LiveCard extends ToolCard {
   constructor(id, name, state) {
     super(name, state);
     this.id = id;
+    this.node.dataset.call = id;
     this.source = ''; // the arguments as the model writes them; null once they are known
     this.pending = ''; // output that is not shown yet
     this.written = ''; // of a command of the user

@@ -8,16 +8,20 @@ import { mayStop } from './confirm.js';
 import { addressWithToken, Disconnected } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
+import { Find } from './find.js';
+import { Hands } from './hands.js';
 import { listenToKeys } from './keys.js';
 import { openMenu } from './menu.js';
 import { Notices } from './notices.js';
 import { Pickers } from './pickers.js';
 import { QueueView } from './queue-view.js';
+import { SessionPanel } from './session-panel.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
 import { undoMessage } from './restore.js';
 import { showLink } from './share.js';
 import { StatusView, toast } from './status.js';
+import { fileName, titleOf } from './titles.js';
 import { TreePanel } from './tree-panel.js';
 
 const STOPS = 'Another place can only be gone to when nothing runs. What was done so far is kept.';
@@ -26,7 +30,17 @@ const session = new Session({ askToken, report: toast });
 const status = new StatusView(session);
 const composer = new Composer(session);
 new QueueView(session, composer);
-const conversation = new Conversation(session, { save, fork, undo, again: regenerate, branch });
+new Hands(session);
+const conversation = new Conversation(session, {
+  save,
+  fork,
+  undo,
+  branch,
+  goOn,
+  again: regenerate,
+  againWith: anchor => pickers.pickModel(anchor, regenerate),
+  nameOf: message => pickers.nameOf(message),
+});
 const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
   fork,
@@ -39,7 +53,14 @@ const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
 const changes = new ChangesPane(session);
 const notices = new Notices(session);
+const find = new Find(session, conversation);
 const dialogs = new Dialogs(session, { composer, conversation, toast });
+const panel = new SessionPanel(session, {
+  compact,
+  ask: on => pickers.setApproval(on),
+  showCall: id => conversation.showCall(id),
+  toast,
+});
 
 // -- going back, forking, doing again -------------------------------------------------------------
 
@@ -109,6 +130,19 @@ function regenerate() {
   });
 }
 
+/** Let the model go on with an answer that was cut. */
+function goOn() {
+  return session.attempt(() => session.prompt('Continue where you stopped.'));
+}
+
+/** Let the model find a name for the conversation. */
+function makeName() {
+  return session.attempt(async () => {
+    toast('The model looks for a name', 'info');
+    await session.call('make_session_name');
+  });
+}
+
 function begin() {
   sidebar.closeDrawer();
   return session.attempt(async () => {
@@ -124,6 +158,17 @@ function compact() {
   });
 }
 
+/** The session, or the changes: there is room for one of them. */
+function showPanel(open) {
+  if (open ?? !panel.isOpen) changes.toggle(false);
+  panel.toggle(open);
+}
+
+function showChanges() {
+  if (!changes.isOpen) panel.toggle(false);
+  changes.toggle();
+}
+
 /** Give the browser a file to keep. */
 function download(text, type, name) {
   const url = URL.createObjectURL(new Blob([text], { type }));
@@ -134,13 +179,10 @@ function download(text, type, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-const fileName = end =>
-  `${(session.state.sessionName ?? 'conversation').replace(/[^\p{L}\p{N}_-]+/gu, '-').slice(0, 60)}${end}`;
-
 function exportPage() {
   return session.attempt(async () => {
     const { html } = await session.call('export_page');
-    download(html, 'text/html', fileName('.html'));
+    download(html, 'text/html', fileName(status.title.textContent, '.html'));
   });
 }
 
@@ -164,15 +206,17 @@ function palette() {
     { label: 'Choose the model', detail: 'Alt+M', pick: () => pickers.pickModel() },
     { label: 'Choose how hard it thinks', detail: 'Alt+L', pick: () => pickers.pickLevel() },
     { label: 'Ask before every tool: on or off', detail: 'Alt+A', pick: () => pickers.setApproval(!pickers.asks) },
-    { label: 'Changed files', detail: 'Alt+D', pick: () => changes.toggle() },
+    { label: 'Session: permissions, sandbox, servers, tools, cost', detail: 'Alt+I', pick: () => showPanel() },
+    { label: 'Changed files', detail: 'Alt+D', pick: showChanges },
     { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
+    { label: 'Find in this conversation', detail: 'Ctrl+F', pick: () => find.open() },
     { label: 'Search conversations', detail: 'Alt+F', pick: () => sidebar.reveal('sessions') },
     ...conversationActions(),
     { label: 'Light or dark', pick: toggleTheme },
     { label: 'Keys', detail: '?', pick: () => $('help').click() },
   ];
   const others = [...sidebar.sessions, ...sidebar.elsewhere].map(({ id, name, firstMessage, cwd }) => ({
-    label: oneLine(name || firstMessage, 80),
+    label: oneLine(titleOf({ name, firstMessage }), 80),
     detail: cwd === session.cwd ? 'conversation' : cwd,
     pick: () => (location.hash = '#' + id),
   }));
@@ -182,7 +226,9 @@ function palette() {
 function conversationActions() {
   return [
     { label: 'Rename', pick: () => status.rename() },
+    { label: 'Let the model name it', pick: makeName },
     { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
+    { label: 'Regenerate with another model', pick: () => pickers.pickModel($('model'), regenerate) },
     {
       label: 'Undo the last message, files too',
       pick: () => undo(session.entries.path().findLast(({ role }) => role === 'user')?.id),
@@ -254,9 +300,7 @@ $('new').addEventListener('click', begin);
 $('starters').addEventListener('click', ({ target }) => {
   if (target.matches('button')) composer.offer(target.textContent);
 });
-$('context').addEventListener('click', () =>
-  openMenu($('context'), 'Context', [{ label: 'Summarise older messages now', pick: compact }]),
-);
+for (const id of ['context', 'mode']) $(id).addEventListener('click', () => showPanel(true));
 $('more').addEventListener('click', () =>
   openMenu($('more'), 'Conversation', [...conversationActions(), { label: 'Clear: begin a new one', pick: begin }]),
 );
@@ -274,11 +318,14 @@ listenToKeys({
   KeyS: () => sidebar.toggle(),
   KeyE: () => conversation.feed.toEnd(),
   KeyF: () => sidebar.reveal('sessions'),
-  KeyD: () => changes.toggle(),
+  KeyD: showChanges,
+  KeyI: () => showPanel(),
   palette,
+  find: () => find.open(),
   escape: () => {
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();
     else if (changes.isOpen && changes.node.contains(document.activeElement)) changes.toggle(false);
+    else if (panel.isOpen && panel.node.contains(document.activeElement)) panel.toggle(false);
     else if (session.busy) session.abort();
   },
 });

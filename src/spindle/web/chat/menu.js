@@ -7,7 +7,7 @@ const MAX_SHOWN = 200;
 let opener = null;
 
 /**
- * Open the list at `anchor`. `items`: {label, detail, chosen, pick}. The arrow keys move, Enter picks, Escape closes.
+ * Open the list at `anchor`. `items`: {label, detail, chosen, danger, pick}. The arrow keys move, Enter picks, Escape closes.
  * As a `palette` it stands in the middle of the page and is always searched.
  */
 export function openMenu(anchor, label, items, { palette = false } = {}) {
@@ -53,7 +53,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   (filter ?? list).focus();
 }
 
-function option({ label, detail, chosen, pick }) {
+function option({ label, detail, chosen, danger, pick }) {
   const choose = () => {
     $('menu').hidePopover();
     opener.focus();
@@ -61,6 +61,7 @@ function option({ label, detail, chosen, pick }) {
   };
   const props = {
     role: 'option',
+    class: danger ? 'danger' : null,
     'data-chosen': Boolean(chosen),
     on: { click: choose, mousemove: ({ currentTarget }) => markOption(currentTarget.parentNode, currentTarget) },
   };

@@ -1,29 +1,34 @@
 // What stands in the conversation besides answers: messages of the user, summaries, notices, commands.
 
 import { button, copyButton, el, icon, iconButton, unsent } from '../shared/dom.js';
+import { splitFiles, withFiles } from '../shared/attached.js';
 import { imagesOf, textOf } from '../shared/format.js';
 import { picture } from '../shared/images.js';
 import { fullTime } from './figures.js';
 import { rendered } from './growing.js';
 import { shellCard } from './live-card.js';
+import { oneStop } from './roving.js';
 
 const LONG_MESSAGE = 1800;
 
 /** A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` says what became of it. */
 export function userMessage(message, { id, fork, save, undo, note }) {
-  const text = textOf(message.content);
+  const { text, files } = splitFiles(textOf(message.content));
   const images = imagesOf(message.content).map(picture);
+  const attached = [...images, ...files.map(fileChip)];
   const body = el('div', { class: 'said' }, text);
-  const bubble = el('div', { class: 'bubble' }, ...images, text ? body : null);
+  const sent = attached.length ? el('div', { class: 'sent-along' }, ...attached) : null;
+  const bubble = el('div', { class: 'bubble' }, sent, text ? body : null);
   if (text.length > LONG_MESSAGE || text.split('\n').length > 24) clamp(bubble);
   const actions = el(
     'div',
     { class: 'actions' },
     copyButton('Copy message', () => text),
-    iconButton('Edit', 'pencil', () => edit(node, bubble, actions, { id, text, save }).focus()),
+    iconButton('Edit', 'pencil', () => open().focus()),
     iconButton('Fork: new conversation from here', 'branch', fork),
     iconButton('Undo: the files, too, as before this message', 'undo', undo),
   );
+  oneStop(actions);
   const node = el(
     'article',
     { class: 'user', 'aria-label': 'You', title: message.timestamp ? fullTime(message.timestamp) : null },
@@ -31,9 +36,14 @@ export function userMessage(message, { id, fork, save, undo, note }) {
     note ? el('p', { class: 'aside' }, icon('warning'), note) : null,
     actions,
   );
-  if (id() && unsent.get(`edit-${id()}`) !== null) edit(node, bubble, actions, { id, text, save });
+  const open = () => edit(node, bubble, actions, { id, text, save: written => save(withFiles(written, files)) });
+  if (id() && unsent.get(`edit-${id()}`) !== null) open();
   return node;
 }
+
+/** A file that came along, by its name. */
+export const fileChip = ({ name, path }) =>
+  el('span', { class: 'file', title: path }, icon('file'), el('span', null, name));
 
 function clamp(bubble) {
   bubble.classList.add('clamped');
@@ -80,11 +90,11 @@ function edit(node, bubble, actions, { id, text, save }) {
     event.preventDefault();
     event.stopPropagation();
   });
-  const pictures = [...bubble.querySelectorAll('.picture')].map(one => one.cloneNode(true));
+  const attached = [...bubble.querySelectorAll('.sent-along')].map(one => one.cloneNode(true));
   const form = el(
     'form',
     { class: 'bubble edit', on: { submit } },
-    ...pictures,
+    ...attached,
     field,
     el(
       'div',
@@ -107,6 +117,7 @@ export function branchSwitch(place, total, go) {
   const step = (by, label, sign) => {
     const node = button('quiet', () => go(place + by), sign);
     node.ariaLabel = node.title = label;
+    node.tabIndex = -1; // the arrow keys lead to it
     node.disabled = place + by < 0 || place + by >= total;
     return node;
   };

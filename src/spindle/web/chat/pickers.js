@@ -3,6 +3,7 @@
 import { $, el, icon, remembered } from '../shared/dom.js';
 import { tokens } from './figures.js';
 import { openMenu } from './menu.js';
+import { PERMISSION_MODES, SANDBOX_LEVELS } from './permission-words.js';
 
 const LEVELS = {
   off: 'No thinking',
@@ -45,9 +46,29 @@ export class Pickers {
       icon('chevron'),
     );
     $('approval').setAttribute('aria-pressed', String(this.asks));
+    const { permissionMode = 'bypass', sandbox } = this.session.state;
+    const words = [
+      ...PERMISSION_MODES.filter(([name]) => name === permissionMode && name !== 'bypass'),
+      ...SANDBOX_LEVELS.filter(([name]) => name === sandbox?.level && name !== 'off'),
+    ];
+    $('mode').hidden = !words.length;
+    $('mode').textContent = words.map(([, title]) => title).join(' · ');
+    $('mode').title = words.map(([, , help]) => help).join('. ');
   }
 
-  pickModel() {
+  /** The name of the model that has given an answer, as the list of models has it. */
+  async nameOf({ provider, model }) {
+    const current = this.session.state.model;
+    if (current?.id === model && current.provider === provider) return current.name;
+    this.names ??= this.session.call('get_available_models').then(
+      ({ models }) => new Map(models.map(one => [`${one.provider}/${one.id}`, one.name])),
+      () => (this.names = null), // not connected: it is asked again
+    );
+    return (await this.names)?.get(`${provider}/${model}`) ?? model;
+  }
+
+  /** Let the user choose a model; `then()` is called when it is the one. */
+  pickModel(anchor = $('model'), then = () => null) {
     return this.session.attempt(async () => {
       const { models } = await this.session.call('get_available_models');
       const current = this.session.state.model;
@@ -55,7 +76,7 @@ export class Pickers {
       // A model that was named on the command line need not be in the list.
       const all = current && !models.some(isCurrent) ? [current, ...models] : models;
       openMenu(
-        $('model'),
+        anchor,
         'Model',
         all.map(model => ({
           label: model.name,
@@ -63,7 +84,7 @@ export class Pickers {
             ' · ',
           ),
           chosen: isCurrent(model),
-          pick: () => this.change('set_model', { provider: model.provider, modelId: model.id }),
+          pick: async () => (await this.change('set_model', { provider: model.provider, modelId: model.id })) && then(),
         })),
       );
     });

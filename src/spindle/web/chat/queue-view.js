@@ -1,6 +1,7 @@
 // Messages that wait for the agent: each can be changed, sent now, or taken out.
 
 import { $, button, el, iconButton } from '../shared/dom.js';
+import { splitFiles } from '../shared/attached.js';
 import { count, oneLine } from '../shared/format.js';
 
 const KINDS = { steer: 'steer', followUp: 'then' };
@@ -48,7 +49,12 @@ export class QueueView {
 
   row(item) {
     const { id, kind, text, images } = item;
-    const words = el('span', { class: 'queued-text' }, oneLine(text, 200));
+    const { text: said, files } = splitFiles(text);
+    const words = el(
+      'span',
+      { class: 'queued-text' },
+      oneLine([said, ...files.map(({ name }) => name)].join(' '), 200),
+    );
     const row = el(
       'li',
       { class: 'queued', 'data-id': id },

@@ -1,7 +1,7 @@
 // The rows of a stretch of the conversation, made of messages in their order: of stored ones, and of those that come.
 
 import { button } from '../shared/dom.js';
-import { imagesOf, oneLine, textOf } from '../shared/format.js';
+import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Row } from '../shared/list.js';
 import { readable, tokens } from './figures.js';
 import { bashExecution, custom, noticeOf, summary, userMessage } from './messages.js';
@@ -95,7 +95,7 @@ export class Rows {
     const { page } = this;
     this.summarises = true;
     const build = () => {
-      const title = `The conversation before this was summarised (${tokens(raw.tokensBefore ?? 0)} tokens)`;
+      const title = `The conversation before this was summarised (${count(raw.tokensBefore ?? 0, 'token', tokens)})`;
       const words = () => (page.olderOpen ? 'Hide the earlier conversation' : 'Show the earlier conversation');
       const toggle = () => {
         page.toggleOlder();
@@ -144,7 +144,7 @@ export class Rows {
       case 'compactionSummary':
         return new MessageRow(
           'summary',
-          () => summary('compact', `Summarised: ${tokens(message.tokensBefore ?? 0)} tokens`, message.summary),
+          () => summary('compact', `Summarised: ${count(message.tokensBefore ?? 0, 'token', tokens)}`, message.summary),
           42,
         );
       case 'branchSummary':

@@ -19,6 +19,9 @@ const CHANGES_STATE = new Set([
 
 const messagesOf = path => path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
 
+// What is said once, and is not part of what is fetched.
+const NOT_STORED = new Set(['extension_ui_request', 'notice', 'permission_denied']);
+
 export class Session {
   constructor({ askToken, report }) {
     this.report = report;
@@ -156,7 +159,7 @@ export class Session {
       return;
     }
     if (this.loading) this.missed = true;
-    if (this.loading && event.type !== 'extension_ui_request') return;
+    if (this.loading && !NOT_STORED.has(event.type)) return;
     this.follow(event);
     this.emit(event.type, event);
     if (CHANGES_STATE.has(event.type)) this.emit('state');

@@ -6,6 +6,7 @@ import { confirm } from './confirm.js';
 import { editInPlace } from './edit-in-place.js';
 import { daysAgo, fullTime, shortTime } from './figures.js';
 import { openMenu } from './menu.js';
+import { titleOf } from './titles.js';
 
 const LIVE_MS = 4000; // between two looks at what runs
 const PERIODS = [
@@ -26,13 +27,18 @@ export class Sidebar {
     this.elsewhere = []; // of others
     this.folded = new Map(); // directory → whether the reader has folded it away
     this.live = new Map(); // by id; null if the server cannot tell
-    this.inside = new Map(); // id → where the words were found
+    this.inside = new Map(); // id → where the words were found: {snippet, entryId}
     this.seenRunning = new Set(); // conversations that ran when they were last looked at, or have ended since
     $('open-sidebar').addEventListener('click', () => this.toggle());
     $('close-sidebar').addEventListener('click', () => this.toggle(false));
     $('scrim').addEventListener('click', () => this.toggle(false));
     $('session-search').addEventListener('input', () => this.search());
     $('sessions').addEventListener('keydown', event => stepThrough(event, '.session, summary'));
+    $('session-search').addEventListener('keydown', event => {
+      if (event.key !== 'ArrowDown') return;
+      event.preventDefault();
+      $('sessions').querySelector('.session')?.focus();
+    });
     // The list stays as it is under a pressed finger or button: a click on what is gone would be lost.
     $('sessions').addEventListener('pointerdown', () => (this.pressed = true));
     for (const end of ['pointerup', 'pointercancel'])
@@ -146,7 +152,7 @@ export class Sidebar {
         this.session.attempt(async () => {
           const { sessions } = await this.session.call('search_sessions', { query, everywhere: true });
           if ($('session-search').value.trim() !== query) return;
-          this.inside = new Map(sessions.map(({ id, snippet }) => [id, snippet]));
+          this.inside = new Map(sessions.map(found => [found.id, found]));
           this.showSessions();
         }),
       250,
@@ -248,8 +254,8 @@ export class Sidebar {
   }
 
   item(session, isPinned) {
-    const { id, name, firstMessage, modified, messageCount, cwd } = session;
-    const title = oneLine(name || firstMessage, 100);
+    const { id, modified, messageCount, cwd } = session;
+    const title = oneLine(titleOf(session), 100);
     const props = {
       class: 'session',
       href: '#' + id,
@@ -259,10 +265,15 @@ export class Sidebar {
     const found = this.inside.get(id);
     const facts = modified ? `${shortTime(modified)} · ${count(messageCount, 'message')}` : 'just begun';
     const where = isPinned && cwd !== this.session.cwd ? `${nameOf(cwd)} · ` : '';
-    const when = el('small', null, found ? `… ${found} …` : where + facts);
-    const link = el('a', { ...props, on: { click: () => this.closeDrawer() } }, el('span', null, title), when);
+    const when = el('small', null, found ? `… ${found.snippet} …` : where + facts);
+    const click = () => {
+      this.closeDrawer();
+      if (found) this.session.emit('hit', { id, entryId: found.entryId, text: $('session-search').value.trim() });
+    };
+    const link = el('a', { ...props, on: { click } }, el('span', null, title), when);
     const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
     more.setAttribute('aria-haspopup', 'listbox');
+    more.tabIndex = -1; // the arrow keys lead to it
     return el('div', { class: 'session-row' }, link, this.markOf(id), more);
   }
 
@@ -270,7 +281,7 @@ export class Sidebar {
     openMenu(anchor, 'Conversation', [
       { label: 'Rename', pick: () => this.rename(session, link) },
       { label: isPinned ? 'Unpin' : 'Pin', pick: () => this.pin(session.id, !isPinned) },
-      { label: 'Delete', pick: () => this.remove(session) },
+      { label: 'Delete', danger: true, pick: () => this.remove(session) },
     ]);
   }
 
@@ -287,7 +298,7 @@ export class Sidebar {
       'aria-label': 'Name of the conversation',
       maxlength: '200',
     });
-    field.value = name ?? oneLine(firstMessage, 100);
+    field.value = titleOf({ name, firstMessage });
     editInPlace(link, field, written => {
       this.shown = '';
       if (!written || written === name) return this.refresh();
@@ -299,9 +310,10 @@ export class Sidebar {
     });
   }
 
-  async remove({ id, name, firstMessage }) {
-    const words = `“${oneLine(name || firstMessage, 80)}” and its file will be gone for good.`;
-    if (!(await confirm('Delete this conversation?', words, 'Delete'))) return;
+  async remove(session) {
+    const { id } = session;
+    const words = `“${oneLine(titleOf(session), 80)}” and its file will be gone for good.`;
+    if (!(await confirm('Delete this conversation?', words, 'Delete', 'danger'))) return;
     await this.session.attempt(async () => {
       await this.session.aside(id, 'delete_session');
       this.session.emit('deleted', id);
@@ -311,10 +323,15 @@ export class Sidebar {
   }
 }
 
-/** Let the arrow keys go from line to line. */
+/** Let the arrow keys go from line to line, and to the button of a line and back. */
 function stepThrough(event, selector) {
   const lines = [...event.currentTarget.querySelectorAll(selector)].filter(line => line.checkVisibility());
-  const at = lines.indexOf(event.target.closest(selector));
+  const row = event.target.closest('.session-row');
+  const line = row?.querySelector('.session') ?? event.target.closest(selector);
+  if (event.key === 'ArrowRight') row?.querySelector('button').focus();
+  if (event.key === 'ArrowLeft') line?.focus();
+  const at = lines.indexOf(line);
+  if (event.key === 'ArrowUp' && at === 0) $('session-search').focus();
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1 }[event.key];
   if (at < 0 || to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
   event.preventDefault();

@@ -4,6 +4,7 @@ import { $, button, el, icon, iconButton } from '../shared/dom.js';
 import { count, oneLine, textOf } from '../shared/format.js';
 import { editInPlace } from './edit-in-place.js';
 import { cost, tokens } from './figures.js';
+import { firstSentence } from './titles.js';
 
 const TOAST_MS = 7000;
 
@@ -34,7 +35,6 @@ export class StatusView {
     session.on('stats', stats => this.showStats(stats));
     session.on('message_update', ({ usage }) => this.showLive(usage));
     session.on('todos', phases => this.showTodos(phases));
-    session.on('background', commands => this.showBackground(commands));
     session.on('connection', connection => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());
@@ -56,7 +56,7 @@ export class StatusView {
     // While the beginning of a long conversation is on its way, its first message is not known.
     const first = entries.isWhole ? this.session.messages.find(({ role }) => role === 'user') : null;
     const unnamed = loading === false && entries.isWhole ? 'New conversation' : '';
-    const name = this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : unnamed);
+    const name = this.session.state.sessionName || (first ? firstSentence(textOf(first.content)) : unnamed);
     this.title.textContent = name;
     const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : (this.session.mark ?? '');
     document.title = mark + (this.session.title ?? [oneLine(name, 60), 'Spindle'].filter(Boolean).join(' – '));
@@ -125,25 +125,6 @@ export class StatusView {
     };
     const total = used.input + used.output + used.cacheRead + used.cacheWrite;
     this.showStats({ ...stats, tokens: { ...used, total }, cost: stats.cost + (usage.cost?.total ?? 0) });
-  }
-
-  /** List the commands that run in the background. */
-  showBackground(commands) {
-    const node = $('background');
-    node.hidden = commands.length === 0;
-    const line = ({ id, command, outputFile }) =>
-      el('li', { class: 'in_progress', title: outputFile }, el('b', null, id), ` ${oneLine(command, 200)}`);
-    node.replaceChildren(
-      el(
-        'summary',
-        null,
-        icon('clock'),
-        el('b', null, String(commands.length)),
-        el('span', null, 'in the background'),
-        icon('chevron'),
-      ),
-      el('ul', null, ...commands.map(line)),
-    );
   }
 
   showTodos(phases) {

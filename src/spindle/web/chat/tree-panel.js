@@ -88,7 +88,11 @@ export class TreePanel {
 
   /** Let the arrow keys go from line to line. */
   key(event) {
-    const at = event.target.closest('.line') && event.target.closest('.node').at;
+    const node = event.target.closest('.node');
+    const buttons = [...(node?.querySelectorAll('button') ?? [])];
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (by && !event.altKey) buttons[buttons.indexOf(event.target) + by]?.focus();
+    const at = event.target.closest('.line') && node.at;
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.all.length - 1 }[event.key];
     if (!(to >= 0) || to >= this.all.length || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
@@ -185,6 +189,7 @@ export class TreePanel {
     else buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
     if (role === 'user')
       buttons.push(iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(id)));
+    for (const one of buttons) one.tabIndex = -1; // the arrow keys lead to them
     return buttons;
   }
 }

@@ -4,7 +4,7 @@ export const str = value => (typeof value === 'string' ? value : '');
 export const list = value => (Array.isArray(value) ? value : []);
 export const obj = value => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 const grouped = new Intl.NumberFormat('en'); // making one takes as long as using it a thousand times
-export const count = (n, noun) => `${grouped.format(n)} ${noun}${n === 1 ? '' : 's'}`;
+export const count = (n, noun, format = grouped.format) => `${format(n)} ${noun}${n === 1 ? '' : 's'}`;
 
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;

@@ -179,7 +179,7 @@ export class CodeBlock {
     const name = language ? el('span', { class: 'lang' }, language.slice(0, 30)) : null;
     const note = /^mermaid$/i.test(language) ? el('span', { class: 'aside' }, 'a diagram, as its source') : null;
     const corner = el('div', { class: 'corner' }, copy, wrap, el('span', { class: 'room' }), note, name);
-    this.node = el('div', { class: 'code' }, el('pre', { tabindex: '0' }, inner), corner);
+    this.node = el('div', { class: language ? 'code' : 'code bare' }, el('pre', { tabindex: '0' }, inner), corner);
   }
 
   set(code, live = false) {

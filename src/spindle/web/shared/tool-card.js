@@ -29,11 +29,13 @@ const CARD_STATES = {
   running: 'running',
   done: 'done',
   failed: 'failed',
+  refused: 'refused',
   cancelled: 'no result',
 };
 export const MAX_OUTPUT = 100_000;
 // How a command in the background stands, as the result of its call ends with.
 const STANDING = /\n*\[(bg\d+ (?:is running|.*? after [\d.]+ s))(?:\. [^\]]*)?\]\s*$/;
+const REFUSED = /^(?:Permission denied: this call|The user did not allow this call) of /;
 const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
 /** Tools that write files. */
@@ -193,9 +195,9 @@ export class ToolCard {
    * @param {boolean} isError
    */
   finish({ content, details }, isError, durationMs = 0) {
-    this.setState(isError ? 'failed' : 'done');
-    this.output.replaceChildren();
     const said = textOf(content).trimEnd();
+    this.setState(!isError ? 'done' : REFUSED.test(said) ? 'refused' : 'failed');
+    this.output.replaceChildren();
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
     const stands = isAside(this.name, this.args) ? STANDING.exec(said) : null;
     const text = exit || stands ? said.slice(0, (exit ?? stands)?.index) : said;

@@ -1,0 +1,206 @@
+"""What the server says on the web page, finding in a conversation, names and files of conversations."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mock_model import call, gate, reply
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+from tests.wires.server.server import ServerProcess
+
+from .web_page import Tab, png, user_texts
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_the_session_panel_shows_what_the_server_says(browser: Any) -> None:
+    steps = [reply(call("bash", {"command": "rm -rf build"}, id="c0")), reply("I may not.")]
+    with ServerProcess(steps, args=["--deny", "Bash(rm *)", "--allow", "Nothing(x)"]) as server:
+        with server.rpc() as other:
+            session = other.ready["sessionId"]
+            servers = {"gone": {"command": "/no/such/program"}}
+            other.call("set_mcp_servers", servers=servers)
+        with Tab(browser, server, session=session) as tab:
+            tab.ask("clean up")
+            tab.sees("#toasts", "hold for no tool that there is: Nothing(x)")
+            tab.shows("#open-panel.marked")
+            tab.press("Alt+i")
+            tab.sees("#panel .refused", "Refused: bash rm -rf build")
+            tab.sees("#panel .refused", "refused by rule Bash(rm *)")
+            tab.sees("#panel", "These permission rules hold for no tool that there is: Nothing(x)")
+            tab.sees("#panel .deny + span", "Bash(rm *)command line")
+            tab.sees("#panel li.bad", "gone")
+            tab.sees("#panel .facts-list", "Written10 tokens")
+            tab.sees("#panel .folded", re.compile(r"\d+ tools"))
+            # A mode and a level are chosen with the keyboard, which stays there.
+            tab.page.locator("#panel [value=bypass]").focus()
+            tab.press("ArrowDown")
+            tab.sees("#mode", "Ask")
+            assert tab.js("document.activeElement.value") == "default"
+            assert server_state(server, session)["permissionMode"] == "default"
+            tab.page.locator("#panel [value=read-only]").click()
+            level = tab.page.locator("#panel [name=Sandbox]:checked")
+            if server_state(server, session)["sandbox"]["level"] == "off":  # no Landlock here: the reason is told
+                tab.sees(".toast.error", "andbox")
+                assert level.input_value() == "off"
+            else:
+                tab.sees("#mode", "Ask · Read only")
+                tab.sees("#panel", "Holds here")
+            # What was told is there after a reload, and the way to the call.
+            tab.page.reload()
+            tab.connected()
+            tab.click("#open-panel")
+            tab.page.get_by_role("button", name="Show the call").click()
+            tab.shows("[data-call=c0]")
+            tab.press("Escape")
+            assert tab.trouble == []
+
+
+def server_state(server: ServerProcess, session: str) -> dict[str, Any]:
+    with server.rpc(f"?session={session}") as other:
+        state: dict[str, Any] = other.call("get_state")["data"]
+        return state
+
+
+def test_always_offers_what_people_mean(open_tab: Any) -> None:
+    tab = open_tab(
+        reply(*(call("read", {"path": path}, id=path) for path in ("sub/a", "b"))),
+        reply(call("write", {"path": "sub/c", "content": "x"}, id="c")),
+        reply("done"),
+    )
+    (tab.server.cwd / "sub").mkdir()
+    for path in ("sub/a", "b"):
+        (tab.server.cwd / path).write_text("text")
+    tab.press("Alt+a")
+    tab.say("read them")
+    tab.page.get_by_role("button", name="Always allow reading in the working directory").click()
+    tab.page.get_by_role("button", name="Always allow edits in sub Edit(./sub/**)").click()  # b was not asked about
+    tab.sees(".answer >> nth=-1", "done")
+    tab.press("Alt+i")
+    rules = tab.page.locator("#panel .tag.allow + span code")
+    assert rules.all_inner_texts() == ["Read(./**)", "Edit(./sub/**)"]
+
+
+def test_find_reaches_all_that_was_said(browser: Any, shared: ServerProcess) -> None:
+    (shared.cwd / "long.txt").write_text("\n".join(f"row {n}{' Koala' if n == 90 else ''}" for n in range(120)))
+    steps = []
+    for n in range(24):
+        steps += [reply(call("read" if n == 2 else "ls", {"path": "long.txt" if n == 2 else "."}, id=f"c{n}"))]
+        steps += [reply(f"Answer {n}. " + "word " * 150 + ("The koala, the koala." if n == 12 else ""))]
+    shared.mock.script(*steps)
+    with shared.rpc() as other:
+        session = other.ready["sessionId"]
+        for n in range(24):
+            other.call("prompt", message=f"question {n}")
+            other.wait(lambda frame: frame.get("type") == "agent_settled")
+    with Tab(browser, shared, session=session) as tab:
+        tab.press("Control+f")
+        tab.page.keyboard.type("KOALA")
+        tab.sees("#find-count", "3 of 3")  # nothing below: the last one
+        assert "koala" in marked(tab).lower() and in_view(tab)
+        tab.press("Enter")
+        tab.sees("#find-count", "1 of 3")
+        tab.shows("[data-call=c2][open]")  # folded away before: its turn, and its card
+        tab.page.wait_for_function("() => [...CSS.highlights.get('find-now')][0]?.toString() === 'Koala'")
+        assert in_view(tab)
+        tab.press("Shift+Enter")
+        tab.sees("#find-count", "3 of 3")
+        tab.page.fill("#find-text", "wombat")
+        tab.sees("#find-count", "Nothing found")
+        tab.press("Escape")
+        tab.hides("#find")
+        # From another conversation, through the search of the sidebar, with the keyboard.
+        tab.begin()
+        tab.press("Alt+f")
+        tab.page.keyboard.type("koala row")
+        tab.sees(".session small", "row")
+        tab.press("ArrowDown")
+        tab.press("Enter")
+        tab.page.wait_for_url(lambda url: url.endswith(session))
+        tab.sees("#find-count", "1 of 3")
+        tab.shows("[data-call=c2][open]")
+        assert tab.page.input_value("#find-text") == "koala"
+        assert tab.trouble == []
+
+
+def marked(tab: Tab) -> str:
+    return str(tab.js("[...CSS.highlights.get('find-now')][0]?.toString() ?? ''"))
+
+
+def in_view(tab: Tab) -> bool:
+    box = "[...CSS.highlights.get('find-now')][0].getBoundingClientRect()"
+    return bool(tab.js(f"(({{ top, bottom }}) => bottom > 90 && top < innerHeight - 120)({box})"))
+
+
+def test_files_are_chips_and_conversations_have_names(browser: Any, tmp_path: Path) -> None:
+    answers = [reply("seen", finish="length"), reply("more"), reply("Feeding wombats"), reply("again")]
+    with ServerProcess(answers, model={"input": ["text"]}) as server, Tab(browser, server) as tab:
+        (tmp_path / "notes v2.txt").write_text("x")
+        tab.page.set_input_files("#files", [str(tmp_path / "notes v2.txt")])
+        tab.sees("#attachments .file", "notes v2.txt")
+        tab.bring("paste", png(40, 30))
+        tab.sees("#blind", "Mock One does not see images")
+        tab.ask("Feed the wombat. It is hungry.")
+        assert "Attached file: /" in user_texts(server)[-1][-1]
+        tab.sees(".bubble .file", "notes v2.txt")
+        assert "Attached" not in tab.text(".bubble") and "uploads" not in tab.text("body")
+        assert tab.text("#title") == "Feed the wombat"
+        assert tab.js("document.querySelector('.bubble img').getBoundingClientRect().width") <= 96
+        # An answer that was cut goes on; the model has one name; the other conversation keeps its file.
+        tab.sees(".answer .facts", "Mock One · 5 tokens")
+        tab.page.get_by_role("button", name="Continue").click()
+        tab.sees(".answer >> nth=-1", "more")
+        assert user_texts(server)[-1][-1] == "Continue where you stopped."
+        tab.click("#more")
+        tab.page.get_by_role("option", name="Let the model name it").click()
+        tab.sees("#title", "Feeding wombats")
+        with tab.page.expect_download() as download:
+            tab.click("#more")
+            tab.page.get_by_role("option", name="Export as a page").click()
+        assert download.value.suggested_filename == "Feeding-wombats.html"
+        tab.edit("Feed it twice.")
+        tab.page.get_by_role("button", name="Save").click()
+        tab.sees(".answer >> nth=-1", "again")
+        said = user_texts(server)[-1][-1]
+        assert said.startswith("Feed it twice.") and "Attached file: /" in said
+        assert tab.trouble == []
+
+
+def test_one_stop_of_the_tab_key_for_each_row(open_tab: Any) -> None:
+    tab = open_tab(reply("one"))
+    tab.ask("first")
+    stops = "[...document.querySelectorAll('.user, .answer, .session-row')].map(row =>"
+    stops += " [...row.querySelectorAll('button, a')].filter(one => one.tabIndex >= 0).length)"
+    assert set(tab.js(stops)) == {1}
+    tab.page.locator(".answer .actions button").first.focus()
+    tab.press("ArrowRight")
+    assert tab.js("document.activeElement.title") == "Regenerate"
+    tab.page.locator(".session").first.focus()
+    tab.press("ArrowRight")
+    tab.press("Enter")
+    delete = tab.page.get_by_role("option", name="Delete")
+    assert delete.evaluate("node => getComputedStyle(node.firstChild).color") != delete.evaluate(
+        "node => getComputedStyle(document.body).color"
+    )
+    tab.press("Escape")
+
+
+def test_subagents_at_work_are_listed(open_tab: Any) -> None:
+    tab = open_tab(
+        reply(call("task", {"agent": "explore", "prompt": "look around"}, id="t1")),
+        reply(call("ls", {"path": "."}, id="l1")),
+        reply(gate("explorer"), "All seen."),
+        reply("done"),
+    )
+    tab.say("go")
+    tab.sees("#background summary", "1")
+    tab.click("#background summary")
+    tab.sees("#background li", "explore: look around")
+    tab.sees("#background li small", "1 call")
+    tab.server.mock.release("explorer")
+    tab.sees(".answer >> nth=-1", "done")
+    tab.hides("#background")
