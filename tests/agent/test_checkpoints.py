@@ -541,7 +541,7 @@ def test_files_that_the_repository_has_although_it_ignores_them_are_covered(tmp_
 MOMENTS = {
     "the store is there": "checkpoints/*/lock",
     "git is at work": "checkpoints/*/git/*.lock",
-    "the tree is made": "checkpoints/*/git/refs/states/*",
+    "the tree is made": "checkpoints/*/git/refs/kept/*",
     "the state is kept": "checkpoints/*/states/*.json",
 }
 

@@ -100,9 +100,10 @@ class Inventory:
             await asyncio.to_thread(self._note, changed, stale)
             is_new = not await self._explore(stale, (), is_new=False)
         if is_new:  # a file with rules has changed: all names have to be judged again
+            kept = [name for name in before if name not in self.found.skipped]
             self.found = Found()
             self._note((), [b""])
-            await self._explore([b""], before, is_new=True)
+            await self._explore([b""], kept, is_new=True)
         after = self.found.files
         return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name) or name in fresh}
 

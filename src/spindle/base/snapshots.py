@@ -42,6 +42,8 @@ MAX_AGE: Final = 30 * 86400
 """Seconds after which a state goes."""
 LOOSE: Final = 4000
 """Objects in files of their own; when there are more, they are packed."""
+_REFS: Final = "refs/kept"
+"""Folder of the git directory: each tree and each copy of a state has a file there, so that git keeps it."""
 _NO_SIGN: Final = (0, 0, 0, 0, 0)
 """Of a file in the tree of which nothing else is known."""
 
@@ -142,7 +144,7 @@ class Snapshots:
         own = (*self._own, RESTORING, ".git")
         self._inventory.own = {os.fsencode(f"{path}{end}") for path in own for end in ("", "/")}
         self._inventory.forced = await self._shadow.keep(self._withheld, is_repository=self._is_repository)
-        for folder in ("states", "git/refs/states", "git/refs/copies"):
+        for folder in ("states", f"git/{_REFS}"):
             (self.store / folder).mkdir(parents=True, mode=0o700, exist_ok=True)
         usual = self.store / "usual.json"
         if usual.exists():
@@ -153,18 +155,16 @@ class Snapshots:
             mode = stat.S_IMODE(probe.stat().st_mode)
             probe.unlink()
             self.differences.usual = (mode & 0o666, mode, mode)
-            _write(usual, json.dumps(self.differences.usual).encode())
-            _write(self.store / "folder", os.fsencode(self.root))
+            _write(str(usual), json.dumps(self.differences.usual).encode())
+            _write(f"{self.store}/folder", os.fsencode(self.root))
         self._is_open = True
 
     def keep(self, id: str, state: State) -> None:
         """Keep a state under a name, until it is too old."""
-        for copy in state.copies.values():
-            if copy is not None and copy.oid:
-                _write(self.store / "git/refs/copies" / copy.oid, f"{copy.oid}\n".encode())
-        if state.tree is not None:
-            _write(self.store / "git/refs/states" / id, f"{state.tree}\n".encode())
-        _write(self.store / "states" / f"{id}.json", json.dumps(msgspec.to_builtins(state)).encode())
+        for oid in state.objects():
+            if not os.path.exists(ref := f"{self.store}/git/{_REFS}/{oid}"):
+                _write(ref, f"{oid}\n".encode())
+        _write(f"{self.store}/states/{id}.json", json.dumps(msgspec.to_builtins(state)).encode())
 
     def has(self, id: str) -> bool:
         return (self.store / "states" / f"{id}.json").exists()
@@ -206,11 +206,11 @@ class Snapshots:
 
     async def _drop(self, states: Sequence[Path]) -> None:
         for path in states:
-            (self.store / "git/refs/states" / path.stem).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
-        left = [self.load(path.stem) for path in (self.store / "states").glob("*.json")]
-        used = {copy.oid for state in left for copy in state.copies.values() if copy is not None}
-        for ref in (self.store / "git/refs/copies").glob("*"):
+        used: set[str] = set()
+        for path in (self.store / "states").glob("*.json"):
+            used |= self.load(path.stem).objects()
+        for ref in (self.store / "git" / _REFS).iterdir():
             if ref.name not in used:
                 ref.unlink()
         await self._shadow.run("repack", "-a", "-d", "-q")
@@ -266,7 +266,7 @@ class Snapshots:
     def _remember(self, signs: tuple[int, ...] | None, tree: str) -> None:
         """Save the next process the work of looking at all files."""
         kept = _Kept(signs, self._rules(), tree, self._inventory.found)
-        _write(self.store / "found", msgspec.msgpack.encode(kept))
+        _write(f"{self.store}/found", msgspec.msgpack.encode(kept))
 
     def _rules(self) -> bytes:
         return hashlib.sha256(self._shadow.rules()).digest()
@@ -333,11 +333,10 @@ def _locked(file: int, how: int) -> bool:
     return True
 
 
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f"{path.name}.new")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+def _write(path: str, data: bytes) -> None:
+    with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0) as file:
         file.write(data)
-    beside.replace(path)
+    os.replace(f"{path}.new", path)
 
 
 def _files(folder: Path) -> Iterator["os.DirEntry[str]"]:

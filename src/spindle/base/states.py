@@ -57,6 +57,11 @@ class State(Struct):
     copies: dict[str, Copy | None] = {}
     """Absolute path → the file before a tool wrote to it; None: there was none."""
 
+    def objects(self) -> set[str]:
+        """Return the objects that the state is made of."""
+        oids = {copy.oid for copy in self.copies.values() if copy is not None and copy.oid}
+        return oids if self.tree is None else oids | {self.tree}
+
     def covers(self, path: str) -> bool:
         folders = (path[: at + 1] for at, char in enumerate(path) if char == "/")
         return path not in self.skipped and not any(folder in self.skipped for folder in folders)

@@ -183,11 +183,13 @@ class Checkpoints(Hooks):
 
     def _leaf(self) -> str | None:
         """Return the entry that the conversation goes back to with this checkpoint: the prompt, or the turn before."""
-        branch = list(reversed(self._port.conversation.session.branch()))
-        if self._first is None:
-            return next((entry.id for entry in branch if _is(entry, UserMessage)), None)
-        answer = next((entry for entry in branch if _is(entry, AssistantMessage)), None)
-        return answer.parent_id if answer is not None else None
+        session, kind = self._port.conversation.session, UserMessage if self._first is None else AssistantMessage
+        entry = session.entry(session.leaf_id)
+        while entry is not None and not _is(entry, kind):
+            entry = session.entry(entry.parent_id)
+        if entry is None:
+            return None
+        return entry.id if self._first is None else entry.parent_id
 
     # -- the end of a run ------------------------------------------------------------------------
 
