@@ -17,7 +17,7 @@ from spindle.agent import AgentError
 from spindle.base.agent_dir import agent_dir
 from spindle.base.children import environment
 from spindle.base.user_files import BadFile, edit_json, read_object
-from spindle.base.workspace.disk import ToolError, is_folder, project_files, real_paths
+from spindle.base.workspace.disk import ToolError, project_files
 from spindle.resources.loader import PROJECT_FOLDERS, Resources
 from spindle.resources.prompt import CONTEXT_NAMES
 from spindle.sessions.session import Session
@@ -119,21 +119,18 @@ def _environment(resources: Resources) -> Mapping[str, str]:
 
 
 async def read_project(pipe: "Pipe") -> None:
-    """Read context files, skills and prompt templates at the far side into a folder here. Raises `FarError`."""
-    from spindle.base.workspace.pipe import FarError
+    """Read context files, skills and prompt templates at the far side into a folder here. Raises `ToolError`."""
     from spindle.tools.elsewhere import Far
 
+    if pipe.mirror is not None:
+        pipe.mirror.cleanup()
     pipe.mirror = mirror = tempfile.TemporaryDirectory(prefix="spindle-far-")
     if not pipe.facts.python:
         return
-    far = Far(pipe, ToolSettings())
-    if not await far.do(is_folder, pipe.cwd):
-        raise FarError(f"Not a directory on the far side: {pipe.cwd}")
-    [pipe.cwd] = await far.do(real_paths, [pipe.cwd])
-    found = await far.do(project_files, pipe.cwd, list(CONTEXT_NAMES), list(PROJECT_FOLDERS), _MOST_FILES, _MOST_BYTES)
-    top, pipe.in_repository = os.fsdecode(found.pop("")), bool(found.pop("git"))
-    pipe.root = top
-    for path, data in [*found.items(), (f"{top}/.git/HEAD", b"")]:
+    wanted = list(CONTEXT_NAMES), list(PROJECT_FOLDERS), _MOST_FILES, _MOST_BYTES
+    found, about = await Far(pipe, ToolSettings()).do(project_files, pipe.cwd, *wanted)
+    pipe.cwd, pipe.root, pipe.in_repository = about["cwd"], about["root"], about["inRepository"]
+    for path, data in [*found.items(), (f"{pipe.root}/.git/HEAD", b"")]:
         here = Path(os.path.normpath(f"{mirror.name}/{path}"))
         if here.is_relative_to(mirror.name):
             here.parent.mkdir(parents=True, exist_ok=True)

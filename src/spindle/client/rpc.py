@@ -213,14 +213,19 @@ class RpcClient(AgentHandle):
         session: str | Path | None = None,
         model: str | None = None,
         name: str | None = None,
+        exec: str | None = None,
+        exec_cwd: str | None = None,
         on_ui_request: UiHandler | None = None,
         timeout: Timeout = UNSET,
     ) -> "RpcSession":
         """Open another session of the same agent: a new one in `cwd`, or the stored one with an id or path.
 
+        With `exec`, a command such as `docker exec -i NAME`, its tools work elsewhere, in `exec_cwd`.
+
         The session has every method of the client, and its own tools and listeners. Raises `CommandFailed`.
         """
-        info = await self.request("open_session", cwd=cwd, session=session, model=model, name=name, timeout=timeout)
+        wanted = {"cwd": cwd, "session": session, "model": model, "name": name, "exec": exec, "execCwd": exec_cwd}
+        info = await self.request("open_session", **wanted, timeout=timeout)
         opened = self._session(info["id"])
         opened.info = info
         opened.on_ui_request = on_ui_request or opened.on_ui_request

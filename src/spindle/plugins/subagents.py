@@ -112,7 +112,7 @@ class Subagents:
         await self._making.turn()
         choice = _model(definition, agent)
         try:
-            fence = _Fence(definition, agent.cwd) if definition.has_patterns else None
+            fence = _Fence(definition, agent.workdir) if definition.has_patterns else None
             session = _session(agent, definition.name, call_id)
             tools = list(_tools(definition, self._toolbox))
             subagent = await self._make(session, _unattended(agent.resources), choice, tools)

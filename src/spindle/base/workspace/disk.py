@@ -416,11 +416,15 @@ def _line_heads(file: BinaryIO, longest: int) -> Iterator[bytes]:
 
 def project_files(
     cancel: Cancel, cwd: str, names: list[str], folders: list[str], most_files: int, most_bytes: int
-) -> dict[str, bytes]:
+) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Return files of a project by path: `names` in the folder and all above it, and Markdown files in `folders`.
 
-    The folders are looked for up to the top of the repository. The last entry has an empty name: that top.
+    The folders are looked for up to the top of the repository. Returns also where the working directory and that top
+    are. Raises `ToolError` if there is no such directory.
     """
+    if not os.path.isdir(cwd):
+        raise ToolError(f"There is no directory {cwd} on the far side: --exec-cwd names another one")
+    cwd = os.path.realpath(cwd)
     found: dict[str, bytes] = {}
     room = [most_bytes]
 
@@ -447,7 +451,7 @@ def project_files(
         if inside and os.path.lexists(os.path.join(here, ".git")):
             inside, top = False, here
         if here == os.path.dirname(here):
-            return {**found, "": os.fsencode(os.path.realpath(top)), "git": b"" if inside else b"yes"}
+            return found, {"cwd": cwd, "root": top, "inRepository": not inside}
         here = os.path.dirname(here)
 
 

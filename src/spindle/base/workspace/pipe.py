@@ -260,6 +260,8 @@ class Pipe:
     async def close(self) -> None:
         """End the helper, and with it all commands there that are not kept."""
         self._closed = True
+        if self.mirror is not None:
+            self.mirror.cleanup()
         if self._beat is not None:
             self._beat.cancel()
         if self._opening is not None:

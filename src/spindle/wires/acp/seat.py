@@ -439,7 +439,8 @@ class EditorSeat(Seat):
         }
         if arguments is not None:
             about["rawInput"] = arguments
-        if diff := updates.planned_diff(name, arguments, self.agent.workdir):
+        here = self.agent.resources.far is None
+        if here and (diff := updates.planned_diff(name, arguments, self.agent.cwd)):
             about["content"] = diff
         if request.tool_call_id is None:
             about["title"] = request.title or about["title"]
