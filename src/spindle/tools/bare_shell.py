@@ -10,7 +10,7 @@ from spindle.base import limits
 from spindle.base.process import Process
 from spindle.base.workspace import Sink
 from spindle.base.workspace.disk import ToolError
-from spindle.base.workspace.pipe import FarError, Pipe
+from spindle.base.workspace.pipe import CLEAN, FarError, Pipe
 
 _RUN = """
 cd {cwd} 2>/dev/null || {{
@@ -54,12 +54,14 @@ class BareCommand:
         self._code: int | None = None
         self._held = bytearray()
         """Output that may be part of our words."""
-        script = _RUN.format(
+        run = _RUN.format(
             cwd=shlex.quote(cwd),
             command=shlex.quote(command),
             mark=self._mark.decode(),
             env="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
         )
+        # A shell of its own, because Linux shows the variables that a process began with.
+        script = f"{CLEAN}exec sh -c {shlex.quote(run)}\n"
         self._process: Process = pipe.start_words([*pipe.words, "sh"], self._take, None)
         self._process.write(script.encode("utf-8", "surrogateescape"))
 

@@ -213,6 +213,21 @@ def test_no_secret_and_no_variable_of_a_session_crosses(tmp_path: Path) -> None:
     through("env -i PATH=/usr/bin:/bin", work)
 
 
+def test_a_far_side_that_inherits_our_environment_gets_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GH_TOKEN", "ghp-secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-secret")
+    monkeypatch.setenv("EDITOR", "vi")
+
+    async def work(pipe: Pipe, far: Far) -> None:
+        _, output = await shell(far, "env; cat /proc/$PPID/environ", tmp_path)
+        assert b"-secret" not in output and b"SPINDLE_EXEC" not in output and b"EDITOR=vi" in output
+
+    through("env", work)
+    through(script(tmp_path, f"exec {sys.executable} -c '{_WITHOUT_PYTHON}' \"$@\""), work)
+
+
 def test_without_python_only_shell_commands_work(tmp_path: Path) -> None:
     """The lead hides Python from the script that looks for it."""
     lead = script(tmp_path, f"exec {sys.executable} -c '{_WITHOUT_PYTHON}' \"$@\"")

@@ -42,7 +42,18 @@ def read(count):
 os.write(1, b"\\nMARK ready\\n")
 exec(compile(read(int(read(10))), "spindle", "exec"), {})
 """
-_SCRIPT: Final = """
+INHERITED: Final = "SPINDLE_EXEC"
+"""A variable of the command; a far side that has it got the environment of the command."""
+CLEAN: Final = f"""
+if [ -n "${INHERITED}" ]; then
+unset {INHERITED}
+for name in $(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p'); do
+case $name in *KEY*|*TOKEN*|*SECRET*|*PASSW*|*CREDENTIAL*) unset "$name";; esac
+done
+fi
+"""
+"""Drops what looks like a secret from an environment that is ours: `docker` and `ssh` hand nothing on, `bwrap` does."""
+_SCRIPT: Final = """CLEAN
 for python in python3 /usr/bin/python3 /usr/local/bin/python3 python; do
 if command -v "$python" >/dev/null 2>&1 &&
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
@@ -153,7 +164,7 @@ class Pipe:
     async def _open(self) -> None:
         mark = f"spindle-{secrets.token_hex(8)}"
         boot = _BOOT.replace("MARK", mark)
-        script = _SCRIPT.replace("BOOT", boot).replace("MARK", mark)
+        script = _SCRIPT.replace("BOOT", boot).replace("MARK", mark).replace("CLEAN", CLEAN, 1)
         self._errors.clear()
         self._noise.clear()
         answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -194,7 +205,7 @@ class Pipe:
             return Process(
                 words,
                 cwd=None,
-                env=self.env,
+                env={**self.env, INHERITED: "1"},
                 input=b"",
                 hold_input=True,
                 on_output=on_output,
