@@ -31,7 +31,7 @@ async function redraw(bitmap, scale, type) {
 export function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
+    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ''));
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(blob);
   });

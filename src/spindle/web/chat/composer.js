@@ -25,6 +25,7 @@ export class Composer {
     this.drafts = new Map(); // {images, files} of messages that are not sent, by conversation
     this.unsure = null; // a message of which it is not known whether it has arrived: {text, images, after}
     this.owner = null; // the conversation that the field belongs to
+    /** @type {{ images?: any, files?: any }} */
     this.stored = {}; // the images and files as they were kept last
     this.heir = null; // a conversation that is gone; what is attached there is meant for the next one
     this.completions = new Completions(session, this.field, () => this.resize());
@@ -34,7 +35,7 @@ export class Composer {
     session.on('deleted', id => this.forget(id));
     setTimeout(forgetOld, FORGET_MS);
     session.on('stats', () => this.offerAgain());
-    for (const event of ['reset', 'entries', 'queue']) session.on(event, ({ items } = {}) => this.findUnsure(items));
+    for (const event of ['reset', 'entries', 'queue']) session.on(event, told => this.findUnsure(told?.items));
   }
 
   listen() {
@@ -331,7 +332,7 @@ export class Composer {
     const { images, files, stored } = this;
     if (this.owner && (images !== stored.images || files !== stored.files)) {
       this.stored = { images, files };
-      keepAttached(this.owner, this.stored);
+      keepAttached(this.owner, { images, files });
     }
     $('attachments').replaceChildren(
       ...this.images.map(image => {

@@ -29,7 +29,10 @@ export class Connection {
    * good); `askToken(wrong)` returns a promise of a token.
    */
   constructor({ onReady, onEvent, onState, askToken }) {
-    Object.assign(this, { onReady, onEvent, onState, askToken });
+    this.onReady = onReady;
+    this.onEvent = onEvent;
+    this.onState = onState;
+    this.askToken = askToken;
     this.sessionId = null;
     this.seen = null; // number of the last event; null: nothing that could be gone on with
     this.socket = null;

@@ -79,7 +79,7 @@ export class Conversation {
   // -- history --------------------------------------------------------------------------------------
 
   reset({ path, isWhole = true }) {
-    const field = document.activeElement?.closest('.edit textarea'); // the rows are built again around it
+    const field = document.activeElement?.closest(/** @type {'textarea'} */ ('.edit textarea')); // the rows are built again around it
     const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
     this.turn?.wait(false);
     this.clear();

@@ -63,7 +63,10 @@ const sorted = value =>
 export class Dialogs {
   /** `composer` for texts that extensions put there. */
   constructor(session, { composer, conversation, toast }) {
-    Object.assign(this, { session, composer, conversation, toast });
+    this.session = session;
+    this.composer = composer;
+    this.conversation = conversation;
+    this.toast = toast;
     this.open = new Map(); // by the request's id
     this.statuses = new Map();
     session.on('extension_ui_request', request => this.receive(request));
@@ -305,7 +308,8 @@ export class Dialogs {
 
   setWidget({ widgetKey, widgetLines, widgetPlacement }) {
     const place = $(widgetPlacement === 'belowEditor' ? 'widgets-below' : 'widgets-above');
-    for (const old of document.querySelectorAll('.widget')) if (old.dataset.key === widgetKey) old.remove();
+    for (const old of document.querySelectorAll('.widget'))
+      if (old.getAttribute('data-key') === widgetKey) old.remove();
     if (widgetLines) place.append(el('pre', { class: 'widget', 'data-key': widgetKey }, widgetLines.join('\n')));
   }
 

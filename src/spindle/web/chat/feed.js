@@ -1,7 +1,7 @@
 // The column of the conversation. It keeps the newest text in view until the reader goes up: with the wheel, a finger,
 // the keys or the scroll bar, and by nothing else.
 
-import { $, el } from '../shared/dom.js';
+import { $, el, targetOf } from '../shared/dom.js';
 import { VirtualList } from '../shared/list.js';
 import { levelHeadings } from '../shared/markdown.js';
 
@@ -39,6 +39,8 @@ export class Feed extends VirtualList {
     this.sticks = true;
     this.intent = 0;
     this.touched = [];
+    /** @type {((on: boolean) => void) | null} what is folded away belongs on paper, too */
+    this.onPrint = null;
     this.listen();
   }
 
@@ -60,7 +62,7 @@ export class Feed extends VirtualList {
     this.scroller.addEventListener('touchmove', means, { passive: true });
     addEventListener(
       'keydown',
-      event => KEYS.has(event.key) && !event.target.closest('#dock, #sidebar, dialog') && means(),
+      event => KEYS.has(event.key) && !targetOf(event).closest('#dock, #sidebar, dialog') && means(),
     );
     // The scroll bar, and a selection that is drawn over the edge.
     this.scroller.addEventListener('pointerdown', () => {
@@ -105,14 +107,16 @@ export class Feed extends VirtualList {
   }
 
   reveal(row, offset) {
-    if (super.reveal(row, offset)) this.showButton();
+    const found = super.reveal(row, offset);
+    if (found) this.showButton();
+    return found;
   }
 
   /** Paper has no window: put everything in the document. */
   print(on) {
     if (this.printing === on) return;
     this.printing = false;
-    this.onPrint?.(on); // what is folded away belongs on paper, too
+    this.onPrint?.(on);
     if (on) this.mount(0, this.rows.length - 1);
     this.printing = on;
     if (!on) this.update();

@@ -12,7 +12,12 @@ const PAUSE_MS = 700; // between two looks at the files
 /** How a file differs from the first checkpoint. */
 class Compared {
   constructor({ path, status, oldPath, added, removed, diff }) {
-    Object.assign(this, { path, oldPath, status, added: added ?? 0, removed: removed ?? 0, patch: diff ?? '' });
+    this.path = path;
+    this.oldPath = oldPath;
+    this.status = status;
+    this.added = added ?? 0;
+    this.removed = removed ?? 0;
+    this.patch = diff ?? '';
     const form = added === undefined ? 'binary' : diff === undefined ? 'too long to show' : '';
     const what = oldPath ? `renamed from ${oldPath}` : status === 'modified' ? '' : status;
     this.about = [what, form].filter(Boolean).join(', ');

@@ -190,21 +190,24 @@ function rangesIn(node, text) {
   const pieces = []; // {node, start}
   let whole = '';
   while (walker.nextNode()) {
-    pieces.push({ node: walker.currentNode, start: whole.length });
-    whole += walker.currentNode.data.toLowerCase();
+    const piece = /** @type {Text} */ (walker.currentNode);
+    pieces.push({ node: piece, start: whole.length });
+    whole += piece.data.toLowerCase();
   }
   const wanted = text.toLowerCase();
   const found = [];
-  let piece = 0;
-  const place = at => {
-    while (pieces[piece + 1]?.start <= at) piece++;
-    return [pieces[piece].node, Math.min(at - pieces[piece].start, pieces[piece].node.length)];
+  let last = 0;
+  const placed = at => {
+    while (pieces[last + 1]?.start <= at) last++;
+    const { node: piece, start } = pieces[last];
+    return { piece, offset: Math.min(at - start, piece.length) };
   };
   for (let at = whole.indexOf(wanted); at >= 0 && found.length < MOST_MARKS; at = whole.indexOf(wanted, at + 1)) {
     const range = new Range();
-    range.setStart(...place(at));
-    range.setEnd(...place(at + wanted.length - 1));
-    range.setEnd(range.endContainer, Math.min(range.endOffset + 1, range.endContainer.length));
+    const start = placed(at);
+    range.setStart(start.piece, start.offset);
+    const end = placed(at + wanted.length - 1);
+    range.setEnd(end.piece, Math.min(end.offset + 1, end.piece.length));
     found.push(range);
   }
   return found;

@@ -1,7 +1,7 @@
 // The keyboard, and the page that explains it. Letters are told by their place on the keyboard, because Alt changes
 // the character on some systems.
 
-import { $, el, iconButton } from '../shared/dom.js';
+import { $, el, iconButton, targetOf } from '../shared/dom.js';
 
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
 
@@ -51,17 +51,13 @@ const HELP = [
 export function listenToKeys(actions) {
   addEventListener('keydown', event => {
     if (event.defaultPrevented || event.isComposing) return;
-    const writing = event.target.closest('input, textarea, select');
+    const target = targetOf(event);
+    const writing = target.closest('input, textarea, select');
     const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
     if (alt && actions[event.code]) run(event, actions[event.code]);
     else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyK') run(event, actions.palette);
     // A second time it is the search of the browser.
-    else if (
-      (event.ctrlKey || event.metaKey) &&
-      event.code === 'KeyF' &&
-      event.target.id !== 'find-text' &&
-      !event.altKey
-    )
+    else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyF' && target.id !== 'find-text' && !event.altKey)
       run(event, actions.find);
     else if (event.key === 'Escape' && !document.querySelector('dialog[open], :popover-open'))
       run(event, actions.escape);

@@ -126,6 +126,7 @@ export class SessionPanel {
   parts() {
     const { state, stats } = this.session;
     const { permissionMode, approval, sandbox, mcpServers = [], dumpTools = [], untrustedResources = [] } = state;
+    /** @type {{ title: string, state: any, build: () => (Node | string)[] }[]} */
     const parts = [
       {
         title: 'What may run',
@@ -196,7 +197,7 @@ export class SessionPanel {
   async change(fields) {
     await this.session.attempt(() => this.session.call('set_permissions', fields));
     await this.session.attempt(() => this.session.refresh());
-    this.body.querySelectorAll('input[type=radio]').forEach(one => {
+    this.body.querySelectorAll(/** @type {'input'} */ ('input[type=radio]')).forEach(one => {
       one.checked = one.hasAttribute('checked');
     });
   }

@@ -9,6 +9,7 @@ import { openMenu } from './menu.js';
 import { titleOf } from './titles.js';
 
 const LIVE_MS = 4000; // between two looks at what runs
+/** @type {[number, string][]} */
 const PERIODS = [
   [0, 'Today'],
   [1, 'Yesterday'],
@@ -45,7 +46,7 @@ export class Sidebar {
       addEventListener(end, () => this.pressed && setTimeout(() => this.letGo()));
     session.on('state', () => this.sessions.length && this.showSessions());
     for (const name of ['sessions', 'tree']) $('tab-' + name).addEventListener('click', () => this.select(name));
-    document.querySelector('[role=tablist]').addEventListener('keydown', event => {
+    /** @type {HTMLElement} */ (document.querySelector('[role=tablist]')).addEventListener('keydown', event => {
       if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return;
       this.select(this.tree.open ? 'sessions' : 'tree');
       $(this.tree.open ? 'tab-tree' : 'tab-sessions').focus();
@@ -193,6 +194,7 @@ export class Sidebar {
       const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
+    /** @type {Node[]} */
     const nodes = [...groups]
       .filter(([, sessions]) => sessions.length)
       .flatMap(([period, sessions]) => [

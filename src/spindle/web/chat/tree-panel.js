@@ -167,7 +167,7 @@ export class TreePanel {
       line,
       el('div', { class: 'node-actions' }, ...this.rowActions(entry, () => node)),
     );
-    node.style.setProperty('--depth', Math.min(depth, MAX_INDENT));
+    node.style.setProperty('--depth', String(Math.min(depth, MAX_INDENT)));
     node.style.top = `${at * ROW}px`;
     return Object.assign(node, { at, line: this.all[at], key: this.keyOf(at) });
   }

@@ -7,6 +7,9 @@
  */
 export const $ = id => document.getElementById(id);
 
+/** @type {(event: Event) => Element} of an event that comes from an element */
+export const targetOf = event => /** @type {Element} */ (event.target);
+
 /**
  * Make an element. `props` are attributes, except `on` (listeners); null, undefined and false leave one out.
  * @template {keyof HTMLElementTagNameMap} Tag

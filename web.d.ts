@@ -1,0 +1,17 @@
+// Properties that the scripts of the web pages give to elements and to the window, for tsc.
+
+interface Element {
+  /** Of a row of a virtual list: the row it shows. */
+  row?: any;
+  /** Of a line of the tree: where it is, the entry it shows, and its key. */
+  at?: any;
+  line?: any;
+  key?: any;
+  /** Of the line about a turn: the turn. */
+  turn?: any;
+  /** Of a formula: limits stand above and below it. */
+  large?: boolean;
+}
+
+/** Where the server is, and how it is reached: made by early.js. */
+declare var wire: any;
