@@ -35,7 +35,7 @@ class Terminals:
             method = frame["method"].removeprefix("terminal/")
             self.asked.append(method)
             if method == self.refuse:
-                editor.frame(id=frame["id"], error={"code": -32000, "message": "not here"})
+                editor.frame(id=frame["id"], error={"code": -32603, "message": "no", "data": {"details": "not here"}})
                 continue
             getattr(self, method)(frame, frame["params"])
             if method == "create" and cancel_at_create:
@@ -145,7 +145,7 @@ def test_a_command_that_the_editor_refuses_does_not_run_elsewhere(refuse) -> Non
     with EditorProcess([bash("c1", "touch ran"), reply("ok")], capabilities=RUNS) as editor:
         terminals = Terminals(editor, refuse=refuse)
         assert terminals.serve(editor.say(editor.new(), "go")) == "end_turn"
-        assert results(editor) == [f"The editor refused terminal/{refuse}: not here"]
+        assert results(editor) == [f"The editor refused terminal/{refuse}: no: not here"]
         assert terminals.created or not (editor.cwd / "ran").exists()
 
 

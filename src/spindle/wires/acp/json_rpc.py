@@ -111,7 +111,7 @@ class Connection:
                 task.add_done_callback(lambda task: self._forget(id, task))
         elif (answer := self._asked.get(id)) is not None and not answer.done():
             if isinstance(refusal := frame.get("error"), dict):
-                answer.set_exception(RpcError(refusal.get("code", INTERNAL_ERROR), str(refusal.get("message", ""))))
+                answer.set_exception(RpcError(refusal.get("code", INTERNAL_ERROR), _reason(refusal)))
             else:
                 answer.set_result(frame.get("result"))
         elif "result" not in frame and "error" not in frame:
@@ -150,3 +150,10 @@ class Connection:
     def _refuse(self, id: Any, code: int, text: str, data: Any = None) -> None:
         more = {} if data is None else {"data": data}
         self._send({"id": id, "error": {"code": code, "message": text, **more}})
+
+
+def _reason(refusal: dict[str, Any]) -> str:
+    """Return the words of an error; SDKs say `Internal error` and put the reason into `data.details`."""
+    text, data = str(refusal.get("message", "")), refusal.get("data")
+    details = data.get("details") if isinstance(data, dict) else None
+    return f"{text}: {details}" if isinstance(details, str) else text
