@@ -1,6 +1,6 @@
 """Many subagents of one agent: `python -m benchmarks.subagents [--count 100]`.
 
-One prompt makes the model give a task to all of them at once, and each answers in 50 pieces, one every 20 ms. Measures
+One prompt makes the model give a task to all of them at once, and each answers in 50 pieces, one every 40 ms. Measures
 the memory above that of the same process before, and how quickly `get_state` is answered meanwhile.
 """
 
@@ -48,7 +48,7 @@ def measured(place: Path, model: str, count: int) -> dict[str, Any]:
         streaming: set[bytes] = set()
         together, since, wanted = 0, 0.0, b"\0"
         asked: list[float] = []
-        agent.send("prompt", message=f"bench:tasks:{count}:50:20")
+        agent.send("prompt", message=f"bench:tasks:{count}:50:40")
         while True:
             if wanted == b"\0" and NOW() > since + ASK_EVERY_S:
                 most = max(most, agent.rss_mib())
