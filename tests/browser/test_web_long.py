@@ -79,7 +79,8 @@ def test_a_long_conversation_shows_its_end_before_the_rest_is_there(browser: Any
         tab.press("Alt+e")
         tab.sees(".answer >> nth=-1", f"Answer {COUNT // 2 - 1}.")
         tab.press("Alt+t")
-        tab.page.keyboard.press("Home")
+        tab.shows("#tree .line:focus")
+        tab.press("Home")
         tab.sees("#tree .node", "Question 0?")
         assert tab.trouble == []
 

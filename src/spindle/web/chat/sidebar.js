@@ -2,6 +2,7 @@
 
 import { $, el, icon, iconButton, remembered } from '../shared/dom.js';
 import { count, oneLine } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { confirm } from './confirm.js';
 import { editInPlace } from './edit-in-place.js';
 import { daysAgo, fullTime, shortTime } from './figures.js';
@@ -167,23 +168,6 @@ export class Sidebar {
 
   showSessions() {
     if (this.pressed || $('sessions').querySelector('.rename')) return; // a name is being written
-    // What has not changed keeps the focus.
-    const { id, running, asking, cwd } = this.session;
-    const live = [...(this.live ?? [])];
-    const shown = JSON.stringify([
-      this.sessions,
-      this.elsewhere,
-      live,
-      [...this.inside],
-      $('session-search').value,
-      remembered.get('pinned'),
-      id,
-      running,
-      asking,
-      cwd,
-    ]);
-    if (shown === this.shown) return;
-    this.shown = shown;
     const words = $('session-search').value.toLowerCase().split(/\s+/);
     const fits = ({ id: one, name, firstMessage }) =>
       this.inside.has(one) || words.every(word => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
@@ -194,32 +178,49 @@ export class Sidebar {
       const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
-    /** @type {Node[]} */
-    const nodes = [...groups]
-      .filter(([, sessions]) => sessions.length)
-      .flatMap(([period, sessions]) => [
-        el('h2', null, period),
-        ...sessions.map(session => this.item(session, pinned.has(session.id))),
-      ]);
+    /** @type {{key: string, state?: string, build: () => Node}[]} */
+    const lines = []; // {key, state, build}: those that stay the same keep the focus
+    for (const [period, sessions] of groups) {
+      if (!sessions.length) continue;
+      lines.push({ key: period, build: () => el('h2', null, period) });
+      for (const one of sessions) lines.push(this.line(one, pinned.has(one.id)));
+    }
     const places = Map.groupBy(
       others.filter(one => !pinned.has(one.id)),
       one => one.cwd,
     );
-    if (places.size) nodes.push(el('h2', null, 'Other directories'));
-    for (const [place, sessions] of places) nodes.push(this.place(place, sessions, words.join('') !== ''));
-    const none = words.join('') ? 'Nothing found' : 'Conversations will be listed here';
-    $('sessions').replaceChildren(...(nodes.length ? nodes : [el('p', { class: 'empty' }, none)]));
+    if (places.size) lines.push({ key: 'others', build: () => el('h2', null, 'Other directories') });
+    const searching = words.join('') !== '';
+    for (const [place, sessions] of places) {
+      const state = JSON.stringify([searching, sessions.map(one => this.line(one, false).state)]);
+      lines.push({ key: `in ${place}`, state, build: () => this.place(place, sessions, searching) });
+    }
+    const none = searching ? 'Nothing found' : 'Conversations will be listed here';
+    if (!lines.length) lines.push({ key: none, build: () => el('p', { class: 'empty' }, none) });
+    reconcile($('sessions'), lines, { key: line => line.key, state: line => line.state, build: line => line.build() });
   }
 
-  /** How a conversation stands, as a mark: it runs, it asks, or it has ended while the reader was elsewhere. */
-  markOf(id) {
+  line(session, isPinned) {
+    const { id } = session;
+    const isHere = id === this.session.id;
+    const state = JSON.stringify([session, isPinned, isHere, this.inside.get(id), this.standing(id), this.session.cwd]);
+    return { key: id, state, build: () => this.item(session, isPinned) };
+  }
+
+  /** How a conversation stands: it runs, it asks, or it has ended while the reader was elsewhere. */
+  standing(id) {
     const live = this.live?.get(id);
     const here = id === this.session.id;
     const asks = here ? this.session.asking : live?.questions > 0 || live?.questions?.length > 0;
     const runs = here ? this.session.running : live && live.phase && live.phase !== 'idle';
     if (runs) this.seenRunning.add(id);
     else if (here) this.seenRunning.delete(id);
-    const kind = asks ? 'asks' : runs ? 'runs' : this.seenRunning.has(id) ? 'done' : '';
+    return asks ? 'asks' : runs ? 'runs' : this.seenRunning.has(id) ? 'done' : '';
+  }
+
+  /** The same, as a mark. */
+  markOf(id) {
+    const kind = this.standing(id);
     const words = { asks: 'waits for an answer', runs: 'running', done: 'done' }[kind];
     return kind ? el('i', { class: `live ${kind}`, role: 'img', 'aria-label': words, title: words }) : null;
   }
@@ -302,7 +303,6 @@ export class Sidebar {
     });
     field.value = titleOf({ name, firstMessage });
     editInPlace(link, field, written => {
-      this.shown = '';
       if (!written || written === name) return this.refresh();
       return this.session.attempt(async () => {
         await this.session.aside(id, 'set_session_name', { name: written });

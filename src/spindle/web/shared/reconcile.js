@@ -28,7 +28,7 @@ export function reconcile(parent, items, { key, build, state = () => '' }) {
   for (const item of items) {
     const [id, shown] = [key(item), state(item)];
     const kept = before.get(id);
-    now.set(id, kept?.state === shown ? kept : { node: build(item), state: shown });
+    now.set(id, kept && kept.state === shown ? kept : { node: build(item), state: shown });
   }
   made.set(parent, now);
   arrange(
