@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from spindle.base import limits, process
 from spindle.base.children import environment, on_path
@@ -139,16 +139,6 @@ async def git(
     extra = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})}
     variables = environment({*_LOCAL_VARIABLES, *withheld}, extra)
     return await _run(name, arguments, settings=_PLAIN, cwd=cwd, env=variables, ok=ok)
-
-
-class Seen(NamedTuple):
-    """How a folder differs from its last tree. Names are as the disk has them, seen from the folder."""
-
-    gone: list[bytes]
-    there: list[bytes]
-    """Files that are new, or have other times, modes or content."""
-    folders: list[bytes]
-    """Repositories in the folder, with a slash at the end."""
 
 
 class Shadow:
@@ -290,25 +280,18 @@ class Shadow:
 
     async def tree(self) -> str:
         """Put all files that git does not ignore into a tree, and return its name. Raises `GitError`, `OSError`."""
-        seen = await self._look()
-        for name in seen.folders:
-            self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
-        return await self.record(seen.gone, [name for name in seen.there if self._is_changed(name)])
-
-    async def _look(self) -> Seen:
-        """Return the files that differ from the last tree. Raises `GitError`, `OSError`."""
         changed, others = await asyncio.gather(
             self._run("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=dirty"),
             self._run("ls-files", "-z", "-o", "--exclude-standard"),
         )
         raw, new = changed.split(b"\0"), [name for name in others.split(b"\0") if name]
         facts = dict(zip(raw[1::2], raw[::2], strict=False))
-        known = [name for name, about in facts.items() if not about.endswith(b" D")]
-        return Seen(
-            [name for name, about in facts.items() if about.endswith(b" D")],
-            list(dict.fromkeys([*known, *(name for name in new if not name.endswith(b"/"))])),
-            [name for name in new if name.endswith(b"/")],
-        )
+        gone = {name for name, about in facts.items() if about.endswith(b" D")}
+        for name in new:
+            if name.endswith(b"/"):
+                self._warn(f"{os.fsdecode(name)} is a repository of its own: its files are not recorded")
+        there = dict.fromkeys(name for name in (*facts, *new) if not name.endswith(b"/"))
+        return await self.record(list(gone), [name for name in there if name not in gone and self._is_changed(name)])
 
     def last(self, tree: str | None) -> None:
         """Learn the tree of the index, which another process has made; None if there is none."""
