@@ -312,7 +312,9 @@ def test_extensions_ask_and_tell(browser: Any, tmp_path: Path) -> None:
         tab.holds("#prompt", "/survey ")
         tab.press("Enter")
         tab.sees(".ask h3", "Colour?")
-        tab.page.get_by_role("button", name="<i>blue</i>").click()
+        tab.page.wait_for_function("() => document.activeElement.textContent === 'red'")  # the keyboard is there
+        tab.press("ArrowDown")
+        tab.press("Enter")  # <i>blue</i>
         tab.page.get_by_label("Name?").and_(tab.page.locator("input")).fill("Ada")
         tab.press("Enter")
         tab.sees(".ask h3", "Story?")

@@ -11,7 +11,7 @@ export function firstSentence(message) {
   const { text, files } = splitFiles(message);
   const lines = text.trim().split('\n', 1)[0].trim() || text;
   const sentence = SENTENCE.exec(oneLine(lines, 400))?.[0] ?? oneLine(lines, LONGEST);
-  return sentence.replace(/[.:…]$/, '') || files.map(({ name }) => name).join(', ');
+  return sentence.replace(/[.:]$/, '') || files.map(({ name }) => name).join(', ');
 }
 
 /** Of a conversation in the list. */
