@@ -48,8 +48,11 @@ def test_lines_around_them_are_shown_too(tmp_path: Path) -> None:
     assert said.endswith("\n    4  def mean(values):\n    5      return sum(values) / len(values)"), said
 
 
-def test_nothing_is_shown_where_nothing_is_near(tmp_path: Path) -> None:
+def test_where_nothing_is_near_a_small_file_is_shown(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM)
+    said = edit(tmp_path, "SELECT name FROM customers")
+    assert "\nThis is the whole file:\n    1  " in said and "   10  def second(value):\n" in said
+    (tmp_path / "f.py").write_text(PROGRAM * 3)
     assert edit(tmp_path, "SELECT name FROM customers").endswith("Read the file, then copy the text from it.")
 
 

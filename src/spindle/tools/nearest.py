@@ -16,6 +16,8 @@ _COMPARED = 60
 _SHOWN_LINES = 12
 _AROUND = 2
 """Lines before and after that are shown too: an edit that missed often needs a longer text."""
+_SMALL_FILE = 30
+"""Lines of a file that is shown as a whole if no place in it is like the text."""
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
 
@@ -24,8 +26,10 @@ def near_lines(lines: Sequence[str], wanted: str) -> str:
     """Return what follows a missed edit: the places of a text that are most like `wanted`, with line numbers."""
     old = wanted.split("\n")
     places = _best_places(lines, old)
-    if not places:
+    if not places and len(lines) > _SMALL_FILE:
         return "\nNothing in the file is like it. Read the file, then copy the text from it."
+    if not places:
+        return f"\nThis is the whole file:\n{_numbered(lines, 0, len(lines), len(lines))}"
     shown = "\n…\n".join(_numbered(lines, start, len(old)) for start in places)
     return f"\nThe nearest lines of the file are:\n{shown}"
 
@@ -71,9 +75,9 @@ def _words(line: str) -> Iterator[str]:
     return (match[0] for match in re.finditer(r"\w+|[^\w\s]{2,}", line[:_COMPARED_LETTERS]))
 
 
-def _numbered(lines: Sequence[str], start: int, count: int) -> str:
+def _numbered(lines: Sequence[str], start: int, count: int, most: int = _SHOWN_LINES) -> str:
     rows = []
-    end = start + min(count, _SHOWN_LINES) + _AROUND
+    end = start + min(count, most) + _AROUND
     for number in range(max(start - _AROUND, 0), min(end, len(lines))):
         line = lines[number].rstrip("\n")
         rows.append(f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}")
