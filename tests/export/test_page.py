@@ -182,18 +182,17 @@ def test_the_policy_names_the_hash_of_each_script_and_style() -> None:
         assert f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in rules
 
 
-def test_no_two_modules_of_the_script_declare_the_same_name() -> None:
-    """They all end up in one function, where the second declaration would silently replace the first."""
-    script = Outline(page_of_file("real-branched")).raw[-1][2]
+@pytest.mark.parametrize("script", ["viewer/app.js", "chat/main.js"])
+def test_no_two_modules_of_the_script_declare_the_same_name(script: str) -> None:
+    """They all end up in one text, where the second declaration would replace the first, or be an error."""
     # Only what stands alone in its module: names inside of functions are indented there.
     names = [
         name
-        for module in modules("viewer/app.js")
+        for module in modules(script)
         for name in re.findall(
             r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+|\$)", read(module), re.MULTILINE
         )
     ]
-    assert "renderEntry" in names and "function renderEntry(" in script
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 

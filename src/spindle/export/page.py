@@ -29,7 +29,7 @@ _FILES_SHOWN = 12
 _STORY_LENGTH = 420  # characters of the question and of the outcome
 _PROMPT_LINES, _PROMPT_PREVIEW = 10, 1_000  # of the system prompt: lines and characters shown at once
 _TITLE_SEARCHED = 100  # entries that are looked at for a first prompt
-_MARK = re.compile(r"\*\*|__|~~|`|^#{1,6} ", re.MULTILINE)  # of Markdown
+_MARK = re.compile(r"\*\*|~~|`|^#{1,6} ", re.MULTILINE)  # of Markdown
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 

@@ -2,14 +2,14 @@
 // only what is new. Everything on the page that can be gone back to is found here by its id.
 
 import { splitFiles } from '../shared/attached.js';
-import { imagesOf, oneLine, textOf } from '../shared/format.js';
+import { imagesOf, oneLine, plainWords, textOf } from '../shared/format.js';
 import { readable } from './figures.js';
 
 const READABLE = new Set(['message', 'custom_message', 'compaction', 'branch_summary']);
 const PAGE = 4000; // entries in one page; the server makes it shorter if they are long
 
 /** The beginning of a text, without the marks of Markdown. */
-const preview = content => oneLine(splitFiles(textOf(content)).text).replace(/\*\*|`|^#+ /g, '');
+const preview = content => plainWords(splitFiles(textOf(content)).text);
 
 export class Entries {
   constructor(session) {

@@ -1,13 +1,18 @@
 // Tokens, money, times and errors as people read them.
 
 const shortened = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+const whole = new Intl.NumberFormat('en');
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
 export const tokens = n => (n < 1000 ? String(n) : shortened.format(n).toLowerCase());
 export const cost = dollars =>
-  dollars === 0 ? '$0' : dollars < 0.01 ? '<$0.01' : `$${dollars.toFixed(dollars < 10 ? 2 : 1)}`;
+  dollars === 0
+    ? '$0'
+    : dollars < 0.01
+      ? '<$0.01'
+      : `$${dollars < 100 ? dollars.toFixed(2) : whole.format(Math.round(dollars))}`;
 export const fullTime = when => full.format(new Date(when));
 
 /** How many midnights lie between `when` and now. */

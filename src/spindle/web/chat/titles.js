@@ -1,16 +1,16 @@
 // What a conversation is called: by the name it was given, else by the first sentence that was said in it.
 
 import { splitFiles } from '../shared/attached.js';
-import { oneLine } from '../shared/format.js';
+import { plainWords } from '../shared/format.js';
 
 const SENTENCE = /^.{6,79}?[.!?…:](?=\s|$)|^.{3,40}?[。！？]/u;
 const LONGEST = 80;
 
-/** The first sentence of a message, or the names of its files. */
+/** The first sentence of a message, without marks of Markdown, or the names of its files. */
 export function firstSentence(message) {
   const { text, files } = splitFiles(message);
   const lines = text.trim().split('\n', 1)[0].trim() || text;
-  const sentence = SENTENCE.exec(oneLine(lines, 400))?.[0] ?? oneLine(lines, LONGEST);
+  const sentence = SENTENCE.exec(plainWords(lines, 400))?.[0] ?? plainWords(lines, LONGEST);
   return sentence.replace(/[.:]$/, '') || files.map(({ name }) => name).join(', ');
 }
 

@@ -40,8 +40,8 @@ export function plainWords(text, limit) {
     .slice(0, 1000)
     .replace(/^ *(?:#{1,6}|>|[-*+]|```.*) +|^ *(?:```|~~~).*$/gm, '')
     .replace(/!?\[([^\]\n]*)\]\([^)\n]*\)/g, '$1')
-    .replace(/\*\*|__|~~|`/g, '')
-    .replace(/(^|[\s(])([*_])(\S(?:[^*_\n]*\S)?)\2(?![\w*_])/gm, '$1$3');
+    .replace(/\*\*|~~|`/g, '')
+    .replace(/(^|[\s(])([*_])([^\s*_](?:[^*_\n]*[^\s*_])?)\2(?![\w*_])/gm, '$1$3');
   return oneLine(words, limit);
 }
 
