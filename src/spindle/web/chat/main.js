@@ -209,7 +209,6 @@ function palette() {
     { label: 'Session: permissions, sandbox, servers, tools, cost', detail: 'Alt+I', pick: () => showPanel() },
     { label: 'Changed files', detail: 'Alt+D', pick: showChanges },
     { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
-    { label: 'Find in this conversation', detail: 'Ctrl+F', pick: () => find.open() },
     { label: 'Search conversations', detail: 'Alt+F', pick: () => sidebar.reveal('sessions') },
     ...conversationActions(),
     { label: 'Light or dark', pick: toggleTheme },
@@ -225,6 +224,7 @@ function palette() {
 
 function conversationActions() {
   return [
+    { label: 'Find in this conversation', detail: 'Ctrl+F', pick: () => find.open() },
     { label: 'Rename', pick: () => status.rename() },
     { label: 'Let the model name it', pick: makeName },
     { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
