@@ -191,6 +191,7 @@ def test_background_commands_are_told_the_reason_and_asked_about(tmp_path: Path)
         agent.wait("agent_settled")
         (agent.cwd / "go").touch()
         answer_dialog(agent, "Run it outside of the sandbox? until", "Allow")
+        agent.wait(lambda frame: frame["type"] == "background_end" and frame["id"] == "bg3")
         agent.wait("agent_settled")
         told = [message for message in agent.data("get_messages")["messages"] if message["role"] != "assistant"]
     text = json.dumps(told)
