@@ -91,8 +91,8 @@ class _Inside(Place):
             elif name == "COPY":
                 self._copy(cwd, _copy(text))
             else:
-                said = self.machine.run(["sh", "-c", text], cwd, self._environment(), _BUILD_SECONDS)
-                if said.returncode:
+                code, said = self.machine.run(["sh", "-c", text], cwd, self._environment(), _BUILD_SECONDS)
+                if code:
                     raise TaskError(f"{self.task.name}: its image cannot be made here: RUN {text[:80]}: {_end(said)}")
 
     def apply_reference(self) -> None:
@@ -108,12 +108,12 @@ class _Inside(Place):
             return Verdict(False, f"the tests left no reward: {_end(said)}")
         return Verdict(True) if reward >= 1 else Verdict(False, f"reward {reward:g}: {_end(said)}")
 
-    def _script(self, folder: str, name: str, config: dict[str, Any]) -> "subprocess.CompletedProcess[str]":
-        """Put a folder of the task into the machine and run its script there."""
+    def _script(self, folder: str, name: str, config: dict[str, Any]) -> str:
+        """Put a folder of the task into the machine and run its script there. Return its output."""
         shutil.copytree(self.task.folder / folder, self.workspace / folder, dirs_exist_ok=True)
         env = self._environment() | config.get("env", {})
         seconds = float(config.get("timeout_sec", _SCRIPT_SECONDS))
-        return self.machine.run(["bash", f"/{folder}/{name}"], self.task.image.workdir, env, seconds)
+        return self.machine.run(["bash", f"/{folder}/{name}"], self.task.image.workdir, env, seconds)[1]
 
     @property
     def env(self) -> dict[str, str]:
@@ -214,6 +214,5 @@ def _reward(folder: Path) -> float | None:
         return None
 
 
-def _end(said: "subprocess.CompletedProcess[str]") -> str:
-    lines = (said.stderr.strip() or said.stdout.strip() or f"exit code {said.returncode}").splitlines()
-    return lines[-1][:200]
+def _end(output: str) -> str:
+    return (output.strip() or "no output").splitlines()[-1][:200]

@@ -7,6 +7,7 @@ are those of this machine. It needs Linux, and root or user namespaces.
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,18 +71,19 @@ class Machine:
         users = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
         return ["nsenter", f"--target={self.pid}", *users, "--mount", "--pid", "--root", f"--wdns={cwd}", "--"]
 
-    def run(
-        self, words: Sequence[str], cwd: str, env: dict[str, str], seconds: float
-    ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*self.enter(cwd), *words],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-        )
+    def run(self, words: Sequence[str], cwd: str, env: dict[str, str], seconds: float) -> tuple[int, str]:
+        """Run a command to its end, whatever it leaves running. Return its exit code and its output."""
+        with tempfile.TemporaryFile() as output:
+            code = subprocess.call(
+                [*self.enter(cwd), *words],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+            )
+            output.seek(0)
+            return code, output.read().decode("utf-8", "replace")
 
     def stop(self) -> None:
         """End it with all its processes."""

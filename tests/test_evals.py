@@ -180,7 +180,7 @@ def served(tmp_path):
         "environment/Dockerfile": 'FROM python:3.12\nENV GREETING="hello you"\nWORKDIR /app\n# its page\n'
         "COPY pages/ ./site/\nRUN printf '%s' \\\n  \"$GREETING\" >> site/index.html\n",
         "environment/pages/index.html": "page: ",
-        "solution/solve.sh": f"({SERVE}) >/dev/null 2>&1 &\n".replace("PORT", port),
+        "solution/solve.sh": f"({SERVE}) &\n".replace("PORT", port),
         "tests/test.sh": "for try in 1 2 3 4 5 6 7 8 9; do python3 /tests/test.py && break; sleep 0.3; done\n",
         "tests/test.py": VERIFY.replace("PORT", port),
         "tests/wanted": "page: hello you",
