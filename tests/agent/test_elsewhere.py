@@ -178,3 +178,40 @@ async def test_checkpoints_are_taken_and_put_back_there(there: Path) -> None:
     assert (there / "AGENTS.md").exists() and (there / "empty").is_dir() and not (there / "a").exists()
     assert (there / "ignored").read_text() == "before"
     assert not (there.parent / "here/.git").exists()
+
+
+@in_a_loop
+async def test_rules_hold_for_paths_that_go_up_behind_a_link_there(there: Path) -> None:
+    (there.parent / "kept/inner").mkdir(parents=True)
+    (there.parent / "kept/secret.txt").write_text("hidden")
+    (there / "link").symlink_to(there.parent / "kept/inner")
+    steps = calls(("bash", {"command": "cat link/../secret.txt"}))
+    [cat] = await results(steps, there, deny=[f"Read(/{there.parent}/kept/**)"], persist=False)
+    assert "is refused by rule" in cat
+
+
+@in_a_loop
+async def test_home_in_rules_is_the_home_there(there: Path) -> None:
+    home = there.parent / "far-home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/id").write_text("hidden")
+    (home / "plain").write_text("hidden no more")
+    steps = calls(
+        ("bash", {"command": "cat ~/.ssh/id"}),
+        ("bash", {"command": 'cat "$HOME"/.ssh/id'}),
+        ("read", {"path": "~/.ssh/id"}),
+        ("grep", {"pattern": "hidden", "path": "~"}),
+    )
+    options = {"exec": FAR_WITH_HOME.format(home), "tools": ["bash", "read", "grep"], "persist": False}
+    *others, grep = await results(steps, there, deny=["Read(~/.ssh/**)"], **options)
+    assert all("is refused by rule Read(~/.ssh/**)" in one for one in others), others
+    assert grep == "plain:1: hidden no more"
+
+
+@in_a_loop
+async def test_git_in_a_folder_there_is_asked_about(there: Path) -> None:
+    (there / "inner").mkdir()
+    steps = calls(("bash", {"command": "cd inner && git status"}), ("bash", {"command": "git status"}))
+    options = {"permission_mode": "dontAsk", "allow": ["Bash(git status)"], "persist": False}
+    inner, own = await results(steps, there, **options)
+    assert "git would obey the settings of another repository" in inner and "not a git repository" in own

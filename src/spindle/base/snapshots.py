@@ -161,10 +161,13 @@ class Snapshots:
 
     def keep(self, id: str, state: State) -> None:
         """Keep a state under a name, until it is too old."""
+        self._keep_objects(state)
+        _write(f"{self.store}/states/{id}.json", json.dumps(msgspec.to_builtins(state)).encode())
+
+    def _keep_objects(self, state: State) -> None:
         for oid in state.objects():
             if not os.path.exists(ref := f"{self.store}/git/{_REFS}/{oid}"):
                 _write(ref, f"{oid}\n".encode())
-        _write(f"{self.store}/states/{id}.json", json.dumps(msgspec.to_builtins(state)).encode())
 
     def has(self, id: str) -> bool:
         return (self.store / "states" / f"{id}.json").exists()

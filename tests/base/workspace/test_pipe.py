@@ -256,3 +256,21 @@ _WITHOUT_PYTHON = (
     'text=os.read(0,1<<20).replace(b"python3 /usr/bin/python3 /usr/local/bin/python3 python;",b"none;");'
     "child.stdin.write(text);child.stdin.close();sys.exit(child.wait())"
 )
+
+
+def test_files_of_a_project_do_not_pose_as_modules(tmp_path: Path) -> None:
+    for name in ("queue", "json", "struct", "difflib", "fnmatch", "re", "typing"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('wrong module')")
+
+    async def work(pipe: Pipe, far: Far) -> None:
+        output, errors = bytearray(), bytearray()
+        running = await far.ripgrep(["--line-number", "--", "wrong", "."], str(tmp_path), output.extend, errors.extend)
+        assert (await running.wait(), bytes(errors)) == (0, b"")
+
+    # Without rg on the PATH, the helper starts a search of its own.
+    (tmp_path / "bin").mkdir()
+    for name in ("sh", "sed", "env"):
+        (tmp_path / "bin" / name).symlink_to(f"/usr/bin/{name}")
+    (tmp_path / "bin/python3").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (tmp_path / "bin/python3").chmod(0o755)
+    through(f"/usr/bin/env -i -C {shlex.quote(str(tmp_path))} PATH={shlex.quote(str(tmp_path / 'bin'))}", work)

@@ -108,12 +108,13 @@ class FarSnapshots(Snapshots):
         pass  # the operations there do it
 
     async def _open(self) -> None:
-        for folder in ("states", "git/refs/states", "git/refs/copies"):
-            (self.store / folder).mkdir(parents=True, mode=0o700, exist_ok=True)
+        (self.store / "states").mkdir(parents=True, mode=0o700, exist_ok=True)
+
+    def _keep_objects(self, state: State) -> None:
+        pass  # git there throws nothing away
 
     async def _drop(self, states: Sequence[Path]) -> None:
         for path in states:
-            (self.store / "git/refs/states" / path.stem).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
     async def now(self) -> State:

@@ -7,6 +7,7 @@ that holds the agent (`can_use_tool`), else to a dialog. A question that reaches
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -43,6 +44,7 @@ from spindle.shapes.sandbox import SandboxChoice, SandboxLevel, SandboxOptions
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
+    from spindle.agent.permissions.links import FarLinks
     from spindle.agent.permissions.rules import Policy, Rule
     from spindle.tools.sandbox import Sandbox, Wanted
 
@@ -130,6 +132,8 @@ class Approval(Hooks):
         """Model calls since the user last agreed, or sent a message."""
         self._told: set[str] = set()
         """Rules of which the user was told that they name no tool."""
+        self._links: FarLinks | None = None
+        """What the far side told when `grep` was decided about."""
         self.fencing = Fencing(given.sandbox)
         port.may_read, port.sandbox = self.may_read, self.sandbox
         self.rebuild()
@@ -326,8 +330,11 @@ class Approval(Hooks):
             return self._decide(tool, arguments)
         from spindle.agent.permissions.links import FarLinks
 
-        async with FarLinks(self._port.resources.tool_settings(None, None)) as links:
-            return await links.settled(lambda: self._decide(tool, arguments))
+        with FarLinks(self._port.resources.tool_settings(None, None)) as links:
+            decision = await links.settled(lambda: self._decide(tool, arguments))
+        if tool == "grep":  # it asks again for each file that it finds
+            self._links = links
+        return decision
 
     def may_read(self, path: str) -> bool:
         policy = self.policy()
@@ -335,7 +342,9 @@ class Approval(Hooks):
             return True
         from spindle.agent.permissions.rules import decide
 
-        return decide(policy, "read", {"path": path}).behavior != "deny"
+        links = None if self._port.resources.far is None else self._links
+        with links or nullcontext():
+            return decide(policy, "read", {"path": path}).behavior != "deny"
 
     def _decide(self, tool: str, arguments: Any, effect: Effect | None = None) -> Decision:
         asked = self.tools or self._options.ask_before_tools

@@ -33,6 +33,13 @@ def home() -> str:
     return os.path.expanduser("~") if links is None else links.home
 
 
+def from_home(path: str) -> str:
+    """Return a path with the home directory in place of `~`."""
+    if not is_far():
+        return os.path.expanduser(path)
+    return home() + path[1:] if path == "~" or path.startswith("~/") else path
+
+
 class FarLinks:
     """The links of a far side, while rules are tried."""
 
@@ -43,19 +50,18 @@ class FarLinks:
         self._asked: set[str] = set()
         self._token: Token[FarLinks | None] | None = None
 
-    async def __aenter__(self) -> "FarLinks":
+    def __enter__(self) -> "FarLinks":
         self._token = _there.set(self)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._token is not None:
             _there.reset(self._token)
 
     def real(self, path: str) -> str:
-        plain = os.path.normpath(path)
-        if plain not in self._known:
-            self._asked.add(plain)
-        return self._known.get(plain, plain)
+        if path not in self._known:  # as it is written: `..` after a link leads out of the folder behind the link
+            self._asked.add(path)
+        return self._known.get(path) or os.path.normpath(path)
 
     async def settled(self, decide: Callable[[], T]) -> T:
         """Return the decision that is made with all links known. Raises `ToolError` if the pipe breaks."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from spindle.agent.permissions import rule_paths
 from spindle.agent.permissions.gaps import ANY, Pattern, has_gap
-from spindle.agent.permissions.links import home, is_far, real_path
+from spindle.agent.permissions.links import from_home, home, is_far, real_path
 from spindle.agent.permissions.programs import Word, hidden_effect, is_known, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
 from spindle.agent.permissions.shell_reach import guessed, mentioned, places, spellings
@@ -437,7 +437,9 @@ def _is_git_elsewhere(command: ShellCommand, call: _Call) -> bool:
     for place in (real_path(place) for place in call.places if not has_gap(place)):
         parts = rule_paths.below(root, place)
         above = [os.path.join(root, *(parts or [])[:end]) for end in range(1, len(parts or []) + 1)]
-        if parts is None or any(os.path.lexists(os.path.join(one, name)) for one in above for name in (".git", "HEAD")):
+        if parts is None or (parts and is_far()):
+            return True
+        if any(os.path.lexists(os.path.join(one, name)) for one in above for name in (".git", "HEAD")):
             return True
     return False
 
@@ -476,7 +478,7 @@ def _exactly(text: str) -> str:
 
 
 def _inside(path: str, policy: Policy, folders: Sequence[str]) -> bool:
-    roots = [real_path(os.path.join(policy.cwd, os.path.expanduser(root))) for root in (policy.cwd, *folders)]
+    roots = [real_path(os.path.join(policy.cwd, from_home(root))) for root in (policy.cwd, *folders)]
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from spindle.agent.permissions.gaps import ANY, NUMBER, ONE, PLACE, STAR, WORDS, has_gap
+from spindle.agent.permissions.links import home
 from spindle.agent.permissions.programs import ASSIGNMENT, Unclear, Word, check_variable
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Found:
         if name == "PWD":
             return {PLACE, *values}
         if name == "HOME":
-            return {os.path.expanduser("~"), *values}
+            return {home(), *values}
         return {"", os.environ.get(name, ""), *values} if values else {ANY}
 
     def may_be_any(self, name: str) -> bool:

@@ -302,7 +302,8 @@ def _argv(request: dict[str, Any]) -> list[str]:
 
 def _own_search() -> list[str]:
     names = ("spindle.base.globs", "spindle.base.workspace.search")
-    return [sys.executable, "-c", program({name: SOURCES[name] for name in names}, "spindle.base.workspace.search")]
+    text = program({name: SOURCES[name] for name in names}, "spindle.base.workspace.search")
+    return [sys.executable, "-I", "-X", "utf8", "-c", text]
 
 
 def program(sources: dict[str, str], main: str) -> str:

@@ -56,8 +56,8 @@ fi
 _SCRIPT: Final = """CLEAN
 for python in python3 /usr/bin/python3 /usr/local/bin/python3 python; do
 if command -v "$python" >/dev/null 2>&1 &&
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
-exec "$python" -c 'BOOT'
+"$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
+exec "$python" -I -X utf8 -c 'BOOT'
 fi
 done
 echo; echo "MARK sh $(pwd)"; exit
