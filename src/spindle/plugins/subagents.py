@@ -150,7 +150,7 @@ def _session(agent: AgentSession, name: str, call_id: str) -> Session:
 
 def _unattended(resources: Resources) -> Resources:
     """Return the resources of the agent as a subagent uses them: it gets its tools from the agent, extensions too."""
-    return replace(resources, extension_sources=[], prompt=replace(resources.prompt, unattended=True))
+    return replace(resources, extension_sources=[], prompt=replace(resources.prompt, unattended=True, client=""))
 
 
 def _model(definition: AgentDefinition, agent: AgentSession) -> ModelChoice:

@@ -32,12 +32,21 @@ PROJECT_FOLDERS = (".pi/skills", ".pi/prompts", ".pi/commands", ".agents/skills"
 _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
 
+class ClientPrompt(Struct, frozen=True):
+    """Instructions of a client for its session."""
+
+    text: str
+    replaces: bool = False
+    """Whether it takes the place of the built-in part of the system prompt; else it is added."""
+
+
 class ResourceOptions(Struct, frozen=True):
     """Options for resources, from a command line or a program."""
 
     system_prompt: str | None = None
     """Text, or the path of a file with it."""
     append_system_prompt: Sequence[str] = ()
+    client_prompt: ClientPrompt | None = None
     skills: Sequence[str] = ()
     no_skills: bool = False
     prompt_templates: Sequence[str] = ()
@@ -143,6 +152,11 @@ class Resources(Struct):
         """Return the system prompt for these tools; `custom` takes the place of its built-in part."""
         parts = self.prompt if custom is None else replace(self.prompt, custom=custom)
         return build_system_prompt(tools, cwd, parts)
+
+    def use_client_prompt(self, given: ClientPrompt) -> None:
+        """Use the instructions of the client, in place of those it gave before."""
+        self.options = replace(self.options, client_prompt=given)
+        self.prompt = _prompt_parts(self, agent_dir())
 
     def expand(self, text: str, on_error: Callable[[str], None] | None = None) -> str:
         """Replace the slash command that the text begins with by its skill or template.
@@ -288,17 +302,17 @@ def _load(
 
 
 def _prompt_parts(resources: Resources, home: Path) -> PromptParts:
-    options = resources.options
-    custom = _text_or_file(options.system_prompt, resources)
+    options, client = resources.options, resources.options.client_prompt
+    custom = client.text if client is not None and client.replaces else _text_or_file(options.system_prompt, resources)
     if custom is None and not options.no_user_files:
         custom = _prompt_file("SYSTEM.md", resources, home)
     append = [text for given in options.append_system_prompt if (text := _text_or_file(given, resources))]
     if not append and not options.no_user_files and (text := _prompt_file("APPEND_SYSTEM.md", resources, home)):
         append = [text]
     skills = [skill for skill in resources.skills if resources.far is None or skill.text is not None]
-    return PromptParts(
-        custom, append, resources.context_files, skills, unattended=options.unattended, far=resources.far is not None
-    )
+    added = "" if client is None or client.replaces else client.text
+    unattended, far = options.unattended, resources.far is not None
+    return PromptParts(custom, append, added, resources.context_files, skills, unattended=unattended, far=far)
 
 
 def _prompt_file(name: str, resources: Resources, home: Path) -> str | None:

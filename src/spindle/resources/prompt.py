@@ -122,6 +122,8 @@ class PromptParts(Struct, frozen=True):
 
     custom: str | None = None
     append: Sequence[str] = ()
+    client: str = ""
+    """Text that the client adds for its session; subagents do not get it."""
     context_files: Sequence[ContextFile] = ()
     skills: Sequence[Skill] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +142,7 @@ def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict
     """Return the sections by name, in order; empty ones are left out."""
     names = {tool.name for tool in tools}
     sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools, parts.far)
-    sections["addendum"] = "\n\n".join(text.strip() for text in parts.append if text.strip())
+    sections["addendum"] = "\n\n".join(text.strip() for text in (*parts.append, parts.client) if text.strip())
     sections["project_context"] = _project_context(parts.context_files)
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
     sections["cwd"] = f"Working directory: {_inert(cwd.replace(chr(92), '/'))}"

@@ -565,6 +565,62 @@ def test_a_fork_goes_its_own_way_while_the_session_runs() -> None:
         assert editor.fails("session/fork", sessionId="none", cwd=str(editor.cwd))[0] == -32002
 
 
+def test_an_editor_gives_a_system_prompt() -> None:
+    waiting = call("bash", {"command": "until [ -e now ]; do sleep 0.05; done", "background": True})
+    steps = [reply(call("task", {"prompt": "look"})), reply("Nothing."), reply(waiting), *[reply("ok")] * 7]
+    added = {"mode": "append", "content": [{"type": "text", "text": "Answer"}, {"type": "text", "text": "in rhyme."}]}
+    new = "You are a poet."
+    replaced = {"mode": "override", "content": [{"type": "text", "text": new}]}
+    built_in = "You are a coding agent."
+
+    with EditorProcess(steps, args=["--append-system-prompt", "Be kind."], initialize=False) as editor:
+        told = editor.ok("initialize", protocolVersion=1)["agentCapabilities"]["sessionCapabilities"]
+        assert told["systemPrompt"] == {"mode": {"override": {}}}
+        here = {"cwd": str(editor.cwd), "mcpServers": []}
+        (editor.cwd / new).write_text("A file of that name is not meant.")
+
+        def prompt_of(session: str) -> str:
+            assert editor.stop_reason(editor.say(session, "hi")) == "end_turn"
+            return system(-1)
+
+        def system(request: int) -> str:
+            return str(editor.mock.requests[request].body["messages"][0]["content"])
+
+        session = editor.ok("session/new", **here, systemPrompt=added)["sessionId"]
+        assert editor.stop_reason(editor.say(session, "begin")) == "end_turn"
+        (editor.cwd / "now").touch()
+        while len(editor.mock.requests) < 5:
+            editor.update(session, "agent_message_chunk")  # of the run that the end of the command starts
+        text = "Be kind.\n\nAnswer\n\nin rhyme.\n</addendum>"
+        assert [text in system(one) for one in range(5)] == [True, False, True, True, True]
+        assert built_in in system(0) and "Be kind." in system(1)
+
+        fork = editor.ok("session/fork", **here, sessionId=session)["sessionId"]
+        assert text in prompt_of(fork)
+        editor.ok("session/load", **here, sessionId=session)
+        assert text in prompt_of(session)
+        editor.ok("session/resume", **here, sessionId=session, systemPrompt=replaced)
+        sent = prompt_of(session)
+        assert sent.startswith(f"{new}\n\n<addendum>\nBe kind.\n</addendum>") and built_in not in sent
+
+        sent = prompt_of(editor.ok("session/new", **here, _meta={"systemPrompt": new})["sessionId"])
+        assert sent.startswith(new) and built_in not in sent
+        sent = prompt_of(editor.ok("session/new", **here, _meta={"systemPrompt": {"append": "In rhyme."}})["sessionId"])
+        assert built_in in sent and "In rhyme.\n</addendum>" in sent
+
+        before = editor.ok("session/list")["sessions"]
+        for wrong, about in [
+            ({"mode": "prepend", "content": added["content"]}, "append or override, not 'prepend'"),
+            ({"mode": "append", "content": []}, "one or more blocks"),
+            ({"mode": "append", "content": [{"type": "image", "data": "", "mimeType": "image/png"}]}, "type text"),
+            ({"content": added["content"]}, "mode"),
+        ]:
+            for method in ("session/new", "session/load", "session/fork"):
+                code, message = editor.fails(method, **here, sessionId=session, systemPrompt=wrong)
+                assert code == -32602 and about in message, message
+        assert editor.ok("session/list")["sessions"] == before
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_is_an_authentication_error_and_is_not_tried_again(status) -> None:
     with EditorProcess([failure(status, {"error": {"message": "no"}}), reply("ok")]) as editor:

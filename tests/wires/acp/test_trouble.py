@@ -207,9 +207,8 @@ def test_what_an_editor_chose_holds_when_a_session_comes_back_to_memory(tmp_path
     outside = tmp_path / "outside"
     outside.mkdir()
     with EditorProcess(steps, base=tmp_path, env={"PYTHONPATH": str(tmp_path)}) as editor:
-        session = editor.ok("session/new", cwd=str(editor.cwd), mcpServers=[], additionalDirectories=[str(outside)])[
-            "sessionId"
-        ]
+        given = {"additionalDirectories": [str(outside)], "_meta": {"systemPrompt": "You are a poet."}}
+        session = editor.ok("session/new", cwd=str(editor.cwd), mcpServers=[], **given)["sessionId"]
         assert editor.stop_reason(editor.say(session, "hi")) == "end_turn"
         assert f"Also part of the workspace: {outside}" in json.dumps(editor.mock.requests[0].body)
         editor.ok("session/set_mode", sessionId=session, modeId="default")
@@ -219,6 +218,7 @@ def test_what_an_editor_chose_holds_when_a_session_comes_back_to_memory(tmp_path
         lock = next((tmp_path / "agent").rglob(f"*{session}.jsonl"))
         until(lambda: not _is_locked(lock))  # it is, as long as the session is in memory
         assert editor.stop_reason(editor.say(session, "again")) == "end_turn"  # without a question
+        assert editor.mock.requests[-1].body["messages"][0]["content"].startswith("You are a poet.")
         state = editor.ok(
             "_spindle/get_permissions", sessionId=session, tool="read", arguments={"path": f"{outside}/x"}
         )

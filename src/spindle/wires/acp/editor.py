@@ -14,6 +14,7 @@ from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import REPLIES, Wanted
+from spindle.resources.loader import ClientPrompt
 from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
 from spindle.sessions.index import SessionInfo
@@ -34,6 +35,8 @@ PAGE = 100
 """Sessions in one answer of `session/list`."""
 OURS = "_spindle/"
 SESSION_CAPABILITIES = ("list", "resume", "fork", "close", "delete", "status", "title", "additionalDirectories")
+SYSTEM_PROMPT: dict[str, Any] = {"mode": {"override": {}}}
+"""Every agent with the capability can append, so that is not named."""
 OUTPUT_KEYS = ("terminal_output", "terminal_output_delta")
 """Fields of `_meta` in which editors take the output of commands; the protocol itself has none."""
 KEYS = {
@@ -54,6 +57,11 @@ class StoredSessions(AgentSource, Protocol):
         """Remove a session that no process writes to. Raises `SessionError`. Blocks."""
 
 
+class _SystemPrompt(msgspec.Struct):
+    mode: str
+    content: list[dict[str, Any]]
+
+
 class _Params(msgspec.Struct, rename="camel"):
     """Fields of any request; each method reads those it knows."""
 
@@ -69,6 +77,7 @@ class _Params(msgspec.Struct, rename="camel"):
     title: str = ""
     mcp_servers: list[dict[str, Any]] | None = None
     additional_directories: list[str] | None = None
+    system_prompt: _SystemPrompt | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
@@ -158,7 +167,7 @@ class Editor:
         capabilities: dict[str, Any] = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "embeddedContext": True},
-            "sessionCapabilities": {name: {} for name in SESSION_CAPABILITIES},
+            "sessionCapabilities": {name: {} for name in SESSION_CAPABILITIES} | {"systemPrompt": SYSTEM_PROMPT},
         }
         if "set_mcp_servers" in COMMANDS:
             capabilities["mcpCapabilities"] = {"http": True, "sse": True}
@@ -180,8 +189,9 @@ class Editor:
     # -- sessions --------------------------------------------------------------------------------
 
     async def _new(self, params: _Params, _: Any) -> dict[str, Any]:
-        live = await self._pool.open(Wanted(cwd=_directory(params.cwd)))
-        seat = await self._sit(live.handle, live, _wishes(params))
+        wishes = _wishes(params)
+        live = await self._pool.open(Wanted(cwd=wishes.cwd))
+        seat = await self._sit(live.handle, live, wishes)
         return {"sessionId": live.handle, **self._choices(seat)}
 
     async def _load(self, params: _Params, _: Any) -> dict[str, Any]:
@@ -195,7 +205,8 @@ class Editor:
     async def _fork(self, params: _Params, _: Any) -> dict[str, Any]:
         """Begin another session with the conversation so far; a run that goes on is not touched."""
         wishes = _wishes(params)
-        session = (await self._seat(params.session_id)).agent.session
+        source = await self._seat(params.session_id)
+        session, wishes.prompt = source.agent.session, wishes.prompt or source.wishes().prompt
         path: str | None = None
         if session.leaf_id is not None:
             if session.path is None:
@@ -377,4 +388,20 @@ def _wishes(params: _Params) -> Wishes:
         _directory(params.cwd),
         params.mcp_servers or [],
         [_directory(path, "an additional directory") for path in params.additional_directories or ()],
+        prompt=_client_prompt(params),
     )
+
+
+def _client_prompt(params: _Params) -> ClientPrompt | None:
+    """Return the editor's instructions: `systemPrompt`, else what acpx and others put into `_meta` instead."""
+    if (given := params.system_prompt) is None:
+        meta = (params.meta or {}).get("systemPrompt")
+        text = meta.get("append") if isinstance(meta, dict) else meta
+        return ClientPrompt(text, replaces=text is meta) if isinstance(text, str) and text else None
+    if given.mode not in ("append", "override"):
+        raise RpcError(INVALID_PARAMS, f"systemPrompt.mode must be append or override, not {given.mode!r}")
+    texts = [block.get("text") if block.get("type") == "text" else None for block in given.content]
+    known = [text for text in texts if isinstance(text, str)]
+    if not texts or known != texts:
+        raise RpcError(INVALID_PARAMS, "systemPrompt.content must have one or more blocks, all of type text")
+    return ClientPrompt("\n\n".join(known), replaces=given.mode == "override")

@@ -22,6 +22,7 @@ from spindle.protocol.dispatch import carry_out
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.registry import REPLIES, Call
 from spindle.protocol.seat import Seat
+from spindle.resources.loader import ClientPrompt
 from spindle.sessions.tree import entry_message
 from spindle.shapes import events
 from spindle.shapes.builtin_tools import TODO_TOOL
@@ -69,6 +70,7 @@ class Wishes(msgspec.Struct):
     mode: str | None = None
     sandbox: SandboxLevel | None = None
     rules: dict[str, list[str]] = {}
+    prompt: ClientPrompt | None = None
 
 
 class EditorSeat(Seat):
@@ -145,7 +147,9 @@ class EditorSeat(Seat):
     async def use(self, wishes: Wishes) -> None:
         """Apply the editor's wishes for this session. A remark tells of servers that cannot be used."""
         agent, before = self.agent, self._wishes
-        self._wishes = wishes
+        self._wishes = msgspec.structs.replace(wishes, prompt=wishes.prompt or before.prompt)
+        if wishes.prompt is not None:
+            agent.use_client_prompt(wishes.prompt)
         if wishes.mode or wishes.rules or wishes.sandbox or wishes.directories != before.directories:
             agent.set_permissions(
                 mode=wishes.mode, sandbox=wishes.sandbox, directories=wishes.directories, **wishes.rules
