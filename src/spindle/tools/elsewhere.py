@@ -5,6 +5,8 @@ Python, only shell commands work, each through a pipe of its own.
 """
 
 import asyncio
+import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -14,7 +16,7 @@ import msgspec
 from spindle.base import limits
 from spindle.base.process import Completed
 from spindle.base.workspace import CommandOutput, Kept, P, Running, Sink, Work
-from spindle.base.workspace.disk import read_for_edit
+from spindle.base.workspace.disk import ToolError, read_for_edit, real_paths
 from spindle.base.workspace.pipe import Pipe, waited
 from spindle.base.workspace.replacing import write_again
 from spindle.base.workspace.texts import read_part
@@ -25,6 +27,10 @@ from spindle.tools.workspace import MARKS, shell_text
 
 T = TypeVar("T")
 
+_LINKS = """
+command -v readlink >/dev/null || exit 1
+for path; do readlink -f -- "$path" 2>/dev/null || printf '%s\\n' "$path"; done
+"""
 _STAYS_HERE = ("PI_SESSION_FILE",)
 """Variables of a session that mean nothing elsewhere."""
 
@@ -60,6 +66,19 @@ class Far:
         changed, result = await run_abandonable(lambda cancel: new(data))
         await self.change(write_again, path, changed)
         return result
+
+    async def real_paths(self, paths: list[str]) -> list[str]:
+        """Return where paths lead, by whatever links. Raises `ToolError`."""
+        await self._pipe.open()
+        if self._pipe.facts.python:
+            return await self.do(real_paths, paths)
+        output = bytearray()
+        command = f"set -- {' '.join(map(shlex.quote, paths))}\n{_LINKS}"
+        code = await BareCommand(self._pipe, command, "/", {}, output.extend).wait()
+        found = os.fsdecode(bytes(output)).splitlines()
+        if code or len(found) != len(paths):
+            raise ToolError("The far side does not tell where links lead, which permission rules have to know")
+        return found
 
     def hides(self, path: str) -> bool:
         return False  # no process there has secrets of ours

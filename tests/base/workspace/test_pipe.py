@@ -14,6 +14,7 @@ import pytest
 
 from spindle.base import limits
 from spindle.base.workspace.disk import list_folder, read_whole
+from spindle.base.workspace.frames import frame
 from spindle.base.workspace.pipe import FarError, Pipe
 from spindle.base.workspace.replacing import write_file
 from spindle.tools.base import ToolError, ToolSettings
@@ -274,3 +275,46 @@ def test_files_of_a_project_do_not_pose_as_modules(tmp_path: Path) -> None:
     (tmp_path / "bin/python3").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (tmp_path / "bin/python3").chmod(0o755)
     through(f"/usr/bin/env -i -C {shlex.quote(str(tmp_path))} PATH={shlex.quote(str(tmp_path / 'bin'))}", work)
+
+
+def test_without_python_links_are_followed_by_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "it's secret").write_text("")
+    (tmp_path / "link").symlink_to("it's secret")
+    lead = script(tmp_path, f"exec {sys.executable} -c '{_WITHOUT_PYTHON}' \"$@\"")
+
+    async def work(pipe: Pipe, far: Far) -> None:
+        wanted = [f"{tmp_path}/link", f"{tmp_path}/it's secret", "/no/such/file"]
+        assert await far.real_paths(wanted) == [f"{tmp_path}/it's secret", f"{tmp_path}/it's secret", "/no/such/file"]
+        assert far.home == os.path.expanduser("~")
+
+    through(lead, work)
+
+
+def test_a_call_that_is_cancelled_while_it_is_sent_is_forgotten(tmp_path: Path) -> None:
+    slow = "import os,subprocess,sys,time\np = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, bufsize=0)\n"
+    slow += "sent = 0\nwhile data := os.read(0, 1 << 14):\n p.stdin.write(data); sent += len(data)\n"
+    slow += " time.sleep(0.05 * (sent > 200_000))\n"
+
+    async def work(pipe: Pipe, far: Far) -> None:
+        task = asyncio.create_task(far.change(write_file, str(tmp_path / "new"), bytes(8_000_000)))
+        await until(lambda: bool(pipe._calls))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not pipe._calls
+        assert await far.do(list_folder, str(tmp_path), 10) == [["lead"], False]
+
+    through(script(tmp_path, f'exec {sys.executable} -c {shlex.quote(slow)} "$@"'), work)
+
+
+def test_a_far_side_that_sends_nonsense_breaks_only_the_pipe(tmp_path: Path) -> None:
+    async def work(pipe: Pipe, far: Far) -> None:
+        running = await far.background("sleep 600", str(tmp_path), {}, lambda: None)
+        id = max(pipe._calls)
+        pipe._receive(frame(id, b"N", b"[" * 100_000))
+        with pytest.raises(FarError, match="does not carry our bytes as they are"):
+            await running[0].wait()
+        assert await shell(far, "echo again", tmp_path) == (0, b"again\n")
+
+    through("env -i PATH=/usr/bin:/bin", work)

@@ -41,7 +41,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.shapes.sandbox import SandboxChoice, SandboxLevel, SandboxOptions
-from spindle.tools.base import Tool
+from spindle.tools.base import Tool, ToolSettings
 
 if TYPE_CHECKING:
     from spindle.agent.permissions.links import FarLinks
@@ -326,11 +326,12 @@ class Approval(Hooks):
         return args
 
     async def _decided(self, tool: str, arguments: Any) -> Decision:
-        if self._port.resources.far is None:
+        if (pipe := self._port.resources.far) is None:
             return self._decide(tool, arguments)
         from spindle.agent.permissions.links import FarLinks
+        from spindle.tools.elsewhere import Far
 
-        with FarLinks(self._port.resources.tool_settings(None, None)) as links:
+        with FarLinks(Far(pipe, ToolSettings())) as links:
             decision = await links.settled(lambda: self._decide(tool, arguments))
         if tool == "grep":  # it asks again for each file that it finds
             self._links = links

@@ -7,10 +7,10 @@ that they asked about are known, until they ask about no others.
 import os
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from spindle.base.workspace.disk import real_paths
-from spindle.tools.base import ToolSettings
+if TYPE_CHECKING:
+    from spindle.tools.elsewhere import Far
 
 T = TypeVar("T")
 
@@ -43,9 +43,9 @@ def from_home(path: str) -> str:
 class FarLinks:
     """The links of a far side, while rules are tried."""
 
-    def __init__(self, settings: ToolSettings) -> None:
-        self._workspace = settings.workspace
-        self.home = self._workspace.home
+    def __init__(self, far: "Far") -> None:
+        self._far = far
+        self.home = far.home
         self._known: dict[str, str] = {}
         self._asked: set[str] = set()
         self._token: Token[FarLinks | None] | None = None
@@ -71,6 +71,6 @@ class FarLinks:
                 break
             paths = sorted(self._asked)
             self._asked.clear()
-            self._known |= dict(zip(paths, await self._workspace.do(real_paths, paths), strict=True))
+            self._known |= dict(zip(paths, await self._far.real_paths(paths), strict=True))
             decision = decide()
         return decision

@@ -110,8 +110,10 @@ class Helper:
 
     def _order(self, id: int, kind: bytes) -> None:
         program = self.programs.get(id)
-        if kind == b"X" and id in self._calls:
-            self._calls[id].set()
+        if kind == b"X":
+            self._data.pop(id, None)
+            if id in self._calls:
+                self._calls[id].set()
         if program is not None:
             {b"X": program.kill, b"T": program.terminate, b"P": program.pause, b"G": program.go_on}[kind]()
 
@@ -163,7 +165,6 @@ class Program:
         self._file: OutputFile | None = None
         self._goes = threading.Event()
         self._goes.set()
-        self._ended, self._end_told = os.pipe()
         separate = bool(request.get("errors"))
         argv = _argv(request)
         if request.get("file"):
@@ -187,6 +188,7 @@ class Program:
                 self._file.remove()
             raise
         self.pid = self._child.pid
+        self._ended, self._end_told = os.pipe()
         if self.keep:
             helper.keeps.add(self.pid)
         if data is not None:

@@ -60,7 +60,7 @@ if command -v "$python" >/dev/null 2>&1 &&
 exec "$python" -I -X utf8 -c 'BOOT'
 fi
 done
-echo; echo "MARK sh $(pwd)"; exit
+echo; echo "MARK sh ${HOME:-/}:$(pwd)"; exit
 """
 _MOST_NOISE: Final = 1 << 20
 """Bytes of greetings and warnings before the far side answers."""
@@ -177,7 +177,8 @@ class Pipe:
                 said = await answered
                 if said.startswith("sh "):
                     process.kill()
-                    self.facts = Facts(said[3:].strip() or "/")
+                    home, _, cwd = said[3:].strip().partition(":")
+                    self.facts = Facts(cwd or "/", home)
                     return
                 source = _source()
                 hello = _Call(None)
@@ -288,7 +289,7 @@ class Pipe:
         try:
             for id, kind, content in decoder.feed(data):
                 self._dispatch(id, kind, content)
-        except (FrameError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # whoever is there may send anything
             self._break(
                 process, f"it does not carry our bytes as they are ({error}); it must not be a terminal (no -t)"
             )
@@ -327,7 +328,12 @@ class Pipe:
         self._last = id = self._last % 0xFFFF_FFF0 + 1
         call = self._calls[id] = _Call(on_frame)
         self._listen()
-        await self._send(parts(id, kind, request))
+        try:
+            await self._send(parts(id, kind, request))
+        except asyncio.CancelledError:  # the helper has no more than a part of it, and forgets that
+            self._calls.pop(id, None)
+            self.order(id, b"X")
+            raise
         return id, call.result
 
     async def _send(self, frames: Iterable[bytes]) -> None:
