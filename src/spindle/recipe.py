@@ -110,7 +110,7 @@ async def make_agent(
                 pipe = await open_pipe(session, place, found)
                 found = found.through(pipe)
         agent, extensions = await create_session(session, options, found)
-        agent.pipe = pipe
+        agent.pipe, agent.has_given_place = pipe, options.exec is not None
         return agent, extensions
     except BaseException as error:
         session.close()

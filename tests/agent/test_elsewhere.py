@@ -215,3 +215,14 @@ async def test_git_in_a_folder_there_is_asked_about(there: Path) -> None:
     options = {"permission_mode": "dontAsk", "allow": ["Bash(git status)"], "persist": False}
     inner, own = await results(steps, there, **options)
     assert "git would obey the settings of another repository" in inner and "not a git repository" in own
+
+
+@in_a_loop
+async def test_an_agent_that_was_told_where_to_work_does_so_in_all_sessions(there: Path) -> None:
+    here = there.parent / "here"
+    async with Agent.create(cwd=here, model=Script(["One."]).model()) as agent:
+        await agent.run("Here.")
+        path = agent.session.session.path
+    async with Agent.create(cwd=here, exec=FAR, exec_cwd=str(there), model=Script(["Two."]).model()) as agent:
+        await agent.session.switch_session(str(path))
+        assert (await agent.session.run_bash("pwd")).output == f"{there}\n"

@@ -140,11 +140,13 @@ async def read_project(pipe: "Pipe") -> None:
 async def place_for(agent: "AgentSession", session: Session, resources: Resources) -> Resources:
     """Return resources for the place that another session of an agent works at. Raises `AgentError`.
 
-    A new session works where the one before it did. The pipe of the agent is exchanged if it leads elsewhere.
+    A new session works where the one before it did, and all of them where the agent was told to work. The pipe of the
+    agent is exchanged if it leads elsewhere.
     """
     before = agent.resources.far
     now = None if before is None else FarPlace(before.command, before.cwd)
-    noted = now if session is agent.session or not session.has_messages() else wanted_place(session, None, resources)
+    stays = agent.has_given_place or session is agent.session or not session.has_messages()
+    noted = now if stays else wanted_place(session, None, resources)
     if noted == now:
         if before is not None:
             _remember(session, before)

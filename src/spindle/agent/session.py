@@ -78,6 +78,8 @@ class AgentSession:
         """Set when an extension wants the session to end."""
         self.pipe: Pipe | None = None
         """Leads to the far side where tools work, if the agent has opened it; it ends with the agent."""
+        self.has_given_place = False
+        """Whether it was told where tools work: then all its sessions work there."""
         self.check_place: Callable[[str], None] = lambda cwd: None
         """Raises `AgentError` if no session may work in that directory."""
         self._conversation = Conversation(session)

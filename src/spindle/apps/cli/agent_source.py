@@ -114,7 +114,7 @@ class CommandLineAgents:
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
         if wanted.exec is not None:
-            self._check_exec(wanted.exec)
+            await asyncio.to_thread(self._check_exec, wanted.exec)
             options = replace(options, exec=wanted.exec, exec_cwd=wanted.exec_cwd)
         if wanted.interrupt_mode is not None:
             options = replace(options, interrupt_mode=wanted.interrupt_mode)
@@ -171,8 +171,10 @@ class CommandLineAgents:
         """Raise `AgentError` if a client may not name this command: it runs a program on this machine."""
         from spindle.agent.elsewhere import known_commands
 
-        own = self.options.exec or ""
-        if self._user is not None and command != self.options.exec:
+        own = self.options.exec
+        if own is None:
+            own = self._resources(self._cwd).settings.exec or ""
+        if self._user is not None and command != own:
             raise AgentError(
                 "Only the operator of the server chooses where tools work: with --exec, or in the settings"
             )
