@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spindle.base.workspace import Running
 from spindle.shapes.builtin_tools import OUTPUT_TOOL
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
@@ -30,23 +31,24 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         return await run_in_terminal(ctx.terminals, call_id, args["command"], timeout, ctx)
     buffer = OutputBuffer(ctx.workspace.kept())
     progress = _Progress(buffer, ctx.update)
-    process = await ctx.workspace.shell(args["command"], ctx.cwd, ctx.env, progress.write, buffer.kept)
-    progress.begin()
+    process: Running | None = None
     code: int | None = None
     ending = ""
     try:
         async with asyncio.timeout(timeout):
+            process = await ctx.workspace.shell(args["command"], ctx.cwd, ctx.env, progress.write, buffer.kept)
+            progress.begin()
             code = await process.wait()
     except TimeoutError:
         ending = timed_out(timeout)
     except asyncio.CancelledError:
         ending = ABORTED
-    except ToolError as error:  # the pipe to the far side broke
+    except ToolError as error:  # there is no shell, or the pipe to the far side broke
         ending = str(error)
     finally:
         buffer.close()
         progress.finish()
-    if code and sandbox is not None and await sandbox.may_run_outside(process):
+    if code and sandbox is not None and process is not None and await sandbox.may_run_outside(process):
         outside = replace(ctx, settings=replace(ctx.settings, sandbox=None))
         return await _execute(call_id, args, outside)
     return ended(buffer, code, ending)

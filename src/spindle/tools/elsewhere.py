@@ -151,6 +151,8 @@ class FarProcess:
         self._result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.about: dict[str, Any] = {}
+        self._early: list[tuple[bytes, bytes]] | None = []
+        """Output that came before the caller has the process, and may not be ready for it."""
         self._silent = False
 
     async def begin(self, request: dict[str, Any]) -> "FarProcess":
@@ -161,9 +163,12 @@ class FarProcess:
             await asyncio.wait([self._result, self._begun], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.kill()
+            await asyncio.wait([self._result], timeout=limits.CHILD_KILLED)
+            self._pass_early()
             raise
         if not self._begun.done():
             self._result.result()
+        asyncio.get_running_loop().call_soon(self._pass_early)
         return self
 
     def _take(self, kind: bytes, content: bytes) -> None:
@@ -173,9 +178,19 @@ class FarProcess:
                 self._begun.set_result(None)
         elif kind == b"N":
             self._news(msgspec.json.decode(content))
+        elif self._early is not None:
+            self._early.append((kind, content))
         elif not self._silent:
-            sink = self._on_output if kind == b"O" or self._on_errors is None else self._on_errors
-            sink(content)
+            self._pass_on(kind, content)
+
+    def _pass_on(self, kind: bytes, content: bytes) -> None:
+        sink = self._on_output if kind == b"O" or self._on_errors is None else self._on_errors
+        sink(content)
+
+    def _pass_early(self) -> None:
+        early, self._early = self._early or [], None
+        for kind, content in early:
+            self._pass_on(kind, content)
 
     @property
     def pid(self) -> int:
@@ -189,6 +204,7 @@ class FarProcess:
 
     async def wait(self) -> int:
         """Return the exit code, 128 + n after signal n. Raises `ToolError` if the pipe breaks."""
+        self._pass_early()
         try:
             await asyncio.wait([self._result])
         except asyncio.CancelledError:

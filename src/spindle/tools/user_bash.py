@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
+from spindle.base.workspace import Running
 from spindle.shapes.messages import Wire
 from spindle.tools.base import ToolSettings
 from spindle.tools.truncate import OutputBuffer
@@ -71,20 +72,21 @@ async def run_user_bash(
             return
         buffer.write(clean.encode())
         on_delta(clean)
-        if pace is not None and pace.congested and (pausing is None or pausing.done()):
+        if process is not None and pace is not None and pace.congested and (pausing is None or pausing.done()):
             process.pause()
-            pausing = asyncio.create_task(go_on(pace))
+            pausing = asyncio.create_task(go_on(pace, process))
 
-    async def go_on(pace: Pace) -> None:
+    async def go_on(pace: Pace, process: Running) -> None:
         await pace.room()
         process.resume()
 
     def take(data: bytes) -> None:
         pass_on(sanitizer.feed(decoder.decode(data)))
 
-    process = await settings.workspace.shell(command, cwd, {}, take, buffer.kept)
+    process: Running | None = None
     exit_code: int | None = None
     try:
+        process = await settings.workspace.shell(command, cwd, {}, take, buffer.kept)
         exit_code = await process.wait()
     except asyncio.CancelledError:
         pass
