@@ -190,6 +190,8 @@ def test_a_flood_leaves_other_calls_a_turn_and_takes_little_memory(tmp_path: Pat
             began = time.monotonic()
             await far.do(list_folder, str(tmp_path), 10)
             waits.append(time.monotonic() - began)
+        while seen <= 1 << 20:
+            await far.do(list_folder, str(tmp_path), 10)
         running.pause()
         await far.do(list_folder, str(tmp_path), 10)
         before = seen
@@ -197,7 +199,6 @@ def test_a_flood_leaves_other_calls_a_turn_and_takes_little_memory(tmp_path: Pat
         await far.do(list_folder, str(tmp_path), 10)
         assert seen - before < 1 << 21  # what was on its way
         await running.stop(0)
-        assert seen > 1 << 20
         assert sorted(waits)[10] < 5
 
     through("env", work)
