@@ -220,13 +220,16 @@ def test_a_far_side_that_inherits_our_environment_gets_no_token(
 ) -> None:
     monkeypatch.setenv("GH_TOKEN", "ghp-secret")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-secret")
+    monkeypatch.setenv("npm_config__authToken", "npm-secret")
     monkeypatch.setenv("EDITOR", "vi")
 
     async def work(pipe: Pipe, far: Far) -> None:
-        _, output = await shell(far, "env; cat /proc/$PPID/environ", tmp_path)
+        _, output = await shell(far, "/usr/bin/env; /bin/cat /proc/$PPID/environ", tmp_path)
         assert b"-secret" not in output and b"SPINDLE_EXEC" not in output and b"EDITOR=vi" in output
 
     through("env", work)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    through(f"/usr/bin/env PATH={tmp_path}", work)  # no other program can be found there
     through(script(tmp_path, f"exec {sys.executable} -c '{_WITHOUT_PYTHON}' \"$@\""), work)
 
 

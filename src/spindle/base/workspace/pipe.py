@@ -7,6 +7,7 @@ fail with what is known about it, and the next call opens it again, with one try
 import asyncio
 import errno
 import os
+import re
 import secrets
 import shlex
 import tempfile
@@ -43,14 +44,11 @@ os.write(1, b"\\nMARK ready\\n")
 exec(compile(read(int(read(10))), "spindle", "exec"), {})
 """
 INHERITED: Final = "SPINDLE_EXEC"
-"""A variable of the command; a far side that has it got the environment of the command."""
+"""A variable of the command, with the names of variables that look like secrets."""
+_SECRET: Final = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
 CLEAN: Final = f"""
-if [ -n "${INHERITED}" ]; then
-unset {INHERITED}
-for name in $(env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/\\1/p'); do
-case $name in *KEY*|*TOKEN*|*SECRET*|*PASSW*|*CREDENTIAL*) unset "$name";; esac
-done
-fi
+for name in ${INHERITED}; do unset "$name"; done
+unset {INHERITED} name
 """
 """Drops what looks like a secret from an environment that is ours: `docker` and `ssh` hand nothing on, `bwrap` does."""
 _SCRIPT: Final = """CLEAN
@@ -118,7 +116,8 @@ class Pipe:
             raise FarError(f"`{command}` is no command: {error}") from None
         if not self.words:
             raise FarError("The command that leads to the far side is empty")
-        self.env = dict(env)
+        withheld = (name for name in env if _SECRET.search(name) and name.isascii() and name.isidentifier())
+        self.env = {**env, INHERITED: " ".join(withheld)}
         self.owner = owner
         self.facts = Facts("")
         self.cwd = ""
@@ -206,7 +205,7 @@ class Pipe:
             return Process(
                 words,
                 cwd=None,
-                env={**self.env, INHERITED: "1"},
+                env=self.env,
                 input=b"",
                 hold_input=True,
                 on_output=on_output,
