@@ -8,8 +8,11 @@ from .conftest import Tasks, make_repo
 
 
 def far(folder: Path) -> dict[str, str]:
-    """Return the fields of a task that works in a folder of its own, which stands in for a container."""
-    enter = f'cd {shlex.quote(str(folder))}/{{id}} && exec env -i PATH=/usr/bin:/bin "$@"'
+    """Return the fields of a task that works in a folder of its own, which stands in for a container.
+
+    The shell there warns of a locale that it does not know.
+    """
+    enter = f'cd {shlex.quote(str(folder))}/{{id}} && exec env -i LC_ALL=xx_YY.UTF-8 PATH=/usr/bin:/bin "$@"'
     return {
         "start": f"cp -r {folder}/repo {folder}/$SPINDLE_TASK_ID",
         "exec": f"sh -c {shlex.quote(enter)} enter",
@@ -33,9 +36,21 @@ def test_setup_agent_verify_and_patch_are_there(tasks: Tasks) -> None:
     assert tasks.statuses() == {"good": "ok", "bad": "failed", "none": "error", "alone": "error"}
     patch = (tasks.runs / "good/patch.diff").read_text()
     assert "+more" in patch and "b/new" in patch and "set-up" not in patch
-    assert f"verify ended with 3: pwd; exit 3\n{there}/bad" in (tasks.runs / "bad/log").read_text()
+    log = (tasks.runs / "bad/log").read_text()
+    assert "verify ended with 3: pwd; exit 3\n" in log and f"\n{there}/bad\n" in log
+    assert patch.startswith("diff --git ")
     assert "no image" in (tasks.runs / "none/log").read_text()
     assert "start and stop are for tasks that work elsewhere" in (tasks.runs / "alone/log").read_text()
     assert sorted(path.stem for path in there.glob("*.stopped")) == ["bad", "good", "none"]
     assert not (tasks.runs / "good/work").exists()
     shutil.rmtree(there)
+
+
+def test_a_place_is_stopped_before_the_next_task_starts_it(tasks: Tasks) -> None:
+    there = tasks.place.project.parent / "there"
+    there.mkdir()
+    tasks.script("Done.")
+    steps = {"start": f"mkdir {there}/up", "exec": f"env -C {there}", "stop": f"sleep 0.3; rmdir {there}/up"}
+    tasks.write(*({"id": id, "prompt": "x", **steps} for id in ("one", "two")))
+    tasks.run("--jobs", "2", "--retries", "0")
+    assert tasks.statuses() == {"one": "ok", "two": "ok"}

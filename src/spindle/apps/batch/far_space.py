@@ -26,10 +26,15 @@ from spindle.tools.elsewhere import Far
 _TREE: Final = """
 cd {cwd} && top=$(git rev-parse --show-toplevel 2>/dev/null) && cd "$top" || exit 1
 GIT_INDEX_FILE=$(mktemp) && export GIT_INDEX_FILE && rm -f "$GIT_INDEX_FILE"
-git read-tree HEAD 2>/dev/null; git -c core.safecrlf=false add -A . 2>/dev/null; git write-tree; rm -f "$GIT_INDEX_FILE"
+exec 2>/dev/null
+git read-tree HEAD; git -c core.safecrlf=false add -A .; git write-tree; rm -f "$GIT_INDEX_FILE"
 """
-_COMMIT: Final = "cd {cwd} && git rev-parse --verify -q HEAD"
-_PATCH: Final = "cd {cwd} && git diff-tree -p --binary --full-index --no-ext-diff --no-textconv --no-renames {a} {b} --"
+_COMMIT: Final = "cd {cwd} && git rev-parse --verify -q HEAD 2>/dev/null"
+_PATCH: Final = """
+cd {cwd} && exec git diff-tree -p --binary --full-index --no-ext-diff --no-textconv --no-renames {a} {b} -- 2>/dev/null
+"""
+_PLAIN: Final = {"LC_ALL": "C"}
+"""Shells warn of a locale that they do not know, in the midst of the output."""
 
 Command = Callable[[str, str], Awaitable[int]]
 """Runs a shell command here; takes its name for the log, and the command. Returns its exit code."""
@@ -123,7 +128,7 @@ class FarSpace:
     async def _said(self, script: str, **words: str) -> str:
         output = bytearray()
         text = script.format(cwd=shlex.quote(self._workdir), **words)
-        code = await self.shell(text, {}, output.extend)
+        code = await self.shell(text, _PLAIN, output.extend)
         return "" if code else output.decode("utf-8", "replace")
 
     async def baseline(self, *, is_fresh: bool) -> None:
@@ -138,17 +143,19 @@ class FarSpace:
         command = _PATCH.format(cwd=shlex.quote(self._workdir), a=self._before, b=after)
         file = os.open(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            await self.shell(command, {}, lambda data: write_all(file, data))
+            await self.shell(command, _PLAIN, lambda data: write_all(file, data))
         finally:
             os.close(file)
         return patch.stat().st_size
 
     async def leave(self, *, keep: bool) -> None:
         """Stop the far side, whatever has happened."""
-        if self._held is not None:
-            self._held.release()
-            self._held = None
-        await self._pipe.close()
-        if self.task.stop is not None:
-            with suppress(OSError):
-                await self._here("stop", self.task.stop)
+        try:
+            await self._pipe.close()
+            if self.task.stop is not None:
+                with suppress(OSError):
+                    await self._here("stop", self.task.stop)
+        finally:
+            if self._held is not None:
+                self._held.release()
+                self._held = None
