@@ -17,7 +17,7 @@ from spindle.agent.elsewhere import ENTRY
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
 
-FAR = "env -i PATH=/usr/bin:/bin HOME=/nowhere"
+FAR = "env -i PATH=/usr/bin:/bin HOME=/proc/nowhere"
 """A shell of this machine, with nothing of our environment."""
 FAR_WITH_HOME = "env -i PATH=/usr/bin:/bin HOME={}"
 
@@ -65,7 +65,7 @@ async def test_tools_work_there_and_keys_stay_here(there: Path, monkeypatch: pyt
     )
     bash, _, home = await results(steps, there, persist=False)
     assert bash.startswith(f"{there}\n") and "sk-secret" not in bash
-    assert home == "/nowhere\n"
+    assert home == "/proc/nowhere\n"
     assert (there / "made/new.txt").read_text() == "made"
 
 

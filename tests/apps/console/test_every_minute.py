@@ -166,7 +166,7 @@ def test_copying_and_clearing(place: Place, chat: Chat) -> None:
     terminal.wait_exit()
     program = place.write("home/bin/pbcopy", f"#!/bin/sh\ncat > {place.root}/copied\n")
     program.chmod(0o755)
-    other = chat("-c", env={"PATH": f"{program.parent}:/usr/bin:/bin"}, ready="An answer.")
+    other = chat("-c", env={"PATH": f"{program.parent}:/usr/bin:/bin"}, ready="An answer.\n" + PROMPT)
     other.enter("/copy")
     other.wait_for("Copied: 12 characters")
     assert (place.root / "copied").read_text() == "An *answer*."

@@ -38,7 +38,6 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
             ("open_session", {"sandbox": "off"}),
             ("open_session", {"cwd": str(tmp_path)}),
             ("set_mcp_servers", {"servers": {"x": {"command": "sh", "env": {"A": f"!touch {tmp_path}/elsewhere/m"}}}}),
-            ("open_session", {"exec": ""}),
             ("open_session", {"exec": "sh"}),
             ("export_html", {}),
         ):
