@@ -1,8 +1,8 @@
 """Where the files and commands of a session are: on this machine, or on the far side of a pipe.
 
 All tools work through a `Workspace`. Its operations are functions of `disk`, `replacing`, `texts` and `search`: called
-here, or sent as the source of the helper at the far side (`helper`) and called there. `pipe` is our end of the pipe,
-`far` the workspace behind it; the local one is in `tools/workspace.py`.
+here, or sent as the source of the helper at the far side (`helper`) and called there. `pipe` is our end of the pipe;
+the workspace behind it is in `tools/elsewhere.py`, the local one in `tools/workspace.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
