@@ -54,3 +54,37 @@ def test_a_place_is_stopped_before_the_next_task_starts_it(tasks: Tasks) -> None
     tasks.write(*({"id": id, "prompt": "x", **steps} for id in ("one", "two")))
     tasks.run("--jobs", "2", "--retries", "0")
     assert tasks.statuses() == {"one": "ok", "two": "ok"}
+
+
+def test_a_container_is_run_for_each_task_and_removed(tasks: Tasks) -> None:
+    """A program named docker stands in for the real one: its containers are folders."""
+    there = tasks.place.project.parent / "there"
+    make_repo(there / "image")
+    tasks.place.env["PATH"] = f"{there}/bin:/usr/bin:/bin"
+    docker = there / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(
+        f"""#!/bin/sh
+cd {there} && echo "$*" >>said
+case $* in
+"run -d --rm --init --name spindle-"*" app:1 sleep infinity") cp -r image "$6" ;;
+"exec -i spindle-"*" sh") cd "$3" && exec env -i PATH=/usr/bin:/bin sh ;;
+"rm -f spindle-"*) rm -r "$3" ;;
+*) echo "no such command: $*" >&2; exit 125 ;;
+esac
+"""
+    )
+    docker.chmod(0o755)
+    tasks.script({"calls": [{"name": "write", "arguments": {"path": "new", "content": "x"}}]}, "Done.")
+    tasks.write(
+        {"id": "good", "prompt": "x", "container": "app:1", "verify": "test -e new"},
+        {"id": "bad", "prompt": "x", "container": "app:1", "verify": "exit 3"},
+        {"id": "none", "prompt": "x", "container": "missing"},
+        {"id": "both", "prompt": "x", "container": "app:1", "exec": "ssh host"},
+    )
+    tasks.run("--jobs", "2", "--retries", "0")
+    assert tasks.statuses() == {"good": "ok", "bad": "failed", "none": "error", "both": "error"}
+    assert "b/new" in (tasks.runs / "good/patch.diff").read_text()
+    assert "no such command" in (tasks.runs / "none/log").read_text()
+    assert "not both" in (tasks.runs / "both/log").read_text()
+    assert not list(there.glob("spindle-*")), "removed, after a failure too"
