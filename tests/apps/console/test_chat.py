@@ -807,7 +807,7 @@ def test_without_a_model_it_takes_a_key(place: Place) -> None:
     with Terminal([], env=place.environment(), cwd=place.project) as terminal:
         terminal.wait_for("Enter a key now?")
         terminal.keys("antropic\n")
-        terminal.wait_for("Did you mean anthropic?")
+        terminal.wait_for("Did you mean anthropic?\nEnter a key now?")
         terminal.keys("anthropic\n")
         terminal.wait_for("it is not shown")
         terminal.keys("sk-secret\n")
