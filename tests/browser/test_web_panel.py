@@ -33,7 +33,8 @@ def test_the_session_panel_shows_what_the_server_says(browser: Any) -> None:
             tab.sees("#panel .refused", "refused by rule Bash(rm *)")
             tab.sees("#panel", "These permission rules hold for no tool that there is: Nothing(x)")
             tab.sees("#panel .deny + span", "Bash(rm *)command line")
-            tab.sees("#panel li.bad", "gone")
+            tab.sees("#panel", 'MCP server "gone": cannot be started')
+            tab.sees("#panel [title=client]", "gone")
             tab.sees("#panel .facts-list", "Written10 tokens")
             tab.sees("#panel .folded", re.compile(r"\d+ tools"))
             # A mode and a level are chosen with the keyboard, which stays there.
@@ -81,6 +82,7 @@ def test_always_offers_what_people_mean(open_tab: Any) -> None:
     tab.page.get_by_role("button", name="Always allow edits in sub Edit(./sub/**)").click()  # b was not asked about
     tab.sees(".answer >> nth=-1", "done")
     tab.press("Alt+i")
+    tab.sees("#panel", "Edit(./sub/**)")
     rules = tab.page.locator("#panel .tag.allow + span code")
     assert rules.all_inner_texts() == ["Read(./**)", "Edit(./sub/**)"]
 
