@@ -425,6 +425,24 @@ def test_an_editor_that_cannot_write_is_not_asked_for_files() -> None:
         assert (buffers.asked, results(editor)) == ([], ["old"])
 
 
+def test_the_far_side_wins_over_the_editor(tmp_path: Path) -> None:
+    steps = [
+        reply(call("read", {"path": "a.txt"}, id="c1")),
+        reply(call("write", {"path": "b.txt", "content": "b"}, id="c2")),
+        reply(call("bash", {"command": "pwd"}, id="c3")),
+        reply("ok"),
+    ]
+    (tmp_path / "a.txt").write_text("at the far side")
+    options = ["--exec", "env", "--exec-cwd", str(tmp_path)]
+    with EditorProcess(steps, args=options, capabilities={**FILES, "terminal": True}) as editor:
+        buffers = Buffers(editor, {"a.txt": "not saved"})
+        assert buffers.serve(editor.say(editor.new(), "go")) == "end_turn"
+        read, _, where = results(editor)
+        assert (buffers.asked, read, where) == ([], "at the far side", f"{tmp_path}\n")
+        assert (tmp_path / "b.txt").read_text() == "b" and not (editor.cwd / "b.txt").exists()
+        assert not [frame for frame in editor.frames if str(frame.get("method")).startswith("terminal/")]
+
+
 def test_the_plan_of_the_agent_is_shown() -> None:
     with EditorProcess([reply("ok")]) as editor:
         session = editor.new()
