@@ -34,7 +34,7 @@ def test_the_session_panel_shows_what_the_server_says(browser: Any) -> None:
             tab.sees("#panel", "These permission rules hold for no tool that there is: Nothing(x)")
             tab.sees("#panel .deny + span", "Bash(rm *)command line")
             tab.sees("#panel", 'MCP server "gone": cannot be started')
-            tab.sees("#panel [title=client]", "gone")
+            tab.sees("#panel li.bad", "gone")
             tab.sees("#panel .facts-list", "Written10 tokens")
             tab.sees("#panel .folded", re.compile(r"\d+ tools"))
             # A mode and a level are chosen with the keyboard, which stays there.

@@ -117,6 +117,7 @@ class SessionTools(Hooks):
             if server.state in ("failed", "login") and reason and self._told.get(server.name) != reason:
                 self._told[server.name] = reason
                 self._agent.publish(Notice(server.error or ""))
+                self._agent.publish(StateChanged())  # clients show the states of servers
         commands = self._prompts()
         if commands.keys() != self._commands:
             self._commands = commands.keys()
