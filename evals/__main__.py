@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--url", help="address of a model's API, like OpenAI's")
     parser.add_argument("--key", default="none", help="key for --url")
     parser.add_argument(
-        "--harness", action="append", help="spindle, pi, mini; NAME=PROGRAM or LABEL:NAME=PROGRAM; repeatable"
+        "--harness",
+        action="append",
+        help="spindle, pi, mini, mini-text; NAME=PROGRAM or LABEL:NAME=PROGRAM; repeatable",
     )
     parser.add_argument("--only", default="", help="tasks by name or kind, comma-separated")
     parser.add_argument("--small", action="store_true", help="only the twelve tasks that are fit for a small model")

@@ -97,8 +97,17 @@ def _session_failures(home: Path) -> Iterator[str]:
 
 
 def _launch_mini(harness: Harness, home: Path, task: Task, url: str) -> Launch:
+    return _mini(harness, home, task, url, "mini.yaml")
+
+
+def _launch_mini_text(harness: Harness, home: Path, task: Task, url: str) -> Launch:
+    """Its commands stand in fences of the text: for models that make no native calls."""
+    return _mini(harness, home, task, url, "mini_textbased.yaml", "model.model_class=litellm_textbased")
+
+
+def _mini(harness: Harness, home: Path, task: Task, url: str, *config: str) -> Launch:
     settings = [
-        "mini.yaml",
+        *config,
         "agent.mode=yolo",
         f"agent.step_limit={TURNS}",
         "agent.cost_limit=0",
@@ -137,6 +146,7 @@ HARNESSES: dict[str, Harness] = {
         Harness("spindle", _launch_spindle, _session_failures, ("spindle",)),
         Harness("pi", _launch_pi, _session_failures, ("pi",)),
         Harness("mini", _launch_mini, _trajectory_failures, ("mini",)),
+        Harness("mini-text", _launch_mini_text, _trajectory_failures, ("mini",)),
     )
 }
 

@@ -54,7 +54,9 @@ class Meter:
     """Calls that the model is at work on."""
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        # llama.cpp hangs up after a streamed answer without saying so.
+        connector = aiohttp.TCPConnector(force_close=True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/v1/{path:.*}", self._handle)
         self._runner = web.AppRunner(app)
@@ -92,9 +94,9 @@ class Meter:
         ) as answer:
             response = web.StreamResponse(status=answer.status)
             response.content_type = answer.content_type
-            await response.prepare(request)
             pieces = []
             try:
+                await response.prepare(request)
                 async for piece in answer.content.iter_any():
                     pieces.append(piece)
                     await response.write(piece)

@@ -220,7 +220,7 @@ def test_commands_end_with_their_session(tmp_path):
     with AgentProcess(steps, args=TOOLS, base=tmp_path, session=True) as agent:
         agent.run("go")
         first = agent.data("get_state")["background"][0]["pid"]
-        agent.call("new_session")
+        assert agent.call("new_session")["success"]
         wait_gone(first)
         assert agent.data("get_state").get("background") is None
         agent.run("go")
@@ -280,8 +280,8 @@ def one_shot(tmp_path: Path, *args: str, steps=None) -> tuple[MockModel, subproc
     return mock, done
 
 
-def request_tools(mock: MockModel) -> dict[str, dict]:
-    return {tool["function"]["name"]: tool["function"] for tool in mock.requests[0].body["tools"]}
+def request_tools(mock: MockModel, request: int = 0) -> dict[str, dict]:
+    return {tool["function"]["name"]: tool["function"] for tool in mock.requests[request].body["tools"]}
 
 
 def tokens(tools: dict[str, dict]) -> int:
@@ -294,9 +294,10 @@ def tokens(tools: dict[str, dict]) -> int:
 
 
 def test_which_requests_have_the_tools(tmp_path):
-    mock, _ = one_shot(tmp_path)
-    tools, own = request_tools(mock), ("bash_output", "bash_kill", "task")
-    assert list(tools) == ["read", "bash", "edit", "write", *own]
+    mock, _ = one_shot(tmp_path, steps=[reply(bash("sleep 600"), finish="toolUse"), reply("ok")])
+    assert list(request_tools(mock)) == ["read", "bash", "edit", "write", "task"]
+    tools = request_tools(mock, 1)
+    assert list(tools) == ["read", "bash", "edit", "write", "bash_output", "bash_kill", "task"]
     assert "background" in tools["bash"]["parameters"]["properties"]
     plain = request_tools(one_shot(tmp_path, "--tools", "read,bash,edit,write")[0])
     assert list(plain) == ["read", "bash", "edit", "write"]
@@ -306,6 +307,23 @@ def test_which_requests_have_the_tools(tmp_path):
     with AgentProcess([reply("ok")], base=tmp_path) as agent:
         agent.run("go")
         assert request_tools(agent.mock) == plain
+
+
+def test_the_tools_come_with_the_first_command_and_stay_with_the_session(tmp_path):
+    steps = [reply(call("bash_output", {"id": "bg1"}), finish="toolUse"), reply("none")]
+    with AgentProcess(steps, args=TOOLS, base=tmp_path) as agent:
+        agent.run("go")
+        assert results(agent) == ["Tool bash_output not found. The tools are: read, bash"]
+    with AgentProcess([reply(bash("true")), reply("ok")], args=TOOLS, base=tmp_path, session=True) as agent:
+        agent.run("go")
+        file = agent.call("get_state")["data"]["sessionFile"]
+    steps = [reply("ok"), reply("ok")]
+    with AgentProcess(steps, args=(*TOOLS, "--session", file), base=tmp_path, session=True) as agent:
+        agent.run("go on")
+        assert list(request_tools(agent.mock)) == ["read", "bash", "bash_output", "bash_kill"]
+        assert agent.call("new_session")["success"]
+        agent.run("from the start")
+        assert list(request_tools(agent.mock, 1)) == ["read", "bash"]
 
 
 @pytest.mark.parametrize("keep", [False, True])

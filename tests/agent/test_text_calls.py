@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from spindle.shapes.messages import ToolCall, ToolResultMessage, text_of
 from spindle.tools import bash, edit, write
 from spindle.tools.base import text_result
 from spindle.tools.bash import TOOL
-from tests.support.agent_process import AgentProcess, write_models
-from tests.support.mock_model import reply
+from tests.support.agent_process import AgentProcess, agent_environment, write_models
+from tests.support.mock_model import MockModel, reply
+from tests.support.nursery import run
 
 from .port import World, says, user
 
@@ -43,6 +46,7 @@ RUN = {
         [{"type": "function", "function": {**BASH, "arguments": json.dumps(BASH["arguments"])}}]
     ),
     "parameters": json.dumps({"name": "bash", "parameters": BASH["arguments"]}),
+    "a fence of another language": f"```python\n{ONE}\n```",
 }
 RUN["a backslash that is no escape"] = ONE.replace("echo", r"find / -maxdepth 0 \( -name x \) -exec true \;; echo")
 LEFT = {
@@ -134,3 +138,70 @@ def test_a_compat_flag_switches_it_off():
     with Plain([reply(ONE), reply("done")]) as agent:
         agent.run("go")
         assert not (agent.cwd / "proof").exists() and len(agent.mock.requests) == 1
+
+
+# -- calls that cannot be run --------------------------------------------------------------------
+
+WRONG = json.dumps({"name": "average", "arguments": {"numbers": [1, 2]}})
+
+
+def one_shot(tmp_path, *answers, compat=None):
+    (tmp_path / "work").mkdir()
+    with MockModel([reply(text) for text in answers]) as mock:
+        write_models(tmp_path / "agent", mock.openai_url, **({"compat": compat} if compat else {}))
+        done = run(
+            [sys.executable, "-m", "spindle", "-p", "--model", "mock/m1", "--no-session", "go"],
+            cwd=tmp_path / "work",
+            env=agent_environment(tmp_path / "agent"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    return mock, done
+
+
+def last_words(mock, request):
+    content = mock.requests[request].body["messages"][-1]["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (WRONG, "Tool average not found. The tools are: read, bash, edit, write, task"),
+        (f"```json\n{LEFT['arguments that do not fit']}\n```", "must have required properties command"),
+    ],
+    ids=["unknown tool", "arguments"],
+)
+def test_without_a_person_the_model_is_told_why_its_call_was_not_run(tmp_path, wrong, why):
+    mock, done = one_shot(tmp_path, wrong, ONE, "It is done.")
+    told = last_words(mock, 1)
+    assert told.startswith("Your last answer was taken for a tool call, which was not run. ") and why in told
+    assert (tmp_path / "work/proof").read_text() == "ran\n"
+    assert (done.returncode, done.stdout) == (0, "It is done.\n")
+
+
+def test_the_model_is_told_once(tmp_path):
+    mock, done = one_shot(tmp_path, WRONG, WRONG)
+    assert len(mock.requests) == 2 and (done.returncode, done.stdout.strip()) == (0, WRONG)
+
+
+@pytest.mark.parametrize(
+    ("text", "compat"),
+    [
+        (f"You could send {WRONG}", None),
+        (f"Like this:\n```json\n{WRONG}\n```", None),
+        ('{"name": "Ann", "age": 5}', None),
+        (WRONG, {"textToolCalls": False}),
+    ],
+)
+def test_other_answers_are_the_answer(tmp_path, text, compat):
+    mock, done = one_shot(tmp_path, text, compat=compat)
+    assert len(mock.requests) == 1 and done.stdout.strip() == text
+
+
+def test_a_client_sees_such_an_answer_and_decides():
+    with AgentProcess([reply(WRONG)]) as agent:
+        agent.run("go")
+        assert len(agent.mock.requests) == 1

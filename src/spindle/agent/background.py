@@ -264,6 +264,10 @@ class Background(Hooks):
         return text_result(text, details)
 
     def _tools(self) -> list[Tool]:
+        # Small models call them in vain, and most sessions have no use for them.
+        def offered() -> bool:
+            return self._last > 0
+
         return [
             Tool(
                 name=OUTPUT_TOOL,
@@ -277,6 +281,7 @@ class Background(Hooks):
                 execute=self._output,
                 prepare=_with_our_names,
                 needs="bash",
+                offered=offered,
             ),
             Tool(
                 name=KILL_TOOL,
@@ -285,6 +290,7 @@ class Background(Hooks):
                 execute=self._kill,
                 prepare=_with_our_names,
                 needs="bash",
+                offered=offered,
             ),
         ]
 

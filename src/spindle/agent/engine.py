@@ -516,6 +516,14 @@ class Engine:
 
         return await with_calls(answer, self.model, self.offered_tools())
 
+    async def refusal(self, answer: AssistantMessage) -> str | None:
+        # Clients with a person, or a program of their own, see the text and decide.
+        if self.model is None or not self.resources.prompt.unattended:
+            return None
+        from spindle.agent.text_calls import refusal
+
+        return await refusal(answer, self.model, self.offered_tools())
+
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images
 

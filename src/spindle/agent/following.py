@@ -44,8 +44,8 @@ class End(Enum):
 class Found(Enum):
     """Things that may be found after a try, in the order in which they are looked for."""
 
-    EMPTY = "the last answer has no words, and the model was not asked for them yet"
-    SILENT = "it has none, although the model was asked"
+    LACKING = "the last answer has no words, or is a call that cannot be run, and the model was not told so yet"
+    SILENT = "it has no words, although the model was asked for them"
     OVERFLOW = "the answer had too little room in the context"
     THRESHOLD = "the context is nearly full"
     RESULT = "the model has handed in the result that the request has a schema for"
@@ -63,7 +63,7 @@ class Step(Enum):
     RETRY = "wait, then make the failed request again"
     RECOVER = "compact, then make the failed request again; read on if that is not possible"
     COMPACT = "compact if possible, and read on"
-    ASK = "ask the model for its answer"
+    ASK = "tell the model what its answer lacks"
     REMIND = "another run, which tells the model to hand in its result"
     GO_ON = "another run, with what was found"
     GIVE_UP = "the run has failed for want of an answer: settle"
@@ -77,7 +77,7 @@ _IN_RUN = (Step.RETRY, Step.RECOVER, Step.ASK, Step.GIVE_UP)
 _______ = None
 # fmt: off
 _ROWS: dict[End, tuple[Step | None, ...]] = {
-  #               empty    silent   overflow  threshold result   missing  overdue  queued   hook     messages nothing
+  #               lacking  silent   overflow  threshold result   missing  overdue  queued   hook     messages nothing
   End.STOPPED:   (_______, _______, _______,  _______,  _______, _______, _______, _______, _______, _______, _SETTLE),
   End.CUT:       (_______, _______, _______,  _______,  _______, _______, _______, _______, _GO_ON,  _______, _SETTLE),
   End.TRANSIENT: (_______, _______, _______,  _______,  _______, _______, _______, _______, _______, _______, _RETRY),
@@ -153,6 +153,9 @@ class FollowPort(Protocol):
     def is_awaited(self, answer: AssistantMessage) -> bool:
         """Say whether queued messages are to be delivered after this answer."""
 
+    async def refusal(self, answer: AssistantMessage) -> str | None:
+        """Return what to tell a model whose answer is a call as text that cannot be run; None: it is not that."""
+
     async def end_run(self) -> None: ...
 
 
@@ -193,9 +196,6 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
         return [] if await port.retry.wait(answer, port.failure, port.signal) else None
     if step is Step.REMIND and chain.structured is not None:
         return [chain.structured.reminder()]
-    if step is Step.ASK:
-        chain.asked = True
-        return [custom_message("answer-reminder", _ASKED)]
     return list(messages)
 
 
@@ -206,9 +206,11 @@ async def _look(
     if port.signal.aborted:
         return None
     match found:
-        case Found.EMPTY | Found.SILENT:
-            empty = not text_of(answer.content).strip() and chain.structured is None and not port.is_awaited(answer)
-            there = empty and chain.asked is (found is Found.SILENT)
+        case Found.LACKING:
+            remark = await _lacks(chain, answer, port)
+            return None if remark is None else [custom_message("answer-reminder", remark)]
+        case Found.SILENT:
+            there = chain.asked and _is_empty(chain, answer, port)
         case Found.OVERFLOW | Found.THRESHOLD:
             there = port.compactor.reason(answer) == REASONS[found]
         case Found.RESULT | Found.MISSING | Found.OVERDUE:
@@ -220,6 +222,22 @@ async def _look(
         case _:
             return await chain.hooks.before_settle(answer, port.conversation.messages)
     return [] if there else None
+
+
+async def _lacks(chain: Chain, answer: AssistantMessage, port: FollowPort) -> str | None:
+    """Return what to tell the model about its last answer, each thing once in a chain; None: nothing."""
+    if not chain.asked and _is_empty(chain, answer, port):
+        chain.asked = True
+        return _ASKED
+    if chain.corrected or chain.structured is not None or port.is_awaited(answer):
+        return None
+    remark = await port.refusal(answer)
+    chain.corrected = remark is not None
+    return remark
+
+
+def _is_empty(chain: Chain, answer: AssistantMessage, port: FollowPort) -> bool:
+    return not text_of(answer.content).strip() and chain.structured is None and not port.is_awaited(answer)
 
 
 def _standing(structured: StructuredAnswer) -> Found:

@@ -2,13 +2,14 @@
 
 Many small models and proxies do that, as JSON, in a fence or bare, or in tags. Such a call is run if the answer has no
 native call, the tool was offered, and the arguments fit its schema. JSON without a fence or tags counts only if the
-answer says nothing else: an example in an explanation is no call.
+answer says nothing else: an example in an explanation is no call. If the answer is nothing but a call that cannot be
+run, `refusal` says why.
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from spindle.tools.base import Tool, ToolError
 _MARKED = re.compile(
     r"<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z)"
     r"|(?P<function><function=.*?)(?:</function>|\Z)"
-    r"|```(?:json|tool_call|tool_code|xml)?[ \t]*\n(?P<fenced>.*?)\n[ \t]*```",
+    r"|```\w*[ \t]*\n(?P<fenced>.*?)\n[ \t]*```",
     re.DOTALL,
 )
 _FUNCTION = re.compile(r"<function=\s*(?P<name>[^>\s]+)\s*>(?P<body>.*?)(?=<function=|</function>|\Z)", re.DOTALL)
@@ -37,8 +38,6 @@ Found = tuple[str, Any]
 
 async def with_calls(answer: AssistantMessage, model: Model, tools: Mapping[str, Tool]) -> AssistantMessage:
     """Return the answer with the calls in its text as calls, or the answer itself if there are none to run."""
-    from spindle.tools.validate import checked_arguments
-
     text = text_of(answer.content)
     if not Compat.of(model).text_tool_calls:
         return answer
@@ -47,17 +46,37 @@ async def with_calls(answer: AssistantMessage, model: Model, tools: Mapping[str,
     if any(isinstance(block, ToolCall) for block in answer.content):
         return answer
     calls, rest = _split(text)
-    try:
-        for name, arguments in calls:
-            await checked_arguments(tools[name], arguments)
-    except (KeyError, ToolError):
-        return answer
-    if not calls:
+    if not calls or await _fault(calls, tools) is not None:
         return answer
     kept = [block for block in answer.content if not isinstance(block, Text)]
     words = [Text(rest)] if rest else []
     made = [ToolCall(f"call_{os.urandom(8).hex()}", name, given, as_text=True) for name, given in calls]
     return replace(answer, content=[*kept, *words, *made], stop_reason="toolUse")
+
+
+async def refusal(answer: AssistantMessage, model: Model, tools: Mapping[str, Tool]) -> str | None:
+    """Return what to tell a model whose answer is nothing but calls that cannot be run; None if it is not that."""
+    text = text_of(answer.content)
+    if not Compat.of(model).text_tool_calls or not tools or len(text) > _MOST_TEXT:
+        return None
+    calls, rest = _split(text)
+    fault = None if rest else await _fault(calls, tools)
+    return None if fault is None else f"Your last answer was taken for a tool call, which was not run. {fault}"
+
+
+async def _fault(calls: Sequence[Found], tools: Mapping[str, Tool]) -> str | None:
+    """Return why one of the calls cannot be run; None if all can."""
+    from spindle.tools.nearest import near_tools
+    from spindle.tools.validate import checked_arguments
+
+    for name, arguments in calls:
+        if name not in tools:
+            return f"Tool {name} not found{near_tools(name, tools)}"
+        try:
+            await checked_arguments(tools[name], arguments)
+        except ToolError as error:
+            return str(error)
+    return None
 
 
 def _split(text: str) -> tuple[list[Found], str]:

@@ -105,7 +105,7 @@ class Toolbox:
     def active_tools(self, only: Container[str] | None = None) -> list[Tool]:
         """Return the tools that the model may use, or those of them in `only`."""
         names = [name for name in self.active if only is None or name in only]
-        tools = [self._tools[name] for name in names]
+        tools = [self._tools[name] for name in names if self._tools[name].offered()]
         return [_beside(tool, names) for tool in tools if not tool.needs or tool.needs in names]
 
 

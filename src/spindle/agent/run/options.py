@@ -71,6 +71,8 @@ class Chain(Struct):
     """Whether an overflow was answered by a compaction since the last message of the user or good answer."""
     asked: bool = False
     """Whether the model was asked for an answer because its last one was empty."""
+    corrected: bool = False
+    """Whether the model was told that a call in its text cannot be run."""
     structured: StructuredAnswer | None = None
     """Takes the result, if the request has a schema for it."""
     created: list[AgentMessage] | None = None
