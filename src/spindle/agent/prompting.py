@@ -141,7 +141,7 @@ class Prompting:
             self.deliver()
 
     def offer_again(self) -> None:
-        """Let messages wait again that waited when the session was left or its process was killed."""
+        """Put messages back into the queues that were there when the session was left or its process was killed."""
         engine, session = self._engine, self._engine.conversation.session
         kept = KeptQueues.read(session.read_beside(), session.id)
         if kept is None:

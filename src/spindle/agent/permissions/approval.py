@@ -279,7 +279,8 @@ class Approval(Hooks):
         policy = self.policy()
         return "bypass" if policy is None else policy.mode
 
-    def state(self, tool: str | None, arguments: Any, effect: Effect | None = None) -> PermissionState:
+    def state(self, tool: str | None = None, arguments: Any = None, effect: Effect | None = None) -> PermissionState:
+        """Return mode and rules, and the decision about a call if a tool is given."""
         policy = self.policy()
         decision = None if tool is None else self._decide(tool, arguments, effect)
         rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]

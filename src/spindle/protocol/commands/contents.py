@@ -144,7 +144,9 @@ async def make_session_name(call: Call) -> str:
 @command("export_html", key="path")
 async def export_html(call: Call, output_path: str | None = None) -> str:
     """Write the session as one HTML page."""
-    return await call.agent.export_html(output_path)
+    from spindle.agent import library
+
+    return await library.export_html(call.agent, output_path)
 
 
 @command("export_page", key="html")

@@ -248,13 +248,13 @@ class EditorSeat(Seat):
         agent, model = self.agent, self.agent.model
         modes = [{"value": id, **told} for id, told in _MODES.items()]
         options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
-        models = {f"{one.provider}/{one.id}": one for one in [*agent.available_models(), *([model] if model else [])]}
+        models = {f"{one.provider}/{one.id}": one for one in [*agent.models.available(), *([model] if model else [])]}
         if model is not None:
             choices = [
                 {"value": id, "name": one.name or one.id, "description": one.provider} for id, one in models.items()
             ]
             options.append(_select("model", "Model", "model", f"{model.provider}/{model.id}", choices))
-            levels = [{"value": level, "name": level.capitalize()} for level in agent.thinking_levels()]
+            levels = [{"value": level, "name": level.capitalize()} for level in agent.models.levels()]
             options.append(_select("thinking", "Thinking", "thought_level", agent.thinking_level, levels))
         return [*options, _select("sandbox", "Sandbox", "_sandbox", self._level, _LEVELS)]
 
@@ -274,16 +274,16 @@ class EditorSeat(Seat):
             self._wishes = msgspec.structs.replace(self._wishes, sandbox=value)
         elif option == "model":
             provider, _, id = str(value).partition("/")
-            await self.agent.set_model(provider, id)
+            await self.agent.models.set(provider, id)
         else:
-            await self.agent.set_thinking_level(value)
+            await self.agent.models.set_level(value)
         return self.options()
 
     def _model_named(self, name: str) -> str | None:
         """Return the value of the model that a short name or a pattern stands for."""
         from spindle.models.select import match_model
 
-        models, current = self.agent.available_models(), self.agent.model
+        models, current = self.agent.models.available(), self.agent.model
         same = [model for model in models if model.id == name]
         if current is not None and len(same) > 1:  # of several providers: the present one, if it has the model
             same.sort(key=lambda model: model.provider != current.provider)
