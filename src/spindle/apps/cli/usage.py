@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
-from spindle.apps.cli.args import COMMANDS, OPTIONS, Option, Subcommand, UsageError
+from spindle.apps.cli.args import OPTIONS, Option, UsageError
+from spindle.apps.cli.subcommands import COMMANDS, Subcommand
 from spindle.base.spelling import did_you_mean
 
 if TYPE_CHECKING:
