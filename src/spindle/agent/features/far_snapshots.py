@@ -98,7 +98,7 @@ class FarSnapshots(Snapshots):
         far = Far(pipe, settings)
         self._far = far
         self._there = FarShadow(far, root, _digest(pipe.root))
-        self.differences = self._far_differences = FarDifferences(self._there, far, root)
+        self.differences = FarDifferences(self._there, far, root)
         self._names: set[str] = set()
         """Files in the tree of the last state, if there is one."""
         self._is_known = False

@@ -71,7 +71,7 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
     if since is None and not ids:
         return FileChanges([], 0, 0, [])
     snapshots = agent.checkpoints.snapshots()
-    async with _at(agent, snapshots):
+    async with _at(snapshots):
         now = await snapshots.now()
         old = await _resolved(agent, snapshots, ids[0] if since is None else since)
         if until is None:
@@ -113,7 +113,7 @@ async def restore(
         with snapshots.nobody_at_work() as is_free:
             if not is_free:
                 raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
-            async with _at(agent, snapshots):
+            async with _at(snapshots):
                 plan = await _plan(agent, snapshots, checkpoint, files)
                 if hunks is not None:
                     await _only(plan, hunks)
@@ -283,7 +283,7 @@ async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: St
 
 
 @asynccontextmanager
-async def _at(agent: "AgentSession", snapshots: Snapshots) -> AsyncIterator[None]:
+async def _at(snapshots: Snapshots) -> AsyncIterator[None]:
     try:
         async with snapshots.alone():
             yield

@@ -192,7 +192,7 @@ def _of_git(words: Words, certain: bool) -> str | None:
         return None if certain else f"the command of git, `{words[at].source}`, is not known"
     command, rest = words[at].value if at < len(words) else "", words[at + 1 :]
     if command == "config":
-        return _of_git_config(rest, certain)
+        return _of_git_config(rest)
     if command == "commit":  # its texts are no options
         rest = tuple(
             w
@@ -204,7 +204,7 @@ def _of_git(words: Words, certain: bool) -> str | None:
     return _effect(_GIT["*"], rest, f"git {command}", certain)
 
 
-def _of_git_config(words: Words, certain: bool) -> str | None:
+def _of_git_config(words: Words) -> str | None:
     values = [word.value for word in words if not word.value.startswith("-")]
     reads = any(re.fullmatch("--get.*|--list|-l|get|list", word.value) for word in words) or len(values) < 2
     if reads or _HARMLESS_SETTING.fullmatch("=".join(values[:2])):

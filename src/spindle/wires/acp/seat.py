@@ -25,11 +25,10 @@ from spindle.resources.loader import ClientPrompt
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SandboxLevel
 from spindle.wires.acp import updates
-from spindle.wires.acp.files import EditorFiles
 from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
+from spindle.wires.acp.lent import EditorFiles, EditorTerminals
 from spindle.wires.acp.options import choose, options
 from spindle.wires.acp.questions import client_rules
-from spindle.wires.acp.terminals import EditorTerminals
 from spindle.wires.acp.view import EditorAbilities, EditorView
 
 _ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}

@@ -19,9 +19,9 @@ from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.wires.acp import updates
 from spindle.wires.acp.json_rpc import Connection
+from spindle.wires.acp.lent import ShownCommand
 from spindle.wires.acp.options import options
 from spindle.wires.acp.questions import Questions
-from spindle.wires.acp.terminals import ShownCommand
 
 
 class EditorAbilities(msgspec.Struct, frozen=True):
