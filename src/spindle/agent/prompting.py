@@ -137,7 +137,7 @@ class Prompting:
                     submission.run.refuse(str(error))
         if arrived:
             engine.queues.save()
-        if self._undelivered and engine.queues.prompted:  # the change of session did not come about
+        if self._undelivered and engine.queues.prompted:  # the change of session failed
             self.deliver()
 
     def offer_again(self) -> None:

@@ -1,7 +1,7 @@
 """What changed since a checkpoint, and the way back to it.
 
-What the agent changed is known from its checkpoints and from the state at the end of each run. Whatever differs from
-that was changed by somebody else: it is shown as a conflict, and overwritten only if the client says so.
+What the agent changed is known from its checkpoints and from the state at the end of each run. Other
+changes are not the agent's: they are shown as conflicts, and overwritten only if the client says so.
 """
 
 import asyncio

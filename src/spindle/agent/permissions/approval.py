@@ -183,7 +183,7 @@ class Approval(Hooks):
         return self._port.resources.workdir(self._port.conversation.session.cwd)
 
     def sandbox(self) -> "Sandbox | None":
-        """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if it cannot be had."""
+        """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if there can be none."""
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         if resources.far is not None and (level := self.fencing.level(resources)) != "off":
             raise AgentError(

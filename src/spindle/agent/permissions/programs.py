@@ -243,9 +243,13 @@ def _wrapped(words: Words, name: str, wrapper: _Wrapper) -> Inside:
     at = _skip_arguments(words, name, at, given) + wrapper.arguments
     if name == "flock" and len(words) > at + 1 and words[at].value in ("-c", "--command"):
         given["-c"], words = words[at + 1].value, words[:at]
-    rest = words[at:]
     if not all(word.literal for word in words[:at]) or has_gap(given.get("-c", "")):
         raise Unclear(f"the command that {name} runs is not known")
+    return _behind_options(words[at:], name, wrapper, given)
+
+
+def _behind_options(rest: Words, name: str, wrapper: _Wrapper, given: dict[str, str]) -> Inside:
+    """Read the words behind the options and arguments of a wrapper: a command, or a shell line."""
     if rest and rest[0].value.startswith("-"):
         raise Unclear(f"the option {rest[0].value} of {name} is not known")
     if wrapper.script == "*":

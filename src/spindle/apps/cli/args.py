@@ -97,7 +97,7 @@ class Options(Struct):
     interrupt_mode: str | None = None
     """That of the dialect."""
     unattended: bool = False
-    """Nobody answers questions of the model; set by the mode."""
+    """No user answers questions of the model; set by the mode."""
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     remote_token_file: str | None = None

@@ -286,7 +286,7 @@ class Pipe:
         try:
             for id, kind, content in decoder.feed(data):
                 self._dispatch(id, kind, content)
-        except Exception as error:  # whoever is there may send anything
+        except Exception as error:  # the far side may send anything
             self._break(
                 process, f"it does not carry our bytes as they are ({error}); it must not be a terminal (no -t)"
             )

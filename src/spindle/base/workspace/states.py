@@ -137,7 +137,7 @@ def _sift(cancel: Cancel, root: str, names: list[bytes], largest: int) -> tuple[
 
 def _prepare(git_dir: str, root: str) -> None:
     for name in os.listdir(git_dir):
-        if name == "index.lock" or name.startswith("copies-"):  # whoever made it has ended
+        if name == "index.lock" or name.startswith("copies-"):  # the process that made it has ended
             os.unlink(os.path.join(git_dir, name))
     exclude = b""
     with suppress(OSError), open(os.path.join(root, ".git/info/exclude"), "rb") as file:

@@ -189,7 +189,7 @@ async def list_checkpoints(call: Call) -> CheckpointList:
 
 @command("get_changes")
 async def get_changes(call: Call, from_: str | None = None, to: str | None = None) -> FileChanges:
-    """Return how files differ between two checkpoints, whoever changed them; by default since the first one.
+    """Return how files differ between two checkpoints, no matter who changed them; by default since the first one.
 
     `from` and `to` are ids of checkpoints; without `to`, the files as they are now.
     """

@@ -171,7 +171,7 @@ def set_permissions(
     """Set the permission mode, and replace rules that this command set before; fields left out change nothing.
 
     `sandbox` is a level, or an object with `level`, `writable` and `network`. It cannot be wider than the command line
-    says. If it cannot be had on this machine, the command fails and changes nothing.
+    says. If this machine cannot provide it, the command fails and changes nothing.
     """
     call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny, sandbox=sandbox)
 
