@@ -84,9 +84,7 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     largest, most_files, most_bytes = bounds
     _prepare(git_dir, root)
     known = set(_names(git_there(git_dir, root, ["ls-files", "-z"])))
-    raw = git_there(git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
-    gone = [name for about, name in zip(raw[::2], raw[1::2]) if about.endswith(b" D")]
-    there = [name for about, name in zip(raw[::2], raw[1::2]) if not about.endswith(b" D")]
+    there, gone = _changed(git_dir, root)
     others = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--exclude-standard"]))
     skipped = {os.fsdecode(name): "a repository of its own" for name in others if name.endswith(b"/")}
     taken, left_out, size = _sift(
@@ -96,11 +94,7 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     skipped.update((os.fsdecode(name), why) for name, why in left_out.items() if why)
     if len(known) + len(taken) > most_files or size > most_bytes:
         return {"tree": None}
-    for option, names in (("--force-remove", gone), ("--replace", taken)):
-        if names:
-            asked = ["update-index", "-z", "--add", "--remove", option, "--stdin"]
-            git_there(git_dir, root, asked, b"\0".join([*names, b""]))
-    tree = git_there(git_dir, root, ["write-tree"]).decode().strip()
+    tree = _write_tree(git_dir, root, gone, taken)
     now = known.difference(gone).union(taken)
     usual = _usual(git_dir)
     folders = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--directory", "--exclude-standard"]))
@@ -117,6 +111,22 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
         "gone": decoded[1],
         "usual": list(usual),
     }
+
+
+def _changed(git_dir: str, root: str) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of known files that differ from the last state: those that are there, those that are gone."""
+    raw = git_there(git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
+    pairs = list(zip(raw[::2], raw[1::2]))
+    gone = [name for about, name in pairs if about.endswith(b" D")]
+    return [name for about, name in pairs if not about.endswith(b" D")], gone
+
+
+def _write_tree(git_dir: str, root: str, gone: list[bytes], taken: list[bytes]) -> str:
+    for option, names in (("--force-remove", gone), ("--replace", taken)):
+        if names:
+            asked = ["update-index", "-z", "--add", "--remove", option, "--stdin"]
+            git_there(git_dir, root, asked, b"\0".join([*names, b""]))
+    return git_there(git_dir, root, ["write-tree"]).decode().strip()
 
 
 def _sift(cancel: Cancel, root: str, names: list[bytes], largest: int) -> tuple[list[bytes], dict[bytes, str], int]:
