@@ -16,7 +16,8 @@ from marks import put
 from reference import field_notes, reference_page
 
 from spindle.agent.run.result import EXIT_CODES
-from spindle.apps.cli.args import COMMANDS, OPTIONS
+from spindle.apps.cli.args import OPTIONS
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.settings import Settings
 from spindle.llm.compat import ChatCompat, MessagesCompat, ResponsesCompat
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads

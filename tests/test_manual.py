@@ -14,7 +14,8 @@ from benchmarks.plot import plot
 from scripts.marks import put
 
 from spindle.agent.run.result import EXIT_CODES
-from spindle.apps.cli.args import COMMANDS, IGNORED, OPTIONS
+from spindle.apps.cli.args import IGNORED, OPTIONS
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.settings import Settings
 from spindle.models.catalog import builtin_providers
 from spindle.resources.prompt import PromptParts, manual, prompt_sections

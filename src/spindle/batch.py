@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
-from spindle.apps.batch.attempt import Plan
 from spindle.apps.batch.ledger import Attempt
+from spindle.apps.batch.plan import Plan
 from spindle.apps.batch.runner import Batch
 from spindle.apps.batch.tasks import Task, TaskSource
 from spindle.recipe import AgentOptions

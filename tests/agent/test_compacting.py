@@ -303,7 +303,7 @@ def test_the_new_model_writes_the_summary_if_it_was_switched_in_time(tmp_path):
             await rig.run("a " + LONG)
             await rig.call("prompt", message="b " + LONG)
             await rig.script.reached("go")
-            await rig.agent.use_model(other.model(context_window=50_000), None, "set")
+            await rig.agent.models.use(other.model(context_window=50_000), None, "set")
             rig.script.release("go")
             await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
             assert rig.of("compaction_end")[0]["result"]["summary"].startswith("OTHER SUMMARY")

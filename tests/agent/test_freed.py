@@ -75,6 +75,17 @@ def extension(agent):
         await ctx.new_session()
 
 
+def check_freed(live):
+    """Check that nothing is left of the agents that `live` watches, once it has returned."""
+
+    async def main():
+        freed = Freed()
+        await live(freed)
+        await freed.check()
+
+    run(main())
+
+
 def test_after_a_long_life(home):
     """With an extension, an MCP server, calls of all kinds of tools, a compaction and changes of session."""
 
@@ -105,12 +116,7 @@ def test_after_a_long_life(home):
         freed.watch(agent)
         await agent.close()
 
-    async def main():
-        freed = Freed()
-        await live(freed)
-        await freed.check()
-
-    run(main())
+    check_freed(live)
 
 
 async def wait_for_ever():
@@ -146,12 +152,7 @@ def test_when_a_run_is_stopped(home, work, end):
             await agent.abort()
         await agent.close()
 
-    async def main():
-        freed = Freed()
-        await live(freed)
-        await freed.check()
-
-    run(main())
+    check_freed(live)
 
 
 def test_with_a_prompt_that_waits_for_a_change(home):
@@ -167,12 +168,7 @@ def test_with_a_prompt_that_waits_for_a_change(home):
         with pytest.raises(AgentError, match="The session has ended"):
             await waits.result()
 
-    async def main():
-        freed = Freed()
-        await live(freed)
-        await freed.check()
-
-    run(main())
+    check_freed(live)
 
 
 def test_after_failures(home):
@@ -208,12 +204,7 @@ def test_after_failures(home):
             await agent.session.compact()
         await agent.close()
 
-    async def main():
-        freed = Freed()
-        await live(freed)
-        await freed.check()
-
-    run(main())
+    check_freed(live)
 
 
 def test_though_another_agent_uses_the_same_server(home):

@@ -96,7 +96,7 @@ def test_a_model_chosen_in_mid_run_answers_the_next_turn(tmp_path, calls):
         async with Rig(tmp_path, tools=[slow_tool()]) as rig:
             await rig.run("one")
             other = rig.script.model(id="other", reasoning=False)
-            await rig.agent.use_model(other, None, "set")
+            await rig.agent.models.use(other, None, "set")
             await rig.run("two")
             assert [model.id for model, _, _ in calls] == ["script", "other"]
             assert rig.of("thinking_level_changed") == [{"type": "thinking_level_changed", "level": "off"}]

@@ -6,10 +6,29 @@ from contextlib import aclosing
 from typing import Any
 
 from spindle.llm.stream import Chunk, Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec, builtin_stream
-from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from spindle.shapes.model import Model, ModelCost
 
-__all__ = ["answer_of", "collect", "events_of", "make_model", "make_request", "one_by_one", "shape"]
+__all__ = [
+    "answer_by",
+    "answer_of",
+    "collect",
+    "events_of",
+    "make_model",
+    "make_request",
+    "one_by_one",
+    "result",
+    "shape",
+]
 
 
 def make_model(**fields: Any) -> Model:
@@ -31,6 +50,18 @@ def make_model(**fields: Any) -> Model:
 def make_request(*messages: ModelMessage | str, system: str = "Be brief.", tools: Sequence[ToolSpec] = ()) -> Request:
     history = [UserMessage(message, 1) if isinstance(message, str) else message for message in messages]
     return Request(system, history or [UserMessage("hi", 1)], list(tools))
+
+
+def answer_by(
+    api: str, *content: Text | Thinking | ToolCall, model: str = "m1", stop_reason: str = "stop"
+) -> AssistantMessage:
+    """Return an answer of the history, by a model with this API."""
+    return AssistantMessage(list(content), api, "mock", model, Usage(), stop_reason, 0)
+
+
+def result(*content: Text | Image, id: str = "c1", is_error: bool = False, tool: str = "bash") -> ToolResultMessage:
+    """Return the result of a tool call."""
+    return ToolResultMessage(tool_call_id=id, tool_name=tool, content=list(content), is_error=is_error, timestamp=0)
 
 
 def collect(model: Model, request: Request | None = None, **options: Any) -> list[Chunk]:

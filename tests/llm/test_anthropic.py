@@ -1,6 +1,7 @@
 """The messages API: what is sent, how its stream is folded, and how it ends."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -9,19 +10,10 @@ from spindle.llm.compat import MessagesCompat
 from spindle.llm.errors import is_overflow, is_retryable
 from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 from tests.support.mock_model import NOTHING, MockModel, call, cut, error, failure, raw, reply, think
 
-from .helpers import answer_of, collect, events_of, make_model, shape
+from .helpers import answer_by, answer_of, collect, events_of, make_model, result, shape
 
 API = "anthropic-messages"
 TOOL = ToolSpec("bash", "Run a command", {"type": "object", "properties": {"command": {"type": "string"}}})
@@ -29,14 +21,7 @@ IMAGE = Image("QUJD", "image/png")
 IMAGE_PART = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
 CACHE = {"cache_control": {"type": "ephemeral"}}
 USER = UserMessage("hi", 0)
-
-
-def answer(*content) -> AssistantMessage:
-    return AssistantMessage(list(content), API, "mock", "m1", Usage(), "stop", 0)
-
-
-def result(*content, id: str = "c1", is_error: bool = False) -> ToolResultMessage:
-    return ToolResultMessage(tool_call_id=id, tool_name="bash", content=list(content), is_error=is_error, timestamp=0)
+answer = partial(answer_by, API)
 
 
 def request(*messages, compat=None, tools=(), system="Be brief.", model=None, **options) -> tuple[dict, dict]:

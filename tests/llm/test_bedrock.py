@@ -1,6 +1,7 @@
 """Bedrock's Converse API: what is sent, beside botocore's model of it; how the stream is folded; how it fails."""
 
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,20 +10,11 @@ from spindle.llm.bedrock import bedrock_address, converse_body
 from spindle.llm.errors import is_overflow, is_retryable
 from spindle.llm.history import transform_request
 from spindle.llm.stream import Finished, Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 from tests.support.mock_model import MockModel, Recorded, cut, dropped, failure, raw
 
 from .frames import CONTENT_TYPE, event, exception, frame
-from .helpers import answer_of, collect, events_of, make_model, shape
+from .helpers import answer_by, answer_of, collect, events_of, make_model, result, shape
 
 API = "bedrock-converse-stream"
 CLAUDE, OLD_CLAUDE, NOVA = "us.anthropic.claude-opus-5", "anthropic.claude-sonnet-4-5-v1:0", "amazon.nova-pro-v1:0"
@@ -40,12 +32,7 @@ def no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"AWS_{name}", raising=False)
 
 
-def answer(*content: Any, id: str = CLAUDE) -> AssistantMessage:
-    return AssistantMessage(list(content), API, "mock", id, Usage(), "stop", 0)
-
-
-def result(*content: Any, id: str = "c1", is_error: bool = False) -> ToolResultMessage:
-    return ToolResultMessage(tool_call_id=id, tool_name="bash", content=list(content), is_error=is_error, timestamp=0)
+answer = partial(answer_by, API, model=CLAUDE)
 
 
 def body(
@@ -152,7 +139,7 @@ def test_messages() -> None:
 
 def test_other_models_sign_nothing_and_keep_images_of_errors() -> None:
     history = [
-        answer(Thinking("hm", "x"), ToolCall("c1", "bash", {}), id=NOVA),
+        answer(Thinking("hm", "x"), ToolCall("c1", "bash", {}), model=NOVA),
         result(IMAGE, is_error=True),
     ]
     first, second = body(*history, id=NOVA)["messages"]

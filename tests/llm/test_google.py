@@ -1,25 +1,17 @@
 """The Gemini API: what is sent, how the stream is folded, how it ends."""
 
 import json
+from functools import partial
 
 import pytest
 
 from spindle.llm.google import google_body
 from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 from tests.support.mock_model import MockModel, cut, failure, raw
 
-from .helpers import answer_of, collect, events_of, make_model, shape
+from .helpers import answer_by, answer_of, collect, events_of, make_model, result, shape
 
 API = "google-generative-ai"
 OLD, NEW = "gemini-2.5-pro", "gemini-3-pro-preview"
@@ -27,14 +19,7 @@ TOOL = ToolSpec("bash", "Run a command", {"type": "object"})
 USER = UserMessage("hi", 0)
 IMAGE = Image("QUJD", "image/png")
 IMAGE_PART = {"inlineData": {"mimeType": "image/png", "data": "QUJD"}}
-
-
-def answer(*content, id: str = OLD) -> AssistantMessage:
-    return AssistantMessage(list(content), API, "mock", id, Usage(), "stop", 0)
-
-
-def result(*content, id: str = "c1", is_error: bool = False) -> ToolResultMessage:
-    return ToolResultMessage(tool_call_id=id, tool_name="bash", content=list(content), is_error=is_error, timestamp=0)
+answer = partial(answer_by, API, model=OLD)
 
 
 def body(*messages, id: str = OLD, tools=(), system="Be brief.", model=None, **options) -> dict:
@@ -67,7 +52,7 @@ def history(id: str) -> list:
             Text("a", "QUJD"),
             ToolCall("c1", "bash", {"k": 1}, "QUJD"),
             ToolCall("c2", "bash", {}),
-            id=id,
+            model=id,
         ),
         result(Text("x"), IMAGE),
         result(Text("bad"), id="c2", is_error=True),
@@ -106,7 +91,7 @@ def test_contents(id):
 
 
 def test_thoughts_of_another_model_are_plain_text():
-    parts = body(answer(Thinking("hm", "QUJD"), Text("a"), id="other"))["contents"][0]["parts"]
+    parts = body(answer(Thinking("hm", "QUJD"), Text("a"), model="other"))["contents"][0]["parts"]
     assert parts == [{"text": "hm"}, {"text": "a"}]
 
 

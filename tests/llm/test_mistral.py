@@ -9,19 +9,10 @@ from spindle.llm.errors import is_retryable
 from spindle.llm.history import transform_request
 from spindle.llm.mistral import call_id, mistral_body
 from spindle.llm.stream import Finished, Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 from tests.support.mock_model import MockModel, Recorded, failure, raw, reply
 
-from .helpers import answer_of, collect, make_model, shape
+from .helpers import answer_by, answer_of, collect, make_model, result, shape
 
 API = "mistral-conversations"
 TOOL = ToolSpec("bash", "Run a command", {"type": "object"})
@@ -60,24 +51,16 @@ def test_messages() -> None:
     ours, theirs = "call_0123456789", "aB3dE6gH9"
     history = [
         UserMessage([Text("see"), Image("QUJD", "image/png")], 0),
-        AssistantMessage(
-            [
-                Thinking("hm", "reasoning_content"),
-                Text("a"),
-                ToolCall(ours, "bash", {"k": 1}),
-                ToolCall(theirs, "ls", {}),
-            ],
+        answer_by(
             API,
-            "mock",
-            "m1",
-            Usage(),
-            "toolUse",
-            0,
+            Thinking("hm", "reasoning_content"),
+            Text("a"),
+            ToolCall(ours, "bash", {"k": 1}),
+            ToolCall(theirs, "ls", {}),
+            stop_reason="toolUse",
         ),
-        ToolResultMessage(tool_call_id=ours, tool_name="bash", content=[Text("no")], is_error=True, timestamp=0),
-        ToolResultMessage(
-            tool_call_id=theirs, tool_name="ls", content=[Image("QUJD", "image/png")], is_error=False, timestamp=0
-        ),
+        result(Text("no"), id=ours, is_error=True),
+        result(Image("QUJD", "image/png"), id=theirs, tool="ls"),
     ]
     image = {"type": "image_url", "image_url": "data:image/png;base64,QUJD"}
     assert body(*history)["messages"][1:] == [

@@ -1,36 +1,22 @@
 """What a chat-completions server is sent, and how every compat flag bends it."""
 
+from functools import partial
+
 import pytest
 
 from spindle.llm.compat import ChatCompat
 from spindle.llm.history import transform_request
 from spindle.llm.openai_chat import chat_body, chat_headers
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 
-from .helpers import make_model
+from .helpers import answer_by, make_model, result
 
 PUBLIC = "https://models.example.com/v1"
 TOOL = ToolSpec("bash", "Run a command", {"type": "object", "properties": {"command": {"type": "string"}}})
 IMAGE = Image("QUJD", "image/png")
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
-
-
-def answer(*content, stop_reason: str = "stop") -> AssistantMessage:
-    return AssistantMessage(list(content), "openai-completions", "mock", "m1", Usage(), stop_reason, 0)
-
-
-def result(*content, id: str = "c1") -> ToolResultMessage:
-    return ToolResultMessage(tool_call_id=id, tool_name="bash", content=list(content), is_error=False, timestamp=0)
+answer = partial(answer_by, "openai-completions")
 
 
 CALL = answer(ToolCall("c1", "bash", {"command": "ls"}))

@@ -1,6 +1,7 @@
 """The responses API and its Azure form: what is sent, how the stream is folded, how it ends."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -9,32 +10,17 @@ from spindle.llm.errors import is_retryable
 from spindle.llm.history import transform_request
 from spindle.llm.openai_responses import responses_body, responses_headers, responses_url
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 from tests.support.mock_model import MockModel, cut, failure, raw
 
-from .helpers import answer_of, collect, events_of, make_model, shape
+from .helpers import answer_by, answer_of, collect, events_of, make_model, shape
+from .helpers import result as result_of
 
 API, AZURE = "openai-responses", "azure-openai-responses"
 TOOL = ToolSpec("bash", "Run a command", {"type": "object"})
 USER = UserMessage("hi", 0)
 THINKS = {"reasoning": True}
-
-
-def answer(*content, model: str = "m1") -> AssistantMessage:
-    return AssistantMessage(list(content), API, "mock", model, Usage(), "stop", 0)
-
-
-def result(*content, id: str = "c1|fc_1") -> ToolResultMessage:
-    return ToolResultMessage(tool_call_id=id, tool_name="bash", content=list(content), is_error=False, timestamp=0)
+answer, result = partial(answer_by, API), partial(result_of, id="c1|fc_1")
 
 
 def body(*messages, compat=None, tools=(), system="Be brief.", model=None, **options) -> dict:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,12 @@ from spindle.llm.history import transform_request
 from spindle.llm.openai_chat import chat_body
 from spindle.llm.openai_responses import responses_body
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.messages import (
-    AssistantMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 from tests.support.agent_process import AgentProcess
 from tests.support.images import PIXEL
 from tests.support.mock_model import call, reply, think
 
-from .helpers import make_model
+from .helpers import answer_by, make_model, result
 
 TOOLS = [ToolSpec(name, f"The tool {name}", {"type": "object"}) for name in ("read", "bash", "edit")]
 
@@ -52,22 +44,19 @@ def count_of(body: dict[str, Any]) -> int:
 
 
 def history(api: str, model: str) -> list[Any]:
-    def answer(*content: Any, stop: str = "stop") -> AssistantMessage:
-        return AssistantMessage(list(content), api, "mock", model, Usage(), stop, 0)
-
-    def result(id: str, *content: Any) -> ToolResultMessage:
-        return ToolResultMessage(tool_call_id=id, tool_name="bash", content=list(content), is_error=False, timestamp=0)
-
+    answer = partial(answer_by, api, model=model)
     return [
         UserMessage("hi", 0),
-        answer(Thinking("hm", "QUJD"), Text("Looking"), ToolCall("c1", "bash", {"b": 1, "a": 2}), stop="toolUse"),
-        result("c1", Text("one")),
-        answer(ToolCall("c2|fc_2", "bash", {}), ToolCall("c3|fc_3", "bash", {}), stop="toolUse"),
-        result("c2|fc_2", Text("two"), Image(PIXEL, "image/png")),
-        result("c3|fc_3", Text("")),
+        answer(
+            Thinking("hm", "QUJD"), Text("Looking"), ToolCall("c1", "bash", {"b": 1, "a": 2}), stop_reason="toolUse"
+        ),
+        result(Text("one"), id="c1"),
+        answer(ToolCall("c2|fc_2", "bash", {}), ToolCall("c3|fc_3", "bash", {}), stop_reason="toolUse"),
+        result(Text("two"), Image(PIXEL, "image/png"), id="c2|fc_2"),
+        result(Text(""), id="c3|fc_3"),
         answer(Text("Done")),
         UserMessage([Text("and this"), Image(PIXEL, "image/png")], 0),
-        answer(Text("broke"), stop="error"),
+        answer(Text("broke"), stop_reason="error"),
         UserMessage("go on", 0),
         answer(Text("Here")),
         UserMessage("thanks", 0),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from spindle.base.workspace.disk import existing
 from spindle.tools.base import ToolError, os_error_text
-from spindle.tools.files import resolve_existing, resolve_path
+from spindle.tools.files import resolve_path
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,13 @@ def test_paths_no_file_can_have(path: str) -> None:
 )
 def test_reading_tries_the_spellings_of_macos(asked: str, there: str, tmp_path: Path) -> None:
     (tmp_path / there).write_text("x")
-    assert resolve_existing(asked, str(tmp_path)) == str(tmp_path / there)
+    assert existing(resolve_path(asked, str(tmp_path))) == str(tmp_path / there)
     (tmp_path / asked).write_text("y")
-    assert resolve_existing(asked, str(tmp_path)) == str(tmp_path / asked)
+    assert existing(resolve_path(asked, str(tmp_path))) == str(tmp_path / asked)
 
 
 def test_a_missing_file_keeps_the_name_that_was_asked_for(tmp_path: Path) -> None:
-    assert resolve_existing("it's.txt", str(tmp_path)) == str(tmp_path / "it's.txt")
+    assert existing(resolve_path("it's.txt", str(tmp_path))) == str(tmp_path / "it's.txt")
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ class SessionChanges:
         self._agent.resources = self._engine.resources = resources
         self._engine.choice.registry = resources.registry
         self._agent.plugins.bind(self._agent, reason, previous)
-        self._engine.tools_changed()
+        self._engine.forget_prompt()
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings again, when no change of session is under way."""

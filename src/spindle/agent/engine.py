@@ -75,6 +75,7 @@ class Engine:
         self.conversation = conversation
         self.choice = choice
         self.toolbox = toolbox
+        toolbox.on_change = weakly(self.forget_prompt)
         self.resources = resources
         self.lifecycle = Lifecycle()
         settings = resources.settings
@@ -132,7 +133,7 @@ class Engine:
 
     @property
     def system_prompt(self) -> str:
-        """The prompt of the session; it changes only when the active tools do."""
+        """The prompt of the session. It stays the same until tools, resources or instructions of the client change."""
         if self._base_prompt is None:
             cwd = self.workdir
             self._base_prompt = self.resources.system_prompt(self.toolbox.active_tools(), cwd)
@@ -149,7 +150,8 @@ class Engine:
             return self.system_prompt
         return self.resources.system_prompt(self._tools(), self.workdir, chain.options.system_prompt)
 
-    def tools_changed(self) -> None:
+    def forget_prompt(self) -> None:
+        """Let the system prompt be made again for the next model call."""
         self._base_prompt = None
 
     def _tools(self) -> list[Tool]:

@@ -96,7 +96,7 @@ REASONS: Final = {Found.OVERFLOW: "overflow", Found.THRESHOLD: "threshold"}
 _BY_STOP_REASON = {"aborted": End.CUT, "error": End.FAILED, "length": End.TRUNCATED, "stop": End.DONE}
 
 Look = Callable[[Found], Awaitable[Sequence[AgentMessage] | None]]
-"""Looks for one thing. Returns None if it is not there, else its messages for the next run."""
+"""Looks for one thing. Returns None if it is not there, else the messages that the next run begins with."""
 Compact = Callable[[Found, Step], Awaitable[bool]]
 """Compacts for the reason that was found. Returns whether the failed request can be made again."""
 EndRun = Callable[[], Awaitable[None]]

@@ -11,7 +11,7 @@ import msgspec
 from spindle.agent import AgentError
 from spindle.agent.toolbox import Toolbox
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
-from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResult
+from spindle.shapes.events import Event, HostToolCall, HostToolCancel, StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError
 
@@ -62,7 +62,10 @@ class HostTools:
         replies.register("host_tool_update", partial(self._take, "partialResult"))
 
     def declare(self, items: list[Any]) -> list[str]:
-        """Replace the client's tools, from the next model call on. Raises `AgentError`, changing nothing."""
+        """Replace the client's tools, from the next model call on, and tell clients.
+
+        Raises `AgentError`, changing nothing.
+        """
         declared = [_read(index, item) for index, item in enumerate(items)]
         names = [name for name, *_ in declared]
         if len(set(names)) != len(names):
@@ -79,6 +82,7 @@ class HostTools:
             tools.append((tool, name in active if name in known else not hidden))
         self._port.toolbox.exchange(self.names, tools)
         self.names = names
+        self._port.publish(StateChanged())
         return names
 
     def disconnect(self) -> None:

@@ -236,8 +236,22 @@ def _rank(typed: str, path: str) -> tuple[int, int, str]:
     return order, len(path), path
 
 
+async def export_html(agent: "AgentSession", output: str | None = None) -> str:
+    """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
+    from spindle.export import ExportError, export_session
+
+    target = Path(agent.cwd, output) if output else None
+    try:
+        written = await asyncio.to_thread(
+            export_session, agent.session, target, system_prompt=agent.system_prompt, tools=agent.active_tools()
+        )
+    except ExportError as error:
+        raise AgentError(str(error)) from None
+    return output or str(written.absolute())
+
+
 async def page(agent: "AgentSession") -> str:
     """Return the session as one HTML page. Raises `AgentError`."""
     with tempfile.TemporaryDirectory() as folder:
-        path = await agent.export_html(os.path.join(folder, "page.html"))
+        path = await export_html(agent, os.path.join(folder, "page.html"))
         return await asyncio.to_thread(Path(path).read_text, "utf-8")

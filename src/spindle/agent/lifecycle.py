@@ -127,7 +127,7 @@ class Request(Enum):
 class Verdict(Enum):
     START = "the agent is idle: begin"
     QUEUE = "the message waits in its queue for the run that is going on"
-    WAIT = "kept until the other session is there, or what is being wound up is over; then looked at again"
+    WAIT = "kept until the other session is there, or the run that ends is over; then looked at again"
     ABORT_FIRST = "what runs is aborted, then this begins"
 
 

@@ -1,10 +1,16 @@
-"""Which model answers, how hard it thinks, and how it is asked; all may change between two turns."""
+"""Which model answers, how hard it thinks, and how it is asked; all may change between two turns.
+
+`ModelState` is the choice itself. `ModelSwitch` changes it for a client or an extension: it writes the change into the
+session, and tells the others.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any, Protocol
 
 from spindle.agent import AgentError
+from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import HookChain
 from spindle.base.settings import Settings
 from spindle.llm import stream as llm
@@ -12,6 +18,7 @@ from spindle.models.loopback import LOOPBACK
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelChoice, ModelNotFound, not_restored, resolve_model
 from spindle.sessions.session import Session
+from spindle.shapes.events import Event, Notice, StateChanged, ThinkingLevelChanged
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
@@ -165,3 +172,70 @@ class ModelState:
             await on_disk()
         chunks = stream(model, request, options)
         return llm.in_turn(model.provider, chunks) if llm.most_calls else chunks
+
+
+class ModelPort(Protocol):
+    """What a switch of models needs of the engine."""
+
+    choice: ModelState
+    conversation: Conversation
+    hooks: HookChain
+
+    def publish(self, event: Event) -> None: ...
+
+
+class ModelSwitch:
+    def __init__(self, port: ModelPort) -> None:
+        self._port = port
+
+    def available(self) -> list[Model]:
+        return self._port.choice.registry.available()
+
+    def levels(self) -> list[ThinkingLevel]:
+        """Return the thinking levels of the current model."""
+        return self._port.choice.levels()
+
+    async def set(self, provider: str, model_id: str) -> Model:
+        """Switch to an available model, which answers from the next turn on. Raises `AgentError`."""
+        model, note = await self._port.choice.find(provider, model_id)
+        await self.use(model, None, "set")
+        if note:
+            self._port.publish(Notice(note))
+        return model
+
+    async def cycle(self) -> CycledModel | None:
+        """Switch to the next model; None if there is no other."""
+        if (following := self._port.choice.next_model()) is None:
+            return None
+        model, level, scoped = following
+        await self.use(model, level, "cycle")
+        return CycledModel(model.shown(), self._port.choice.level, scoped)
+
+    async def use(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
+        """Switch to a model, which need not be in the registry."""
+        port, choice = self._port, self._port.choice
+        previous, old_level = choice.model, choice.level
+        level_changed = choice.use(model, level)
+        port.conversation.session.append_model_change(model.provider, model.id)
+        port.publish(StateChanged())
+        if level_changed:
+            await self._tell_level(old_level)
+        await port.hooks.notify("model_select", model=model, previous_model=previous, source=source)
+
+    def set_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
+        """Set the thinking level at once, clamped to what the model supports. Await the result to tell extensions."""
+        previous = self._port.choice.level
+        return self._tell_level(previous) if self._port.choice.set_level(level) else asyncio.sleep(0)
+
+    async def cycle_level(self) -> ThinkingLevel | None:
+        """Go to the next thinking level; None if the model has only one."""
+        if (level := self._port.choice.next_level()) is not None:
+            await self.set_level(level)
+        return level
+
+    def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
+        """Write a new thinking level into the session and tell clients. Await the result to tell extensions."""
+        port, level = self._port, self._port.choice.level
+        port.conversation.session.append_thinking_level(level)
+        port.publish(ThinkingLevelChanged(level))
+        return port.hooks.notify("thinking_level_select", level=level, previous_level=previous)

@@ -137,11 +137,11 @@ class Prompting:
                     submission.run.refuse(str(error))
         if arrived:
             engine.queues.save()
-        if self._undelivered and engine.queues.prompted:  # the change of session did not come about
+        if self._undelivered and engine.queues.prompted:  # the change of session failed
             self.deliver()
 
     def offer_again(self) -> None:
-        """Let messages wait again that waited when the session was left or its process was killed."""
+        """Put messages back into the queues that were there when the session was left or its process was killed."""
         engine, session = self._engine, self._engine.conversation.session
         kept = KeptQueues.read(session.read_beside(), session.id)
         if kept is None:

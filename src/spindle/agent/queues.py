@@ -166,7 +166,7 @@ class Queues:
         self._changed()
 
     def put_back(self) -> None:
-        """Let messages wait again that were taken but not delivered: the run is over."""
+        """Put messages back into the queues that were taken but not delivered: the run is over."""
         self.steering.put_back()
         self.follow_up.put_back()
         self._entering.clear()
@@ -277,7 +277,7 @@ class Queues:
         return kept_queues(session_id, [*self._entering, *self.in_queues(), *sent], self.prompted)
 
     def offer(self, kept: KeptQueues, delivered: Container[float]) -> list[Submission]:
-        """Let kept messages wait again, except those with the timestamps in `delivered`.
+        """Put kept messages back into the queues, except those with the timestamps in `delivered`.
 
         Returns the submissions that hooks have yet to look at; call `let_go` for each.
         """

@@ -1,12 +1,11 @@
-"""The agent as every wire drives it: one object, one method per thing a client can ask for.
+"""The agent as every wire drives it: one object, with one name per thing a client can ask for.
 
-Its parts do the work: engine, conversation, prompting, changes of session, model choice, shell. This class holds them
-together; wires, extensions and programs need to know only this class.
+Its parts do the work: engine, conversation, prompting, changes of session, choice of models, shell. This class holds
+them together; wires, extensions and programs need to know only this class.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
@@ -26,8 +25,8 @@ from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpSer
 from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lending import lend
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
-from spindle.agent.model_choice import CycledModel, ModelState
-from spindle.agent.permissions.approval import Approval, PermissionOptions, PermissionState
+from spindle.agent.model_choice import ModelState, ModelSwitch
+from spindle.agent.permissions.approval import Approval, PermissionOptions
 from spindle.agent.prompting import Prompting, with_nothing_new
 from spindle.agent.queues import NOT_BEGUN, QueueMode
 from spindle.agent.run.handle import Disposition, Run
@@ -46,8 +45,7 @@ from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import Files, Terminals, Tool, ToolContext
-from spindle.tools.todo import TodoPhase
+from spindle.tools.base import Files, Terminals, Tool
 from spindle.tools.user_bash import BashOutput
 
 if TYPE_CHECKING:
@@ -82,25 +80,21 @@ class AgentSession:
         """Whether it was told where tools work: then all its sessions work there."""
         self.check_place: Callable[[str], None] = lambda cwd: None
         """Raises `AgentError` if no session may work in that directory."""
-        self._conversation = Conversation(session)
-        self.name_answer = self._conversation.name_answer
-        self._noticed: str | None = None
         self.mcp_servers: McpServers = NoMcpServers()
+        self._noticed: str | None = None
+        """The notice about trust that clients were told last."""
+        self._conversation = Conversation(session)
         self._extension_hooks, self.hooks = Hooks(), HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id, engine.limits = provider_session_id, limits
-        self.queues, self.lifecycle, self.abort_retry = engine.queues, engine.lifecycle, engine.abort_retry
-        self._shell, replies = Shell(engine.port), Replies()
-        self.abort_bash = self._shell.stop_all
-        self.receive_reply = replies.receive
-        """Takes a client's frame if it answers a dialog or a host tool. Returns whether it does."""
+        self.queues, self.lifecycle = engine.queues, engine.lifecycle
+        self.models, self._shell, replies = ModelSwitch(engine.port), Shell(engine.port), Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
         self._todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
         self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
         self._approval = Approval(engine.port, self.dialogs, permissions)
-        self.sandbox_for = self._approval.sandbox_for
         self.background = Background(engine.port, mode)
         self.checkpoints = Checkpoints(engine.port, self._shell)
         own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval, self.checkpoints)
@@ -110,9 +104,18 @@ class AgentSession:
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
         self._prompting = Prompting(engine.port, self.plugins)
-        self.offer_again, self.background.start_run = self._prompting.offer_again, weakly(self._prompting.start_with)
-        self.stop_commands = self._prompting.stop_commands
-        """Cancels slash commands of extensions that are at work, and returns their names."""
+        self.background.start_run = weakly(self._prompting.start_with)
+        # Requests that one part fulfils alone; it tells clients of changes, too.
+        self.receive_reply = replies.receive
+        self.offer_again, self.send_queued = self._prompting.offer_again, self._prompting.send_queued
+        self.stop_commands, self.complete_command = self._prompting.stop_commands, self.hooks.complete_command
+        self.wait_idle, self.wait_free = engine.lifecycle.wait_idle, engine.lifecycle.wait_free
+        self.abort_retry, self.abort_bash = engine.abort_retry, self._shell.stop_all
+        self.all_tools, self.active_tools, self.tool_context = toolbox.all, toolbox.active_tools, engine.tool_context
+        self.add_extension_tool, self.use_server_tools = toolbox.add_extension_tool, toolbox.use_server_tools
+        self.set_todos, self.set_host_tools = self._todos.set, self._host_tools.declare
+        self.permissions, self.sandbox_for = self._approval.state, self._approval.sandbox_for
+        self.give_up_questions, self.name_answer = self._approval.give_up, self._conversation.name_answer
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()
 
@@ -202,10 +205,6 @@ class AgentSession:
         """Let a subagent work for the current run. Returns options for its prompt."""
         return lend((self._engine, self._approval), (subagent._engine, subagent._approval), call_id, name)
 
-    def send_queued(self, id: str) -> None:
-        """Deliver a message that waits before all others; if there is no run, start one. Raises `AgentError`."""
-        self._prompting.send_queued(id)
-
     def clear_context(self) -> None:
         """Begin with an empty context in the same session; the old messages stay in the file, on another branch.
 
@@ -215,9 +214,6 @@ class AgentSession:
         self.session.move(None)
         self._engine.choice.record(self.session)
         self.rebuild("clear")
-
-    async def complete_command(self, name: str, prefix: str) -> list[str]:
-        return await self.hooks.complete_command(name, prefix)
 
     def commands(self) -> list[Any]:
         """Return all slash commands: those of extensions, prompt templates, skills."""
@@ -328,27 +324,6 @@ class AgentSession:
         self._approval.configure(sandbox=sandbox, check_place=self.check_place, **given)
         self.publish(events.StateChanged())
 
-    def permissions(self, tool: str | None = None, arguments: Any = None, effect: Any = None) -> PermissionState:
-        """Return mode and rules, and the decision about a call if a tool is given."""
-        return self._approval.state(tool, arguments, effect)
-
-    def give_up_questions(self) -> None:
-        """Answer questions about permissions with no: there is no client to answer them."""
-        self._approval.give_up()
-
-    def set_todos(self, phases: Any) -> list[TodoPhase]:
-        """Replace the todo list. Raises `AgentError`, changing nothing."""
-        made = self._todos.set(phases)
-        self.publish(events.StateChanged())
-        return made
-
-    def set_host_tools(self, tools: list[Any]) -> list[str]:
-        """Replace the tools that run in the client. Raises `AgentError`, changing nothing."""
-        names = self._host_tools.declare(tools)
-        self._engine.tools_changed()
-        self.publish(events.StateChanged())
-        return names
-
     @property
     def has_host_tools(self) -> bool:
         return bool(self._host_tools.names)
@@ -358,31 +333,11 @@ class AgentSession:
         self.hooks.replace(self._extension_hooks, hooks)
         self._extension_hooks = hooks
         self._engine.toolbox.use_extension_tools(tools)
-        self._engine.tools_changed()
-
-    def add_extension_tool(self, tool: Tool) -> None:
-        self._engine.toolbox.add_extension_tool(tool)
-        self._engine.tools_changed()
-
-    def use_server_tools(self, tools: Sequence[Tool]) -> None:
-        """Replace the tools of MCP servers."""
-        self._engine.toolbox.use_server_tools(tools)
-        self._engine.tools_changed()
-
-    def all_tools(self) -> list[Tool]:
-        return self._engine.toolbox.all()
-
-    def active_tools(self) -> list[Tool]:
-        return self._engine.toolbox.active_tools()
 
     def set_active_tools(self, names: Sequence[str]) -> None:
         """Set the tools that the model may use; unknown and excluded names are ignored."""
         self._engine.toolbox.activate(names)
-        self._engine.tools_changed()
         self.publish(events.StateChanged())
-
-    def tool_context(self, update: Callable[[events.ToolResult], None]) -> ToolContext:
-        return self._engine.tool_context(update)
 
     def use_editor(self, files: Files | None, terminals: Terminals | None) -> None:
         """Let read, edit and write use files as another program has them, and bash its terminals."""
@@ -391,62 +346,12 @@ class AgentSession:
     def use_client_prompt(self, given: ClientPrompt) -> None:
         """Use the instructions of the client from the next model call on."""
         self.resources.use_client_prompt(given)
-        self._engine.tools_changed()
+        self._engine.forget_prompt()
 
     def add_resources(self, skills: list[str], prompts: list[str]) -> None:
         """Use skills and templates that extensions have found."""
         self.resources.set_extension_paths(skills=skills, prompts=prompts)
-        self._engine.tools_changed()
-
-    # -- models ----------------------------------------------------------------------------------
-
-    def available_models(self) -> list[Model]:
-        return self._engine.choice.registry.available()
-
-    def thinking_levels(self) -> list[ThinkingLevel]:
-        return self._engine.choice.levels()
-
-    async def set_model(self, provider: str, model_id: str) -> Model:
-        """Switch to an available model, which answers from the next turn on. Raises `AgentError`."""
-        model, note = await self._engine.choice.find(provider, model_id)
-        await self.use_model(model, None, "set")
-        if note:
-            self.publish(events.Notice(note))
-        return model
-
-    async def cycle_model(self) -> CycledModel | None:
-        if (following := self._engine.choice.next_model()) is None:
-            return None
-        model, level, scoped = following
-        await self.use_model(model, level, "cycle")
-        return CycledModel(model.shown(), self.thinking_level, scoped)
-
-    async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
-        """Switch models, write the change into the session, and tell clients and extensions."""
-        choice = self._engine.choice
-        previous, old_level = choice.model, choice.level
-        level_changed = choice.use(model, level)
-        self.session.append_model_change(model.provider, model.id)
-        self.publish(events.StateChanged())
-        if level_changed:
-            await self._tell_level(old_level)
-        await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
-
-    def set_thinking_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
-        """Set the thinking level at once, clamped to what the model supports. Await the result to tell extensions."""
-        previous = self.thinking_level
-        return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
-
-    async def cycle_thinking_level(self) -> ThinkingLevel | None:
-        if (level := self._engine.choice.next_level()) is not None:
-            await self.set_thinking_level(level)
-        return level
-
-    def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
-        """Write a new thinking level into the session and tell clients. Await the result to tell extensions."""
-        self.session.append_thinking_level(self.thinking_level)
-        self.publish(events.ThinkingLevelChanged(self.thinking_level))
-        return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
+        self._engine.forget_prompt()
 
     # -- the session -----------------------------------------------------------------------------
 
@@ -501,19 +406,6 @@ class AgentSession:
         self._todos.rebuild()
         self._rules.rebuild()
         self.publish(events.SessionChanged(self.session.id, reason))
-
-    async def export_html(self, output: str | None = None) -> str:
-        """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
-        from spindle.export import ExportError, export_session
-
-        target = Path(self.cwd, output) if output else None
-        try:
-            written = await asyncio.to_thread(
-                export_session, self.session, target, system_prompt=self.system_prompt, tools=self.active_tools()
-            )
-        except ExportError as error:
-            raise AgentError(str(error)) from None
-        return output or str(written.absolute())
 
     # -- shell commands of the user --------------------------------------------------------------
 
@@ -575,13 +467,6 @@ class AgentSession:
         """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queued messages stay."""
         self.stop()
         await self.wait_idle()
-
-    async def wait_idle(self) -> None:
-        await self.lifecycle.wait_idle()
-
-    async def wait_free(self) -> None:
-        """Return when a prompt would start at once: there is neither a run nor a change of session."""
-        await self.lifecycle.wait_free()
 
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""

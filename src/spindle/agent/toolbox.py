@@ -1,6 +1,6 @@
 """The tools a session has: built in, added by extensions, lent by the host; and which of them the model may use."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from spindle.shapes.builtin_tools import TOOLS, of_kind
 from spindle.tools.base import Tool
@@ -26,6 +26,8 @@ class Toolbox:
         self._never = frozenset(never)
         self.active = [name for name in self._named if name in self._tools and name not in self._never]
         """Names of the tools that the model may use, in the order in which it is told of them."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after every change of the tools."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._tools
@@ -86,6 +88,7 @@ class Toolbox:
     def activate(self, names: Iterable[str]) -> None:
         """Set the active tools; unknown and excluded names are ignored."""
         self.active = [name for name in dict.fromkeys(names) if name in self._tools and name not in self._never]
+        self.on_change()
 
     def all(self) -> list[Tool]:
         return list(self._tools.values())

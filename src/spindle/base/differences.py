@@ -2,19 +2,21 @@
 
 import asyncio
 import os
+import re
 import shutil
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from spindle.base.git import GitError, Shadow
-from spindle.base.hunks import taken_back
 from spindle.base.put_back import Folder
 from spindle.base.states import Change, Copy, Detail, State, read_differences
 
 _AT_ONCE: Final = 32
 """Files whose content is read together."""
+_HEAD = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,(\d+))? @@")
+_NO_NEWLINE = "\\"
 
 
 class Differences:
@@ -281,3 +283,47 @@ class Differences:
 
 def _git_mode(mode: int) -> int:
     return 0o120000 if stat.S_ISLNK(mode) else 0o100755 if mode & 0o100 else 0o100644
+
+
+# -- hunks ---------------------------------------------------------------------------------------
+
+
+class _Hunk(NamedTuple):
+    at: int
+    """The first of its lines in the text, counted from 0."""
+    old: list[bytes]
+    new: list[bytes]
+
+
+def taken_back(content: bytes, hunks: Sequence[str]) -> bytes:
+    """Return a text as it was before some hunks in git's form. Raises `ValueError` if they do not fit the text."""
+    lines = _lines(content)
+    for hunk in sorted(map(_read_hunk, hunks), key=lambda hunk: hunk.at, reverse=True):
+        end = hunk.at + len(hunk.new)
+        if lines[hunk.at : end] != hunk.new:
+            raise ValueError(f"the lines from {hunk.at + 1} on are others")
+        lines[hunk.at : end] = hunk.old
+    return b"".join(lines)
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """Return the lines with their newlines; other line ends are part of a line, as for git."""
+    *whole, rest = content.split(b"\n")
+    return [line + b"\n" for line in whole] + ([rest] if rest else [])
+
+
+def _read_hunk(text: str) -> _Hunk:
+    head, _, body = text.partition("\n")
+    if (found := _HEAD.match(head)) is None:
+        raise ValueError(f"not a hunk: {head[:80]!r}")
+    hunk = _Hunk(int(found[1]) - (found[2] != "0"), [], [])
+    sides: list[list[bytes]] = []
+    for line in body.removesuffix("\n").split("\n"):
+        if line.startswith(_NO_NEWLINE):  # the line above is the last one
+            for side in sides:
+                side[-1] = side[-1].removesuffix(b"\n")
+            continue
+        sides = {"-": [hunk.old], "+": [hunk.new]}.get(line[:1], [hunk.old, hunk.new])
+        for side in sides:
+            side.append(line[1:].encode() + b"\n")
+    return hunk

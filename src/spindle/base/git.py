@@ -18,6 +18,7 @@ from typing import Final
 
 from spindle.base import limits, process
 from spindle.base.children import environment, on_path
+from spindle.base.workspace.states import CONFIG, git_environment, last_line
 
 _SETTINGS: Final = (
     "advice.detachedHead=false",
@@ -61,18 +62,10 @@ _SPELLING: Final = ("core.ignorecase", "core.precomposeunicode")
 """Those that say which names mean the same file."""
 _SAME: Final = {"": "true", "yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
 """Other words of git for true and false."""
-_OWN_CONFIG: Final = """\
-[core]
-\tbare = false
-\tfsmonitor = false
-\thooksPath = /dev/null
-\tattributesFile = /dev/null
-\texcludesFile = /dev/null
-\tsafecrlf = false
+_OWN_CONFIG: Final = f"""\
+{CONFIG}[core]
 \tsplitIndex = false
 \tuntrackedCache = false
-[gc]
-\tauto = 0
 [submodule]
 \trecurse = false
 [diff]
@@ -119,8 +112,7 @@ async def _run(
     if done.timed_out:
         raise GitError(f"git {name} took more than {limits.GIT:g} s")
     if done.code not in ok:
-        words = done.errors.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.code}"]
-        raise GitError(f"git {name}: {words[-1]}")
+        raise GitError(f"git {name}: {last_line(done.errors, done.code)}")
     return done.output
 
 
@@ -374,19 +366,13 @@ class Shadow:
         own = str(self._git_dir)
         variables = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ} | OFFLINE
         variables |= {
-            "LC_ALL": "C",
+            **git_environment(own, str(self._work_tree)),
             "HOME": own,
             "XDG_CONFIG_HOME": own,
-            "GIT_DIR": own,
             "GIT_COMMON_DIR": own,
-            "GIT_WORK_TREE": str(self._work_tree),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(map(_quoted, self._objects)),
             "GIT_CONFIG_SYSTEM": os.devnull,
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_TERMINAL_PROMPT": "0",
             **(env or {}),
         }
         return await _run(name, arguments, settings=settings, cwd=own, env=variables, input=input, ok=ok)

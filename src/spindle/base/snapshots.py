@@ -29,6 +29,7 @@ from spindle.base.git import GitError, Shadow
 from spindle.base.inventory import LARGEST, Found, Inventory, TooLarge
 from spindle.base.put_back import RESTORING
 from spindle.base.states import Copy, State, StateGone
+from spindle.base.workspace.states import HASH_OBJECT, read_to_keep
 
 MOST_FILES: Final = 100_000
 MOST_BYTES: Final = 2 << 30
@@ -301,18 +302,11 @@ class Snapshots:
     async def copy(self, path: str) -> Copy | None:
         """Keep a file outside of the tree. Returns None if there is none. Raises `GitError`, `OSError`."""
         await self._open()
-        try:
-            about = await asyncio.to_thread(os.lstat, path)
-        except (FileNotFoundError, NotADirectoryError):
+        found = await asyncio.to_thread(read_to_keep, path, LARGEST)
+        if found is None:
             return None
-        if stat.S_ISLNK(about.st_mode):
-            content = os.fsencode(os.readlink(path))
-        elif not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
-            raise OSError(f"not a file, or larger than {LARGEST >> 20} MB")
-        else:
-            content = await asyncio.to_thread(Path(path).read_bytes)
-        said = await self._shadow.run("hash-object", "-w", "--stdin", "--no-filters", input=content)
-        return Copy(about.st_mode, said.decode().strip())
+        said = await self._shadow.run(*HASH_OBJECT, input=found[1])
+        return Copy(found[0], said.decode().strip())
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Signals that end the process, and a watchdog that ends it if nothing else does.
 
-The event loop hears of a signal only when it runs: not while code holds it, nor while a library holds Python's global
+The event loop learns of a signal only when it runs: not while code holds it, nor while a library holds Python's global
 lock. So the signal also goes, written by a handler in C, through a pipe to a small shell, which kills the process when
 its time is over. Children then end as after any other death of ours (`children`).
 """

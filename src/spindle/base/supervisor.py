@@ -165,7 +165,7 @@ def _confine(files: list[int], fence: "Fence") -> None:
     lines, is_less = fence
     for number in range(_CAPABILITIES) if is_less else ():
         if not _KEPT_CAPABILITIES >> number & 1:
-            _prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # whoever is not root has none to lose
+            _prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # a process that is not root has none to lose
     failed = _prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if not failed and len(files) > 3:
         failed = _libc.syscall(_LANDLOCK_RESTRICT_SELF, files[3], 0)

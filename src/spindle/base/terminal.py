@@ -1,7 +1,7 @@
 """Text on a terminal. Models, files, servers and extensions may write codes that command it: none of them gets there.
 
 `plain` is the one function that all foreign text passes. The standard streams call it themselves once they are guarded:
-whoever prints cannot forget it. Output that goes to a file or a pipe is left as it is.
+code that prints cannot forget it. Output that goes to a file or a pipe is left as it is.
 """
 
 import io

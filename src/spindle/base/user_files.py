@@ -54,7 +54,7 @@ class Diagnostic(Wire):
 
 
 class Standing(str):
-    """A warning about files that says the same until somebody changes them."""
+    """A warning about files that says the same until they are changed."""
 
     __slots__ = ()
 

@@ -159,7 +159,7 @@ def _model(definition: AgentDefinition, agent: AgentSession) -> ModelChoice:
     assert own is not None
     pattern, found = definition.model or "", None
     if pattern.lower() not in _INHERIT:
-        available = agent.available_models()
+        available = agent.models.available()
         near = [model for model in available if model.provider == own.provider]
         found = parse_pattern(pattern, near, lenient=True) or parse_pattern(pattern, available, lenient=True)
     if found is None:

@@ -110,7 +110,7 @@ def chunker() -> Callable[[bytes], bytes]:
 
 
 class PageRefused(AgentError):
-    """A page cannot be had now; `code` tells programs why."""
+    """A page cannot be sent now; `code` tells programs why."""
 
     def __init__(self, text: str, code: str) -> None:
         super().__init__(text)

@@ -194,7 +194,7 @@ class Outbox:
 
     @property
     def begins_with_delta(self) -> bool:
-        """Whether more of what comes next may follow at once, so that it is worth waiting for."""
+        """Whether a delta comes next: more deltas may follow at once, so it is worth waiting for them."""
         entry = self._waiting[0] if self._waiting else b""
         if isinstance(entry, bytes) or not isinstance(entry[1], MessageUpdate):
             return False

@@ -73,7 +73,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def same_sessions(self, other: "User") -> bool:
-        """Whether sessions that were opened for `other` may go on: only what is asked anew each time has changed."""
+        """Whether sessions that were opened for `other` may go on: only values that are always read again differ."""
         fresh = {"admin": False, "runs_per_day": None, "cost_per_day": None, "created": None}
         return msgspec.structs.replace(self, **fresh) == msgspec.structs.replace(other, **fresh)
 
@@ -126,7 +126,7 @@ class UsersFile:
     """The users as the file says now."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises `BadFile`, also if it has no users: nobody could connect."""
+        """Read the file. Raises `BadFile`, also if it has no users: then no client could connect."""
         self.path = path
         self.users: dict[str, User] = {}
         self._by_token: dict[str, str] = {}

@@ -63,7 +63,7 @@ class ResourceOptions(Struct, frozen=True):
     """Trust the project, or not; None: as remembered."""
     ask_trust: Callable[[Path], bool | None] | None = None
     unattended: bool = False
-    """Nobody answers questions of the model."""
+    """No user answers questions of the model."""
     source: Path | None = None
     """The directory that the working directory is a checkout or a copy of: it is trusted as that one is."""
     user_folder: str | None = None

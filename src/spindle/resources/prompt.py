@@ -129,7 +129,7 @@ class PromptParts(Struct, frozen=True):
     extra: Mapping[str, str] = field(default_factory=dict)
     """Sections of extensions."""
     unattended: bool = False
-    """Nobody answers questions of the model."""
+    """No user answers questions of the model."""
     far: bool = False
     """Tools work elsewhere, and cannot read files here."""
 

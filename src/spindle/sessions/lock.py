@@ -7,8 +7,8 @@ A process has one such file for all its sessions: their locks are names (hard li
 that. With one file per session, making them took a third of the time of a hundred prompts at once: locks are deleted
 all the time, and to find a free inode, ext4 steps over those of recently deleted files, one by one.
 
-Where the kernel offers no locks (some network file systems), whoever makes the side file holds the lock. The text in it
-then decides whether its process is still alive.
+Where the kernel offers no locks (some network file systems), the process that makes the side file holds the lock. The
+text in it then decides whether its process is still alive.
 """
 
 import os

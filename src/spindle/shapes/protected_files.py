@@ -1,6 +1,6 @@
 """Files that make this agent, or other programs, run something or follow other instructions.
 
-Whoever may change them may run code later, without another question. `acceptEdits` therefore asks about them.
+A tool that may change them can run code later, without another question. `acceptEdits` therefore asks about them.
 """
 
 import os
@@ -9,7 +9,7 @@ import unicodedata
 from typing import Final
 
 # Not here: files that only the project's own build, tests and scripts obey (`package.json`, `Makefile`, `conftest.py`).
-# Whoever starts those runs the project's code, and knows it.
+# A user who starts those runs the project's code, and knows it.
 PROTECTED_FOLDERS: Final = (
     # ours
     ".pi",

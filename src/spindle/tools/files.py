@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from spindle.base.workspace.disk import Cancel, ToolError, doing, existing, require_regular
+from spindle.base.workspace.disk import Cancel, ToolError, doing, require_regular
 from spindle.tools.base import Files, ToolSettings
 
 T = TypeVar("T")
@@ -49,11 +49,6 @@ def resolve_path(path: str, cwd: str, home: str | None = None) -> str:
     resolved = os.path.normpath(os.path.join(cwd, path))
     # POSIX lets exactly two leading slashes mean something else; no system here does.
     return resolved[1:] if resolved.startswith("//") else resolved
-
-
-def resolve_existing(path: str, cwd: str) -> str:
-    """Like `resolve_path`; if there is no such file, try other spellings (`disk.existing`)."""
-    return existing(resolve_path(path, cwd))
 
 
 def require_text_place(cancel: Cancel, path: str) -> None:

@@ -116,7 +116,7 @@ class PutBack:
             status = os.lstat(path)
             kept = self._keep(path, status, known.get(path))
         except OSError:
-            return size  # there is none, or nobody can read it
+            return size  # there is none, or it cannot be read
         found[path] = kept
         size += len(kept.content)
         if len(found) > _MOST_FILES or size > _MOST_BYTES:

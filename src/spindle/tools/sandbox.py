@@ -56,7 +56,7 @@ Output = Callable[[bytes], None]
 
 
 class SandboxError(Exception):
-    """A sandbox that was asked for cannot be had here. The text says why, and what there is to choose."""
+    """A sandbox that was asked for is not possible here. The text says why, and what there is to choose."""
 
 
 class Wanted(Struct, frozen=True):

@@ -68,7 +68,7 @@ class StdioSeat(Seat):
         self._outbox.set_update_mode(mode)
 
     def request_shutdown(self) -> None:
-        self._exit.end(0)  # the answer is sent all the same: it is in the outbox before that is drained
+        self._exit.end(0)  # the response is still sent: it is in the outbox before the outbox is drained
 
     async def open_session(self, wanted: Wanted) -> LiveInfo:
         return await self._router.open(wanted)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.apps.cli.args import COMMANDS, MISSING_COMMANDS, OPTIONS, Options, UsageError, parse, unknown_options
+from spindle.apps.cli.args import OPTIONS, Options, UsageError, parse, unknown_options
+from spindle.apps.cli.subcommands import COMMANDS, MISSING_COMMANDS
 from spindle.apps.cli.usage import help_text
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.apps.cli.args import COMMANDS, OPTIONS
+from spindle.apps.cli.args import OPTIONS
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.llm.local.pull import PULLABLE
 from spindle.shapes.model import THINKING_LEVELS
 from spindle.shapes.permission_modes import PERMISSION_MODES

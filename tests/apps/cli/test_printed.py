@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from spindle.apps.cli import models_command
-from spindle.apps.cli.args import COMMANDS, Options, UsageError, ignored_options, parse, parse_into
+from spindle.apps.cli.args import Options, UsageError, ignored_options, parse, parse_into
 from spindle.apps.cli.main import load
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.settings import decode_settings
 from spindle.models.model_registry import ModelRegistry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spindle.apps.cli.args import COMMANDS
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.version import __version__
 
 from .conftest import Place

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spindle.base import limits
-from spindle.base.workspace.disk import list_folder, read_whole
+from spindle.base.workspace.disk import list_folder, read_for_edit
 from spindle.base.workspace.frames import frame
 from spindle.base.workspace.pipe import FarError, Pipe
 from spindle.base.workspace.replacing import write_file
@@ -103,7 +103,7 @@ def test_calls_at_once_and_bytes_of_every_kind(tmp_path: Path) -> None:
         slow = asyncio.create_task(shell(far, "until [ -e go ]; do sleep 0.01; done; echo late", tmp_path))
         paths = [f"{tmp_path}/{number}" for number in range(20)]
         await asyncio.gather(*(far.change(write_file, path, data) for path in paths))
-        assert set(await asyncio.gather(*(far.do(read_whole, path, 1 << 30) for path in paths))) == {data}
+        assert set(await asyncio.gather(*(far.do(read_for_edit, path, path, "/", 1 << 30) for path in paths))) == {data}
         await far.change(write_file, f"{tmp_path}/go", b"")
         assert await slow == (0, b"late\n")
 

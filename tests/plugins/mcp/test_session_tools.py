@@ -14,8 +14,9 @@ from spindle.agent import AgentError
 from spindle.agent.dialogs import NoDialogs
 from spindle.base.agent_dir import agent_dir
 from spindle.plugins.mcp.content import cut
-from spindle.plugins.mcp.exposure import ENTRY, tool_name
+from spindle.plugins.mcp.exposure import ENTRY
 from spindle.plugins.mcp.server_config import Servers
+from spindle.plugins.mcp.tool_names import tool_name
 from spindle.resources.trust import TrustStore
 from spindle.shapes.events import ExtensionUIRequest, Notice, ToolExecutionEnd, ToolExecutionUpdate
 from spindle.shapes.messages import Image, Text, ToolResultMessage

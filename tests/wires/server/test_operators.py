@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from spindle.apps.cli.args import REMOTE
+from spindle.apps.cli.subcommands import REMOTE
 from spindle.client import RemoteClient
 from spindle.wires.network.access import Access, parse_address
 from tests.support import nursery

@@ -19,7 +19,7 @@ from spindle.base.snapshots import MOST_BYTES, MOST_BYTES_OUTSIDE, MOST_FILES, M
 from spindle.base.states import Change, Copy, State
 from spindle.base.workspace.disk import ToolError
 from spindle.base.workspace.pipe import Pipe
-from spindle.base.workspace.states import git_environment, git_place, keep_file, put_files_back, take_state
+from spindle.base.workspace.states import git_environment, git_place, keep_file, last_line, put_files_back, take_state
 from spindle.tools.base import ToolSettings
 from spindle.tools.elsewhere import Far
 
@@ -59,8 +59,7 @@ class FarShadow(Shadow):
         except (ToolError, OSError) as error:
             raise GitError(f"git {name}: {error}") from None
         if done.code not in ok:
-            words = done.errors.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.code}"]
-            raise GitError(f"git {name}: {words[-1]}")
+            raise GitError(f"git {name}: {last_line(done.errors, done.code)}")
         return done.output
 
 
@@ -99,7 +98,7 @@ class FarSnapshots(Snapshots):
         far = Far(pipe, settings)
         self._far = far
         self._there = FarShadow(far, root, _digest(pipe.root))
-        self.differences = self._far_differences = FarDifferences(self._there, far, root)
+        self.differences = FarDifferences(self._there, far, root)
         self._names: set[str] = set()
         """Files in the tree of the last state, if there is one."""
         self._is_known = False

@@ -11,7 +11,7 @@ from spindle.agent.hooks import Hooks, Start
 from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Todo
 from spindle.shapes.builtin_tools import TODO_TOOL
-from spindle.shapes.events import Event, TodoAutoClear, TodoReminder, ToolResult
+from spindle.shapes.events import Event, StateChanged, TodoAutoClear, TodoReminder, ToolResult
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -30,8 +30,6 @@ class TodoPort(Protocol):
 
     conversation: Conversation
     toolbox: Toolbox
-
-    def tools_changed(self) -> None: ...
 
     def add_to_next_prompt(self, message: CustomMessage) -> None: ...
 
@@ -61,7 +59,7 @@ class Todos(Hooks):
     # -- the client's side -----------------------------------------------------------------------
 
     def set(self, phases: Any) -> list[todo.TodoPhase]:
-        """Replace the list. Raises `AgentError`, changing nothing."""
+        """Replace the list, and tell clients. Raises `AgentError`, changing nothing."""
         try:
             made = todo.normalise(phases)
         except ValueError as error:
@@ -69,6 +67,7 @@ class Todos(Hooks):
         self._adopt(made)
         self._offer_tool()
         self._untold = True
+        self._port.publish(StateChanged())
         return self.phases
 
     def _offer_tool(self) -> None:
@@ -76,7 +75,6 @@ class Todos(Hooks):
         toolbox = self._port.toolbox
         if self.phases and TODO_TOOL in toolbox and TODO_TOOL not in toolbox.active:
             toolbox.activate([*toolbox.active, TODO_TOOL])
-            self._port.tools_changed()
 
     def rebuild(self) -> None:
         """Begin with the list of the current branch."""

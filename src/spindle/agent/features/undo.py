@@ -1,7 +1,7 @@
 """What changed since a checkpoint, and the way back to it.
 
-What the agent changed is known from its checkpoints and from the state at the end of each run. Whatever differs from
-that was changed by somebody else: it is shown as a conflict, and overwritten only if the client says so.
+What the agent changed is known from its checkpoints and from the state at the end of each run. Other
+changes are not the agent's: they are shown as conflicts, and overwritten only if the client says so.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
     if since is None and not ids:
         return FileChanges([], 0, 0, [])
     snapshots = agent.checkpoints.snapshots()
-    async with _at(agent, snapshots):
+    async with _at(snapshots):
         now = await snapshots.now()
         old = await _resolved(agent, snapshots, ids[0] if since is None else since)
         if until is None:
@@ -113,7 +113,7 @@ async def restore(
         with snapshots.nobody_at_work() as is_free:
             if not is_free:
                 raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
-            async with _at(agent, snapshots):
+            async with _at(snapshots):
                 plan = await _plan(agent, snapshots, checkpoint, files)
                 if hunks is not None:
                     await _only(plan, hunks)
@@ -283,7 +283,7 @@ async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: St
 
 
 @asynccontextmanager
-async def _at(agent: "AgentSession", snapshots: Snapshots) -> AsyncIterator[None]:
+async def _at(snapshots: Snapshots) -> AsyncIterator[None]:
     try:
         async with snapshots.alone():
             yield

@@ -183,7 +183,7 @@ class Approval(Hooks):
         return self._port.resources.workdir(self._port.conversation.session.cwd)
 
     def sandbox(self) -> "Sandbox | None":
-        """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if it cannot be had."""
+        """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if there can be none."""
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         if resources.far is not None and (level := self.fencing.level(resources)) != "off":
             raise AgentError(
@@ -279,7 +279,8 @@ class Approval(Hooks):
         policy = self.policy()
         return "bypass" if policy is None else policy.mode
 
-    def state(self, tool: str | None, arguments: Any, effect: Effect | None = None) -> PermissionState:
+    def state(self, tool: str | None = None, arguments: Any = None, effect: Effect | None = None) -> PermissionState:
+        """Return mode and rules, and the decision about a call if a tool is given."""
         policy = self.policy()
         decision = None if tool is None else self._decide(tool, arguments, effect)
         rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]

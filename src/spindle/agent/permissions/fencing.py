@@ -85,7 +85,7 @@ class Fencing:
         return self._client.level or self.given.level or _settings(resources).level
 
     def sandbox(self, resources: Resources, cwd: str, policy: "Policy | None") -> "Sandbox | None":
-        """Return the sandbox; None: it is off. Raises `AgentError` if it cannot be had."""
+        """Return the sandbox; None: it is off. Raises `AgentError` if this machine cannot provide it."""
         if self.level(resources) == "off":
             network = self._client.network or self.given.network
             if network is not None and network != "on":

@@ -17,7 +17,8 @@ from msgspec import Struct
 from spindle.agent.permissions import rule_paths
 from spindle.agent.permissions.gaps import ANY, Pattern, has_gap
 from spindle.agent.permissions.links import from_home, home, is_far, real_path
-from spindle.agent.permissions.programs import Word, hidden_effect, is_known, runs_others
+from spindle.agent.permissions.program_forms import hidden_effect, is_known
+from spindle.agent.permissions.programs import Word, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine, read_line
 from spindle.agent.permissions.shell_reach import guessed, mentioned, places, spellings
 from spindle.base.globs import GlobError

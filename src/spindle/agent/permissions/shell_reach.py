@@ -9,7 +9,8 @@ from typing import Final
 from spindle.agent.permissions import rule_paths
 from spindle.agent.permissions.gaps import ANY, PLACE, WORDS, has_gap
 from spindle.agent.permissions.links import home, real_path
-from spindle.agent.permissions.programs import INTERPRETERS, is_read, runs_others
+from spindle.agent.permissions.program_forms import is_read
+from spindle.agent.permissions.programs import INTERPRETERS, runs_others
 from spindle.agent.permissions.shell_lines import ShellCommand, ShellLine
 
 _MOST_UNCLEAR: Final = 20_000

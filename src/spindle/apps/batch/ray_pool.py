@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from spindle.agent import AgentError
-from spindle.apps.batch.attempt import FILES, Hold, Plan, Progress, Shared, Try
+from spindle.apps.batch.attempt import FILES, Try
 from spindle.apps.batch.ledger import Attempt
+from spindle.apps.batch.plan import Hold, Plan, Progress, Shared
 from spindle.apps.batch.tasks import Job
 from spindle.apps.batch.workspace import Place, locate
 from spindle.base import limits

@@ -14,8 +14,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from spindle.agent import AgentError
-from spindle.apps.batch.attempt import FILES, SESSION, Hold, Plan, Progress, Shared, Try, killed
+from spindle.apps.batch.attempt import FILES, SESSION, Try, killed
 from spindle.apps.batch.ledger import Attempt, Ledger, LedgerError
+from spindle.apps.batch.plan import Hold, Plan, Progress, Shared
 from spindle.apps.batch.tasks import Job, TaskSource, chosen, read_jobs
 from spindle.apps.batch.workspace import KINDS
 from spindle.base import limits

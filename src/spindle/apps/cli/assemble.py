@@ -153,7 +153,7 @@ def _sandbox(options: Options) -> SandboxOptions:
 
 
 def tell_unfenced(agent: AgentSession) -> None:
-    """Say that a sandbox would fence an agent that asks nobody, and has none."""
+    """Suggest a sandbox for an agent that asks no user and has none."""
     if agent.permissions().mode == "dontAsk" and agent.sandbox_for() is None:
         tell("Note", without_sandbox())
 

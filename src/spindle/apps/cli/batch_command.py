@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from msgspec.structs import asdict, replace
 
 from spindle.agent import AgentError
-from spindle.apps.batch.attempt import Plan
 from spindle.apps.batch.ledger import LedgerError
+from spindle.apps.batch.plan import Plan
 from spindle.apps.batch.runner import Batch
 from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Option, Options, UsageError, ignored_options, parse_into

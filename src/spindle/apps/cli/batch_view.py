@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from spindle.apps.batch.attempt import Hold, Progress
 from spindle.apps.batch.ledger import Attempt
+from spindle.apps.batch.plan import Hold, Progress
 from spindle.apps.batch.runner import Batch, TaskStart
 from spindle.base.terminal import plain, unguarded
 from spindle.shapes.codec import encode, to_builtins

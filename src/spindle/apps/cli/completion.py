@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
 
-from spindle.apps.cli.args import COMMANDS, OPTIONS, Option
+from spindle.apps.cli.args import OPTIONS, Option
 from spindle.apps.cli.main import load
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.apps.cli.usage import CommandParser
 from spindle.models.catalog import builtin_providers
 from spindle.shapes.model import THINKING_LEVELS

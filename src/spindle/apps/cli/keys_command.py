@@ -33,15 +33,15 @@ class _Parser(CommandParser):
 
 def parser() -> CommandParser:
     parser = _Parser("spindle keys", description="Keys of providers, in auth.json of the agent directory.")
-    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    for name, text in (
-        ("set", "Store a key. It is asked for without being shown, or read from stdin."),
-        ("list", "Say which providers have a key, and where it comes from."),
-        ("remove", "Forget a stored key."),
-    ):
-        action = actions.add_parser(name, help=text, description=text)
-        if name != "list":
-            action.add_argument("provider", metavar="PROVIDER", help="such as anthropic or openai")
+    actions = parser.add_actions(
+        {
+            "set": "Store a key. It is asked for without being shown, or read from stdin.",
+            "list": "Say which providers have a key, and where it comes from.",
+            "remove": "Forget a stored key.",
+        }
+    )
+    for name in ("set", "remove"):
+        actions[name].add_argument("provider", metavar="PROVIDER", help="such as anthropic or openai")
     return parser
 
 

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spindle.apps.cli import end_of_start, silence_stdout, tell, version_text
-from spindle.apps.cli.args import COMMANDS, MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
+from spindle.apps.cli.args import MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.spelling import did_you_mean
 from spindle.base.terminal import guard_output
 

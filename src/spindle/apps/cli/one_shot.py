@@ -230,20 +230,9 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
             progress.end()
     code = _exit_code(results)
     result = results[-1] if results else None
-    answer = agent.last_answer()
-    if result is not None and result.status != "ok":
-        way = _way_on(agent, options) if result.status == "limit" else None
-        print(why(result) + (f". {way}" if way else ""), file=sys.stderr)
-    elif answer is not None and answer.stop_reason == "length":
-        tell("Note", "The answer was cut at the model's limit of output tokens")
-    if options.output == "json":
-        lines = [encode(result).decode()] if result is not None else []
-    elif result is not None and result.value is not UNSET:
-        lines = [encode(result.value).decode()]
-    elif streams or answer is None or answer.stop_reason in ("error", "aborted"):
+    _remark(options, agent, result)
+    if (lines := _lines(options, agent, result, streams=streams)) is None:
         return code
-    else:
-        lines = [block.text for block in answer.content if isinstance(block, Text)]
     try:
         with out:
             out.writelines(line + "\n" for line in lines)
@@ -251,6 +240,28 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
         tell("Error", f"Cannot write the answer: {error.strerror}")
         return 1
     return code
+
+
+def _remark(options: Options, agent: AgentSession, result: RunResult | None) -> None:
+    """Say on stderr why the last run did not end well, or that its answer is not whole."""
+    answer = agent.last_answer()
+    if result is not None and result.status != "ok":
+        way = _way_on(agent, options) if result.status == "limit" else None
+        print(why(result) + (f". {way}" if way else ""), file=sys.stderr)
+    elif answer is not None and answer.stop_reason == "length":
+        tell("Note", "The answer was cut at the model's limit of output tokens")
+
+
+def _lines(options: Options, agent: AgentSession, result: RunResult | None, *, streams: bool) -> list[str] | None:
+    """Return the lines for stdout; None if there is nothing to print, or the answer was printed while it came."""
+    if options.output == "json":
+        return [encode(result).decode()] if result is not None else []
+    if result is not None and result.value is not UNSET:
+        return [encode(result.value).decode()]
+    answer = agent.last_answer()
+    if streams or answer is None or answer.stop_reason in ("error", "aborted"):
+        return None
+    return [block.text for block in answer.content if isinstance(block, Text)]
 
 
 def _exit_code(results: Sequence[RunResult]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec.structs import replace
 
 from spindle.apps.cli import warn
-from spindle.apps.cli.args import REMOTE, TOKENS, Options, UsageError
+from spindle.apps.cli.args import TOKENS, Options, UsageError
 from spindle.apps.cli.assemble import (
     assemble,
     number_of,
@@ -24,6 +24,7 @@ from spindle.apps.cli.assemble import (
 )
 from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, sessions_with_files
 from spindle.apps.cli.session_choice import choosing_options
+from spindle.apps.cli.subcommands import REMOTE
 from spindle.base.agent_dir import agent_dir
 from spindle.base.children import kill_all
 from spindle.base.limits import PROCESS_END

@@ -31,20 +31,20 @@ _NUMBERS = {
 
 def parser() -> CommandParser:
     parser = CommandParser("spindle tokens", description="The users of spindle serve --tokens.")
-    actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    for name, text in (
-        ("add", "Add a user, or give one another token. The token is printed, and stored nowhere."),
-        ("list", "List the users, what they may do, and what they have used up today."),
-        ("revoke", "Remove a user. Running servers end the user's connections within a second or two."),
-    ):
-        action = actions.add_parser(name, help=text, description=text)
+    actions = parser.add_actions(
+        {
+            "add": "Add a user, or give one another token. The token is printed, and stored nowhere.",
+            "list": "List the users, what they may do, and what they have used up today.",
+            "revoke": "Remove a user. Running servers end the user's connections within a second or two.",
+        }
+    )
+    for name, action in actions.items():
         action.add_argument(
             "--file", metavar="FILE", default=TOKENS, help="default: tokens.json of the agent directory"
         )
         if name != "list":
             action.add_argument("name", metavar="NAME", help="letters, digits, dots, _ and -")
-        if name == "add":
-            _add_limits(action)
+    _add_limits(actions["add"])
     return parser
 
 

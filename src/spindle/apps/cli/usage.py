@@ -4,10 +4,11 @@ import argparse
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-from spindle.apps.cli.args import COMMANDS, OPTIONS, Option, Subcommand, UsageError
+from spindle.apps.cli.args import OPTIONS, Option, UsageError
+from spindle.apps.cli.subcommands import COMMANDS, Subcommand
 from spindle.base.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -113,6 +114,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, **settings: object) -> None:
         super().__init__(prog=prog, allow_abbrev=False, **settings)  # type: ignore[arg-type]
+
+    def add_actions(self, texts: Mapping[str, str]) -> dict[str, argparse.ArgumentParser]:
+        """Let the first word name an action; each has a text for the help. Returns their parsers."""
+        actions = self.add_subparsers(metavar="ACTION", dest="action", required=True)
+        return {name: actions.add_parser(name, help=text, description=text) for name, text in texts.items()}
 
     def error(self, message: str) -> NoReturn:
         if match := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):

@@ -364,14 +364,6 @@ def read_for_edit(cancel: Cancel, path: str, shown: str, cwd: str, largest: int)
         raise ToolError(f"Could not edit file: {shown}. Error code: {error_code(error)}.{near}") from None
 
 
-def read_whole(cancel: Cancel, path: str, most: int) -> bytes | None:
-    """Return the content of a regular file; None if it is larger. Raises `OSError`, `ToolError`."""
-    if require_regular(path).st_size > most:
-        return None
-    with open(path, "rb") as file:
-        return file.read(most)
-
-
 def read_lines(cancel: Cancel, wanted: dict[str, list[int]], longest: int) -> dict[str, list[tuple[int, str]]]:
     """Return the wanted lines of files with their numbers, of long lines the beginning.
 

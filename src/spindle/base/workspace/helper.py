@@ -29,7 +29,7 @@ from spindle.base.workspace.texts import OutputFile, Spool
 _MODULES = (disk, replacing, texts, states)
 _LOOK = 0.1
 _WAITING = 8
-"""Frames that wait for the pipe; whoever has more to say waits."""
+"""Frames that wait for the pipe. If there are too many, the thread that has more waits."""
 _SUBREAPER = 36
 
 SOURCES: dict[str, str] = {}

@@ -104,7 +104,7 @@ class _Call:
 
 
 class Pipe:
-    def __init__(self, command: str, env: Mapping[str, str], owner: Any = None) -> None:
+    def __init__(self, command: str, env: Mapping[str, str]) -> None:
         """`command` gives a pipe to a shell if `sh` is added to it; it gets the environment `env`.
 
         Raises `ToolError` if it is no command.
@@ -118,7 +118,6 @@ class Pipe:
             raise FarError("The command that leads to the far side is empty")
         withheld = (name for name in env if _SECRET.search(name) and name.isascii() and name.isidentifier())
         self.env = {**env, INHERITED: " ".join(withheld)}
-        self.owner = owner
         self.facts = Facts("")
         self.cwd = ""
         """The working directory of tools there."""
@@ -210,7 +209,6 @@ class Pipe:
                 hold_input=True,
                 on_output=on_output,
                 on_errors=on_errors,
-                owner=self.owner,
             )
         except (OSError, ValueError) as error:
             why = "there is no such program" if isinstance(error, FileNotFoundError) else str(error)
@@ -288,7 +286,7 @@ class Pipe:
         try:
             for id, kind, content in decoder.feed(data):
                 self._dispatch(id, kind, content)
-        except Exception as error:  # whoever is there may send anything
+        except Exception as error:  # the far side may send anything
             self._break(
                 process, f"it does not carry our bytes as they are ({error}); it must not be a terminal (no -t)"
             )

@@ -16,7 +16,7 @@ from typing import Any, Iterator
 from spindle.base.put_back import RESTORING, Folder
 from spindle.base.workspace.disk import Cancel, ToolError
 
-_CONFIG = """\
+CONFIG = """\
 [core]
 \tbare = false
 \tfsmonitor = false
@@ -24,12 +24,15 @@ _CONFIG = """\
 \tattributesFile = /dev/null
 \texcludesFile = /dev/null
 \tsafecrlf = false
-\tautocrlf = false
 [gc]
 \tauto = 0
 """
+"""What git is told in a directory of ours, here and there: it obeys nothing that an agent could have written."""
+_OWN_CONFIG = "[core]\n\tautocrlf = false\n"
 _ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding\n"
 """Files are kept byte for byte."""
+HASH_OBJECT = ("hash-object", "-w", "--stdin", "--no-filters")
+"""The command of git that keeps a file outside of a tree."""
 
 
 def git_place(cancel: Cancel, name: str) -> str:
@@ -50,9 +53,13 @@ def git_there(git_dir: str, root: str, arguments: list[str], data: bytes = b"") 
     except FileNotFoundError:
         raise ToolError("there is no git on the far side") from None
     if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ToolError(f"git {arguments[0]}: {words[-1]}")
+        raise ToolError(f"git {arguments[0]}: {last_line(done.stderr, done.returncode)}")
     return done.stdout
+
+
+def last_line(errors: bytes, code: int) -> str:
+    """Return the last line of what a program has written to stderr; its exit code if that is nothing."""
+    return (errors.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code}"])[-1]
 
 
 def git_environment(git_dir: str, root: str) -> dict[str, str]:
@@ -77,30 +84,17 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     largest, most_files, most_bytes = bounds
     _prepare(git_dir, root)
     known = set(_names(git_there(git_dir, root, ["ls-files", "-z"])))
-    raw = git_there(git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
-    gone = [name for about, name in zip(raw[::2], raw[1::2]) if about.endswith(b" D")]
-    there = [name for about, name in zip(raw[::2], raw[1::2]) if not about.endswith(b" D")]
+    there, gone = _changed(git_dir, root)
     others = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--exclude-standard"]))
     skipped = {os.fsdecode(name): "a repository of its own" for name in others if name.endswith(b"/")}
-    taken: list[bytes] = []
-    size = 0
-    for name in [*there, *(name for name in others if not name.endswith(b"/"))]:
-        cancel.check()
-        why, length = _reason(os.path.join(os.fsencode(root), name), largest)
-        size += length
-        if why is None:
-            taken.append(name)
-        else:
-            gone += [name] if name in known else []
-            if why:
-                skipped[os.fsdecode(name)] = why
+    taken, left_out, size = _sift(
+        cancel, root, [*there, *(name for name in others if not name.endswith(b"/"))], largest
+    )
+    gone += [name for name in left_out if name in known]
+    skipped.update((os.fsdecode(name), why) for name, why in left_out.items() if why)
     if len(known) + len(taken) > most_files or size > most_bytes:
         return {"tree": None}
-    for option, names in (("--force-remove", gone), ("--replace", taken)):
-        if names:
-            asked = ["update-index", "-z", "--add", "--remove", option, "--stdin"]
-            git_there(git_dir, root, asked, b"\0".join([*names, b""]))
-    tree = git_there(git_dir, root, ["write-tree"]).decode().strip()
+    tree = _write_tree(git_dir, root, gone, taken)
     now = known.difference(gone).union(taken)
     usual = _usual(git_dir)
     folders = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--directory", "--exclude-standard"]))
@@ -119,16 +113,48 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     }
 
 
+def _changed(git_dir: str, root: str) -> tuple[list[bytes], list[bytes]]:
+    """Return the names of known files that differ from the last state: those that are there, those that are gone."""
+    raw = git_there(git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
+    pairs = list(zip(raw[::2], raw[1::2]))
+    gone = [name for about, name in pairs if about.endswith(b" D")]
+    return [name for about, name in pairs if not about.endswith(b" D")], gone
+
+
+def _write_tree(git_dir: str, root: str, gone: list[bytes], taken: list[bytes]) -> str:
+    for option, names in (("--force-remove", gone), ("--replace", taken)):
+        if names:
+            asked = ["update-index", "-z", "--add", "--remove", option, "--stdin"]
+            git_there(git_dir, root, asked, b"\0".join([*names, b""]))
+    return git_there(git_dir, root, ["write-tree"]).decode().strip()
+
+
+def _sift(cancel: Cancel, root: str, names: list[bytes], largest: int) -> tuple[list[bytes], dict[bytes, str], int]:
+    """Return the names of files to cover, the others with the reasons, and how many bytes there are."""
+    taken: list[bytes] = []
+    left_out: dict[bytes, str] = {}
+    size = 0
+    for name in names:
+        cancel.check()
+        why, length = _reason(os.path.join(os.fsencode(root), name), largest)
+        size += length
+        if why is None:
+            taken.append(name)
+        else:
+            left_out[name] = why
+    return taken, left_out, size
+
+
 def _prepare(git_dir: str, root: str) -> None:
     for name in os.listdir(git_dir):
-        if name == "index.lock" or name.startswith("copies-"):  # whoever made it has ended
+        if name == "index.lock" or name.startswith("copies-"):  # the process that made it has ended
             os.unlink(os.path.join(git_dir, name))
     exclude = b""
     with suppress(OSError), open(os.path.join(root, ".git/info/exclude"), "rb") as file:
         exclude = file.read(1 << 20)
     texts = {
         "HEAD": b"ref: refs/heads/main\n",
-        "config": _CONFIG.encode(),
+        "config": (CONFIG + _OWN_CONFIG).encode(),
         "info/attributes": _ATTRIBUTES.encode(),
         "info/exclude": exclude + f"\n/{RESTORING}\n".encode(),
     }
@@ -197,19 +223,25 @@ def _modes(root: str, names: set[bytes], empty: list[str], usual: tuple[int, int
 def keep_file(cancel: Cancel, git_dir: str, root: str, path: str, largest: int) -> tuple[int, str] | None:
     """Keep a file outside of a tree. Returns its mode and its object; None if there is none. Raises `OSError`."""
     _prepare(git_dir, root)
+    found = read_to_keep(path, largest)
+    if found is None:
+        return None
+    said = git_there(git_dir, root, [*HASH_OBJECT], found[1])
+    return found[0], said.decode().strip()
+
+
+def read_to_keep(path: str, largest: int) -> tuple[int, bytes] | None:
+    """Return the mode and the content of a file, of a link its target; None if there is none. Raises `OSError`."""
     try:
         about = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISLNK(about.st_mode):
-        content = os.fsencode(os.readlink(path))
-    elif not stat.S_ISREG(about.st_mode) or about.st_size > largest:
+        return about.st_mode, os.fsencode(os.readlink(path))
+    if not stat.S_ISREG(about.st_mode) or about.st_size > largest:
         raise OSError(f"not a file, or larger than {largest >> 20} MB")
-    else:
-        with open(path, "rb") as file:
-            content = file.read()
-    said = git_there(git_dir, root, ["hash-object", "-w", "--stdin", "--no-filters"], content)
-    return about.st_mode, said.decode().strip()
+    with open(path, "rb") as file:
+        return about.st_mode, file.read()
 
 
 def put_files_back(

@@ -291,7 +291,7 @@ class Agent:
         agent = self._binding.agent
         if not agent.resources.registry.has_credentials(model.provider):
             return False
-        await self._binding.carry_out(lambda agent: agent.use_model(model, None, "set"))
+        await self._binding.carry_out(lambda agent: agent.models.use(model, None, "set"))
         return True
 
     @property
@@ -304,7 +304,7 @@ class Agent:
         if level not in THINKING_LEVELS:
             raise ValueError(f"Unknown thinking level {level!r}. Known are: {', '.join(THINKING_LEVELS)}")
         tasks = self._binding.tasks
-        self._binding.do(lambda agent: tasks.spawn(agent.set_thinking_level(level), "spindle-thinking-level"))
+        self._binding.do(lambda agent: tasks.spawn(agent.models.set_level(level), "spindle-thinking-level"))
 
     # -- the conversation ------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The tools, resources and prompts of servers, as one session has them.
+"""The tools of servers, as one session has them.
 
 If there are few tools, the model sees them at once; many wait behind `tool_search`, and so do those of a server that
 has not listed its tools yet. Which servers are direct is decided at the first model call of a session and kept in its
@@ -16,17 +16,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.plugins.mcp import McpError, Message
-from spindle.plugins.mcp.shared_server import Listing, RemotePrompt, RemoteTool, Server
-from spindle.resources.sources import CommandItem, SourceInfo
+from spindle.plugins.mcp.offers import ServerPrompts, ServerResources, ask_user
+from spindle.plugins.mcp.shared_server import Listing, RemoteTool, Server
+from spindle.plugins.mcp.tool_names import serves, tool_name
 from spindle.shapes.builtin_tools import Effect
-from spindle.shapes.codec import encode
-from spindle.shapes.events import ExtensionError, Notice, StateChanged, ToolResult
-from spindle.shapes.messages import Image, Text, text_of
+from spindle.shapes.events import Notice, StateChanged, ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 
 ENTRY: Final = "spindle.mcp"
@@ -36,9 +34,6 @@ DIRECT_BYTES: Final = 32_000
 """Descriptions of tools up to this size are direct: about 8,000 tokens."""
 FOUND: Final = 5
 """Tools that a search loads unless it asks for another number."""
-_MAX_NAME: Final = 64
-_RESOURCES: Final = "resources"
-"""Stands for the resources of a server in the names that permissions see."""
 _LISTED: Final = 2
 """How many servers are started at a time only to list their tools."""
 
@@ -77,7 +72,8 @@ class SessionTools(Hooks):
         self._told: dict[str, str] = {}
         """Failures that clients were told, by server."""
         self._search_tool = [self._make_search()]
-        self._resource_tools = self._make_resources()
+        self._resource_tools = ServerResources(agent, self._servers).tools()
+        self.prompts = ServerPrompts(agent, self._servers)
         for entry in agent.session.entries:
             if entry.type == "custom" and ENTRY.encode() in entry.raw and entry.value.get("customType") == ENTRY:
                 self._recall(entry.value.get("data"))
@@ -118,7 +114,7 @@ class SessionTools(Hooks):
                 self._told[server.name] = reason
                 self._agent.publish(Notice(server.error or ""))
                 self._agent.publish(StateChanged())  # clients show the states of servers
-        commands = self._prompts()
+        commands = self.prompts.by_command()
         if commands.keys() != self._commands:
             self._commands = commands.keys()
             self._agent.publish(StateChanged())  # clients show them
@@ -208,15 +204,11 @@ class SessionTools(Hooks):
         progress = _Progress(context)
         try:
             return await tool_result(
-                await server.call(tool, args, progress.take, partial(self._ask, server.name, call_id)), context
+                await server.call(tool, args, progress.take, partial(ask_user, self._agent, server.name, call_id)),
+                context,
             )
         except McpError as error:
             raise ToolError(str(error)) from None
-
-    async def _ask(self, server: str, call_id: str | None, params: Message) -> Message:
-        from spindle.plugins.mcp.elicitation import elicit
-
-        return await elicit(server, params, self._agent.dialogs, call_id)
 
     # -- searching -------------------------------------------------------------------------------
 
@@ -308,153 +300,6 @@ class SessionTools(Hooks):
         scored = [(_score(item, words), item) for item in items]
         return [item for score, item in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
-    # -- resources -------------------------------------------------------------------------------
-
-    def _make_resources(self) -> list[Tool]:
-        server = "Name of the server; without it, of all"
-        return [
-            Tool(
-                "list_mcp_resources",
-                "List the resources that MCP servers offer: files, records and other data to read.",
-                arguments(server=server),
-                partial(self._list_resources, "resources/list", "resources"),
-                effect="reads",
-                also=self._meant,
-            ),
-            Tool(
-                "list_mcp_resource_templates",
-                "List the templates of resource addresses that MCP servers offer.",
-                arguments(server=server),
-                partial(self._list_resources, "resources/templates/list", "resourceTemplates"),
-                effect="reads",
-                also=self._meant,
-            ),
-            Tool(
-                "read_mcp_resource",
-                "Read a resource of an MCP server.",
-                arguments(
-                    "server", "uri", server="Name of the server", uri="Address of the resource, as it was listed"
-                ),
-                self._read_resource,
-                effect="reads",
-                also=self._meant,
-            ),
-        ]
-
-    def _meant(self, args: Any) -> tuple[str, Effect | None] | None:
-        """Return the name by which permissions know the server of a call, and the effect of reading from it."""
-        server = self._servers.get(args.get("server") or "") if isinstance(args, dict) else None
-        return None if server is None else (tool_name(server.name, _RESOURCES), _reading(server))
-
-    def _is_free(self, server: Server) -> bool:
-        """Say whether no rule is against listing the resources of a server."""
-        decision = self._agent.permissions(tool_name(server.name, _RESOURCES), {}, _reading(server)).decision
-        return decision is None or decision.behavior == "allow" or (decision.behavior == "ask" and not decision.rule)
-
-    async def _list_resources(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
-        from spindle.plugins.mcp.connection import pages
-        from spindle.plugins.mcp.content import cut
-
-        named = args.get("server")
-        servers = [self._named(named)] if named else [s for s in self._servers.values() if self._is_free(s)]
-        listed: list[Any] = []
-        problems = []
-
-        async def ask(server: Server) -> None:
-            try:
-                items = await pages(server.get, method, key)
-            except McpError as error:
-                problems.append(str(error))
-            else:
-                listed.extend({"server": server.name, **item} for item in items if isinstance(item, dict))
-
-        asked = [s for s in servers if s.config.exposure != "hidden" and (s.listing is None or s.listing.resources)]
-        await asyncio.gather(*map(ask, asked))
-        if problems and not listed:
-            raise ToolError("\n".join(problems))
-        return ToolResult(cut([Text("\n".join([encode({key: listed}).decode(), *problems]))]))
-
-    async def _read_resource(self, call_id: str, args: Any, context: ToolContext) -> ToolResult:
-        from spindle.plugins.mcp.content import cut, resource
-
-        server = self._named(args["server"])
-        try:
-            answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name, call_id))
-        except McpError as error:
-            raise ToolError(str(error)) from None
-        contents = answer.get("contents")
-        blocks: list[Text | Image] = []
-        for item in contents if isinstance(contents, list) else ():
-            blocks += await resource(item, context)
-        return ToolResult(cut(blocks) or [Text("(empty)")])
-
-    def _named(self, name: str) -> Server:
-        """Return the server of that name. Raises `ToolError`."""
-        if (server := self._servers.get(name)) is None:
-            raise ToolError(f'There is no MCP server "{name}". There are: {", ".join(self._servers)}')
-        return server
-
-    # -- prompts ---------------------------------------------------------------------------------
-
-    def _prompts(self) -> dict[str, tuple[Server, RemotePrompt]]:
-        return {
-            f"mcp__{server.name}__{'_'.join(prompt.name.split())}": (server, prompt)
-            for server in self._servers.values()
-            for prompt in (server.listing.prompts if server.listing else ())
-        }
-
-    def commands(self) -> list[Any]:
-        items = []
-        for name, (server, prompt) in self._prompts().items():
-            info = SourceInfo(server.config.source, "mcp", "user" if server.config.trusted else "project", "top-level")
-            hint = " ".join(f"<{a}>" if a in prompt.required else f"[{a}]" for a in prompt.arguments)
-            items.append(CommandItem.of(name, "prompt", info, f"{prompt.description} {hint}".strip()))
-        return items
-
-    @property
-    def wants_input(self) -> bool:
-        return any(server.listing and server.listing.prompts for server in self._servers.values())
-
-    async def input(
-        self, text: str, images: list[Image], source: str, behavior: str | None
-    ) -> tuple[str, list[Image]] | None:
-        if not text.startswith("/mcp__"):
-            return text, images
-        name, *rest = text[1:].split(maxsplit=1)
-        found = self._prompts().get(name)
-        if found is None:
-            return text, images
-        try:
-            decision = self._agent.permissions(tool_name(found[0].name, found[1].name), {}, _reading(found[0])).decision
-            if decision is not None and decision.behavior == "deny":
-                why = f"rule {decision.rule} of the {decision.source}" if decision.rule else decision.reason
-                raise McpError(f"The prompt {name} is refused by {why}")
-            made, pictures = await self._prompt(*found, "".join(rest))
-        except McpError as error:
-            if behavior is None:
-                raise AgentError(str(error)) from None
-            self._agent.publish(ExtensionError("", "mcp", str(error)))
-            return None
-        return made, [*images, *pictures]
-
-    async def _prompt(self, server: Server, prompt: RemotePrompt, rest: str) -> tuple[str, list[Image]]:
-        """Return the text and images of a prompt. Raises `McpError`."""
-        from spindle.plugins.mcp.content import blocks_of
-
-        given = _prompt_arguments(prompt, rest)
-        params = {"name": prompt.name, **({"arguments": given} if given else {})}
-        answer = await server.get("prompts/get", params, partial(self._ask, server.name, None))
-        messages = answer.get("messages")
-        blocks: list[Text | Image] = []
-        for message in messages if isinstance(messages, list) else ():
-            if isinstance(message, dict):
-                if message.get("role") == "assistant":
-                    blocks.append(Text("Assistant:"))
-                blocks += await blocks_of([message.get("content")])
-        # The first line is ours, so that no text of a server can be a slash command.
-        head = f'Prompt "{prompt.name}" of the MCP server "{server.name}":'
-        return "\n\n".join([head, text_of(blocks, "\n\n")]), [b for b in blocks if isinstance(b, Image)]
-
 
 class _Progress:
     """Shows the progress that a server reports; not more often than a person can read."""
@@ -471,35 +316,6 @@ class _Progress:
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
         figures = f"{done}/{total}" if total else f"{done}"
         self._context.update(text_result(f"{figures} {message[:1000]}" if isinstance(message, str) else figures))
-
-
-def tool_name(server: str, tool: str) -> str:
-    """Return the name of a tool for the model: one that model servers accept, and that no other tool has.
-
-    The first "__" after "mcp__" ends the name of the server, so that a permission rule for one is not for another.
-    """
-    if "__" in server or server != server.strip("_"):
-        server = f"{re.sub('_+', '_', server).strip('_')}-{_checksum(server)}"
-    name = f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
-    if len(name) <= _MAX_NAME and name == f"mcp__{server}__{tool}":
-        return name
-    return f"{name[: _MAX_NAME - 9]}_{_checksum(f'{server}/{tool}')}"
-
-
-def serves(server: str, tool: str) -> bool:
-    """Say whether a tool's name for the model is that of a tool of this server."""
-    return tool.startswith(tool_name(server, ""))
-
-
-def _checksum(text: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _reading(server: Server) -> Effect | None:
-    """Return the effect of reading from a server: one from a project could do anything."""
-    return "reads" if server.config.trusted else None
 
 
 def _few(listings: Sequence[Listing | None]) -> bool:
@@ -545,28 +361,3 @@ def _absence(server: Server) -> str:
 def _first_line(text: str) -> str:
     line = text.strip().partition("\n")[0]
     return line if len(line) <= 300 else f"{line[:300]}…"
-
-
-def _prompt_arguments(prompt: RemotePrompt, rest: str) -> dict[str, str]:
-    """Read `name=value` and values in order, with quotes as in a shell. Raises `McpError`."""
-    import shlex
-
-    try:
-        words = shlex.split(rest)
-    except ValueError:
-        words = rest.split()
-    given: dict[str, str] = {}
-    plain = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if equals and name in prompt.arguments:
-            given[name] = value
-        else:
-            plain.append(word)
-    free = [name for name in prompt.arguments if name not in given]
-    if len(plain) > len(free) and free:
-        plain = [*plain[: len(free) - 1], " ".join(plain[len(free) - 1 :])]
-    given |= dict(zip(free, plain, strict=False))
-    if missing := [name for name in prompt.required if name not in given]:
-        raise McpError(f"/mcp__…__{prompt.name} needs {', '.join(missing)}")
-    return given

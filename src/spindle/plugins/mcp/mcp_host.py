@@ -116,6 +116,7 @@ class McpHost:
         self._stop_learning()
         if self._tools is not None:
             agent.hooks.remove(self._tools)
+            agent.hooks.remove(self._tools.prompts)
             self._tools.detach()
             self._tools = None
         self._servers, self._others = [], []
@@ -129,6 +130,7 @@ class McpHost:
             missing = options.warn if options.awaits else None
             self._tools = SessionTools(agent, self._servers, missing=missing, named=options.named)
             agent.hooks.add(self._tools)
+            agent.hooks.add(self._tools.prompts)
         else:
             agent.use_server_tools(())
         gone = [server for server in before if server not in self._servers]
@@ -218,7 +220,7 @@ class McpHost:
     def serves(self, tool: str) -> bool:
         if not self._servers:
             return False
-        from spindle.plugins.mcp.exposure import serves
+        from spindle.plugins.mcp.tool_names import serves
 
         return any(serves(server.name, tool) for server in self._servers)
 

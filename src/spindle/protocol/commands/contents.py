@@ -144,7 +144,9 @@ async def make_session_name(call: Call) -> str:
 @command("export_html", key="path")
 async def export_html(call: Call, output_path: str | None = None) -> str:
     """Write the session as one HTML page."""
-    return await call.agent.export_html(output_path)
+    from spindle.agent import library
+
+    return await library.export_html(call.agent, output_path)
 
 
 @command("export_page", key="html")
@@ -187,7 +189,7 @@ async def list_checkpoints(call: Call) -> CheckpointList:
 
 @command("get_changes")
 async def get_changes(call: Call, from_: str | None = None, to: str | None = None) -> FileChanges:
-    """Return how files differ between two checkpoints, whoever changed them; by default since the first one.
+    """Return how files differ between two checkpoints, no matter who changed them; by default since the first one.
 
     `from` and `to` are ids of checkpoints; without `to`, the files as they are now.
     """

@@ -51,25 +51,25 @@ async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]
 @command("get_available_models", key="models")
 def get_available_models(call: Call) -> list[Model]:
     """Return the models for which there are credentials."""
-    return [model.shown() for model in call.agent.available_models()]
+    return [model.shown() for model in call.agent.models.available()]
 
 
 @command("set_model")
 async def set_model(call: Call, provider: str, model_id: str) -> Model:
     """Switch models; the new one answers from the next turn on."""
-    return (await call.agent.set_model(provider, model_id)).shown()
+    return (await call.agent.models.set(provider, model_id)).shown()
 
 
 @command("cycle_model")
 async def cycle_model(call: Call) -> CycledModel | None:
     """Switch to the next model of the scope; null if there is no other."""
-    return await call.agent.cycle_model()
+    return await call.agent.models.cycle()
 
 
 @command("set_thinking_level")
 async def set_thinking_level(call: Call, level: ThinkingLevel) -> None:
     """Set how hard the model thinks, clamped to the levels it supports."""
-    await call.agent.set_thinking_level(level)
+    await call.agent.models.set_level(level)
 
 
 class Level(Wire):
@@ -79,14 +79,14 @@ class Level(Wire):
 @command("cycle_thinking_level")
 async def cycle_thinking_level(call: Call) -> Level | None:
     """Go to the next level; null if the model has only one."""
-    level = await call.agent.cycle_thinking_level()
+    level = await call.agent.models.cycle_level()
     return Level(level) if level is not None else None
 
 
 @command("get_available_thinking_levels", key="levels")
 def get_available_thinking_levels(call: Call) -> list[ThinkingLevel]:
     """Return the levels of the current model."""
-    return call.agent.thinking_levels()
+    return call.agent.models.levels()
 
 
 @command("set_steering_mode")
@@ -171,7 +171,7 @@ def set_permissions(
     """Set the permission mode, and replace rules that this command set before; fields left out change nothing.
 
     `sandbox` is a level, or an object with `level`, `writable` and `network`. It cannot be wider than the command line
-    says. If it cannot be had on this machine, the command fails and changes nothing.
+    says. If this machine cannot provide it, the command fails and changes nothing.
     """
     call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny, sandbox=sandbox)
 

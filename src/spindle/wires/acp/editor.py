@@ -28,7 +28,9 @@ from spindle.wires.acp.json_rpc import (
     Connection,
     RpcError,
 )
-from spindle.wires.acp.seat import EditorAbilities, EditorSeat, Wishes
+from spindle.wires.acp.options import modes, options
+from spindle.wires.acp.seat import EditorSeat, Wishes
+from spindle.wires.acp.view import EditorAbilities
 from spindle.wires.pipe.stdio import Exit, StdioWire
 
 PAGE = 100
@@ -260,7 +262,7 @@ class Editor:
             self._kept[seat.id] = seat.wishes()
 
     def _choices(self, seat: EditorSeat) -> dict[str, Any]:
-        return {"modes": seat.modes(), "configOptions": seat.options()}
+        return {"modes": modes(seat.agent), "configOptions": options(seat.agent)}
 
     async def _list(self, params: _Params, _: Any) -> dict[str, Any]:
         start = _read_cursor(params.cursor)
