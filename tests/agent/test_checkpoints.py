@@ -1,6 +1,7 @@
 """Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte."""
 
 import hashlib
+import json
 import os
 import random
 import shlex
@@ -446,6 +447,58 @@ def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatc
             assert outside.read_text() == "outside\n" and (folder / "old.log").read_text() == "log\n"
 
     run(main())
+
+
+def test_a_link_in_the_place_of_a_folder_leads_nobody_out(tmp_path):
+    folder, outside, others = tmp_path / "work", tmp_path / "outside", tmp_path / "others"
+    for place in (folder / "ignored", outside, others):
+        place.mkdir(parents=True)
+        (place / "key").write_text("mine\n")
+    (others / "key").write_text("secret\n")
+    (folder / ".gitignore").write_text("ignored\n")
+
+    async def main():
+        edits = [("write", {"path": path, "content": "x"}) for path in ("ignored/key", str(outside / "key"))]
+        links = f"for one in ignored {outside}; do rm -r $one; ln -s {others} $one; done"
+        async with rig(tmp_path, [calls(*edits), shell(links), "done"]) as it:
+            await it.run("go")
+            changes = await it.data("get_changes")
+            assert "secret" not in str(changes)
+            assert {one["path"]: one["status"] for one in changes["files"]}["ignored/key"] == "deleted"
+            first = (await it.data("list_checkpoints"))["checkpoints"][0]["id"]
+            done = await it.data("restore", checkpoint=first)
+            assert {one["path"] for one in done["failed"]} == {"ignored/key", str(outside / "key")}
+        assert (others / "key").read_text() == "secret\n"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"id": "../../../work/evil"}, {"id": "a" * 5000}, {"id": "a\0"}, {"leaf": ["x"]}, {"root": 5}, {"files": "x"}],
+    ids=["a path", "too long", "no name", "leaf", "root", "files"],
+)
+def test_a_damaged_entry_of_a_checkpoint_is_passed_over(tmp_path, damage):
+    with AgentProcess([reply(call("bash", {"command": "echo 1 > x"})), reply("done")], base=tmp_path, session=True) as it:
+        it.run("go")
+        file = Path(it.data("get_state")["sessionFile"])
+        [known] = it.data("list_checkpoints")["checkpoints"]
+        kept = next((tmp_path / "agent/checkpoints").glob(f"*/states/{known['id']}.json"))
+        state = json.loads(kept.read_text()) | {"copies": {str(tmp_path / "victim"): None}}
+        (tmp_path / "work/evil.json").write_text(json.dumps(state))
+        (tmp_path / "victim").write_text("here")
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if line.get("customType") == "checkpoint":
+                line["data"] |= damage
+        other = file.with_name("other.jsonl")
+        other.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        it.data("switch_session", sessionPath=str(other))
+        assert it.data("list_checkpoints")["checkpoints"] == [] and it.data("get_changes")["files"] == []
+        wanted = damage.get("id", known["id"])
+        said = it.call("restore", checkpoint=wanted, conversation=True, force=True)
+        assert "There is no checkpoint" in said["error"]
+        assert (tmp_path / "victim").exists() and b"Traceback" not in it.stderr
 
 
 def test_of_a_folder_that_is_too_large_the_edits_of_tools_are_covered(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from spindle.base import limits
 from spindle.base.differences import Differences
 from spindle.base.git import GitError, Shadow
 from spindle.base.inventory import LARGEST, Found, Inventory, TooLarge
-from spindle.base.put_back import RESTORING
+from spindle.base.put_back import RESTORING, kept_form
 from spindle.base.states import Copy, State, StateGone
 
 MOST_FILES: Final = 100_000
@@ -301,18 +301,12 @@ class Snapshots:
     async def copy(self, path: str) -> Copy | None:
         """Keep a file outside of the tree. Returns None if there is none. Raises `GitError`, `OSError`."""
         await self._open()
-        try:
-            about = await asyncio.to_thread(os.lstat, path)
-        except (FileNotFoundError, NotADirectoryError):
+        found = await asyncio.to_thread(kept_form, path, LARGEST)
+        if found is None:
             return None
-        if stat.S_ISLNK(about.st_mode):
-            content = os.fsencode(os.readlink(path))
-        elif not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
-            raise OSError(f"not a file, or larger than {LARGEST >> 20} MB")
-        else:
-            content = await asyncio.to_thread(Path(path).read_bytes)
+        mode, content = found
         said = await self._shadow.run("hash-object", "-w", "--stdin", "--no-filters", input=content)
-        return Copy(about.st_mode, said.decode().strip())
+        return Copy(mode, said.decode().strip())
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import subprocess
 from contextlib import suppress
 from typing import Any, Iterator
 
-from spindle.base.put_back import RESTORING, Folder
+from spindle.base.put_back import RESTORING, Folder, kept_form
 from spindle.base.workspace.disk import Cancel, ToolError
 
 _CONFIG = """\
@@ -197,19 +197,11 @@ def _modes(root: str, names: set[bytes], empty: list[str], usual: tuple[int, int
 def keep_file(cancel: Cancel, git_dir: str, root: str, path: str, largest: int) -> tuple[int, str] | None:
     """Keep a file outside of a tree. Returns its mode and its object; None if there is none. Raises `OSError`."""
     _prepare(git_dir, root)
-    try:
-        about = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    found = kept_form(path, largest)
+    if found is None:
         return None
-    if stat.S_ISLNK(about.st_mode):
-        content = os.fsencode(os.readlink(path))
-    elif not stat.S_ISREG(about.st_mode) or about.st_size > largest:
-        raise OSError(f"not a file, or larger than {largest >> 20} MB")
-    else:
-        with open(path, "rb") as file:
-            content = file.read()
-    said = git_there(git_dir, root, ["hash-object", "-w", "--stdin", "--no-filters"], content)
-    return about.st_mode, said.decode().strip()
+    said = git_there(git_dir, root, ["hash-object", "-w", "--stdin", "--no-filters"], found[1])
+    return found[0], said.decode().strip()
 
 
 def put_files_back(
