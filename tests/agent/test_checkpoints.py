@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from spindle.base import git as base_git
 from spindle.base import inventory, snapshots
 from spindle.testing import Pause
 
@@ -469,6 +470,24 @@ def test_a_link_in_the_place_of_a_folder_leads_nobody_out(tmp_path):
             done = await it.data("restore", checkpoint=first)
             assert {one["path"] for one in done["failed"]} == {"ignored/key", str(outside / "key")}
         assert (others / "key").read_text() == "secret\n"
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
+def test_a_pipe_that_git_would_wait_for_holds_no_run(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(base_git, "LOOK_AFTER", 0.2)
+    (tmp_path / "work/inner").mkdir(parents=True)
+
+    async def main():
+        steps = [shell(f"mkfifo inner/{name}"), shell("for n in 1 2 3; do echo $n > inner/$n; done"), "done"]
+        async with rig(tmp_path, steps) as it:
+            await it.run("go")
+            told = [frame["message"] for frame in it.frames if frame["type"] == "notice"]
+            assert told == [f"No checkpoint of the files: inner/{name} is a pipe, and git would wait for it"]
+            assert (tmp_path / "work/inner/3").exists()
+            (tmp_path / "work/inner" / name).unlink()
+            assert {one["path"] for one in (await it.data("get_changes"))["files"]} == {"inner/1", "inner/2", "inner/3"}
 
     run(main())
 

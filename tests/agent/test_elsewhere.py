@@ -14,6 +14,7 @@ import pytest
 from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.elsewhere import ENTRY
+from spindle.shapes.events import Notice
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
 
@@ -178,6 +179,19 @@ async def test_checkpoints_are_taken_and_put_back_there(there: Path) -> None:
     assert (there / "AGENTS.md").exists() and (there / "empty").is_dir() and not (there / "a").exists()
     assert (there / "ignored").read_text() == "before"
     assert not (there.parent / "here/.git").exists()
+
+
+@in_a_loop
+async def test_a_pipe_that_git_would_wait_for_there_holds_no_run(there: Path) -> None:
+    os.mkfifo(there / ".gitattributes")
+    told: list[str] = []
+    script = Script(calls(("bash", {"command": "echo 1 > made"})))
+    options = {"cwd": there.parent / "here", "exec": FAR_WITH_HOME.format(there.parent), "exec_cwd": str(there)}
+    async with Agent.create(**options, model=script.model(), persist=False) as agent, asyncio.timeout(30):
+        async for event in agent.prompt("Go."):
+            told += [event.message] if isinstance(event, Notice) else []
+    assert told == ["No checkpoint of the files: .gitattributes is a pipe, and git would wait for it"]
+    assert (there / "made").exists()
 
 
 @in_a_loop

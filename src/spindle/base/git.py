@@ -18,6 +18,7 @@ from typing import Final
 
 from spindle.base import limits, process
 from spindle.base.children import environment, on_path
+from spindle.base.rules_files import LOOK_AFTER, why_git_waits
 
 _SETTINGS: Final = (
     "advice.detachedHead=false",
@@ -93,6 +94,10 @@ class GitError(Exception):
     """Git cannot be run, or has failed."""
 
 
+class GitHangs(GitError):
+    """Git was killed: it waited, or took too long."""
+
+
 @cache
 def _program() -> str:
     """Return the path of git, found once: later a folder of PATH may hold what an agent has written."""
@@ -112,12 +117,20 @@ async def _run(
 ) -> bytes:
     """Return the output of a command of git. Raises `GitError` with the last line of its messages."""
     argv = [_program(), *settings, name, *arguments]
+    running = asyncio.ensure_future(process.run(argv, cwd=cwd, env=env, timeout=limits.GIT, input=input))
     try:
-        done = await process.run(argv, cwd=cwd, env=env, timeout=limits.GIT, input=input)
+        ended, _ = await asyncio.wait([running], timeout=LOOK_AFTER)
+        folder = env.get("GIT_WORK_TREE") or cwd
+        if not ended and folder and (why := await asyncio.to_thread(why_git_waits, folder)):
+            raise GitHangs(why)
+        done = await running
     except OSError as error:
         raise GitError(f"Cannot run git in {cwd or '.'}: {error.strerror}") from None
+    finally:
+        if running.cancel():
+            await asyncio.wait([running])
     if done.timed_out:
-        raise GitError(f"git {name} took more than {limits.GIT:g} s")
+        raise GitHangs(f"git {name} took more than {limits.GIT:g} s")
     if done.code not in ok:
         words = done.errors.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.code}"]
         raise GitError(f"git {name}: {words[-1]}")
@@ -316,6 +329,8 @@ class Shadow:
             asked = ("-z", "--add", "--remove", option, "--stdin")
             how = _INTO_PACK if len(names) > _MANY else ()
             await self._run("update-index", *asked, input=b"\0".join([*names, b""]), settings=how)
+        except GitHangs:
+            raise
         except GitError as error:
             if len(names) == 1:
                 self._warn(f"{os.fsdecode(names[0])} is not recorded: {error}")
