@@ -127,6 +127,26 @@ async def test_there_is_no_sandbox_elsewhere(there: Path) -> None:
         await results(calls(), there, sandbox="read-only", persist=False)
 
 
+async def session_there(there: Path) -> str:
+    """Return the file of a session that worked at the far side."""
+    options = {"cwd": there.parent / "here", "exec": FAR, "exec_cwd": str(there)}
+    async with Agent.create(**options, model=Script(["One."]).model()) as agent:
+        await agent.run("Go.")
+        return str(agent.session.session.path)
+
+
+@in_a_loop
+async def test_a_session_in_a_sandbox_is_not_left_for_one_elsewhere(there: Path) -> None:
+    file = await session_there(there)
+    script = Script(calls(("bash", {"command": "pwd"})))
+    async with Agent.create(cwd=there.parent / "here", sandbox="read-only", model=script.model()) as agent:
+        with pytest.raises(AgentError, match="fences programs of this machine"):
+            await agent.session.switch_session(file)
+        assert agent.session.state().sandbox.level == "read-only"
+        await agent.run("Go.")
+        assert text_of(agent.session.messages[-2].content) == f"{there.parent / 'here'}\n"
+
+
 @in_a_loop
 async def test_rules_hold_for_the_files_that_links_there_lead_to(there: Path) -> None:
     (there / "secret.txt").write_text("hidden")

@@ -100,7 +100,7 @@ class AgentSession:
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
         self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
         self._approval = Approval(engine.port, self.dialogs, permissions)
-        self.sandbox_for = self._approval.sandbox_for
+        self.sandbox_for, self.check_far = self._approval.sandbox_for, self._approval.check_far
         self.background = Background(engine.port, mode)
         self.checkpoints = Checkpoints(engine.port, self._shell)
         own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval, self.checkpoints)
