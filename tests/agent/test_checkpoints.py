@@ -1,5 +1,7 @@
 """Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte."""
 
+import asyncio
+import fcntl
 import hashlib
 import json
 import os
@@ -387,6 +389,46 @@ def test_nothing_is_restored_while_the_agent_works(tmp_path):
             await it.until("agent_settled")
             assert (await it.call("restore", checkpoint="nonsense"))["error"].startswith("There is no checkpoint")
             assert (await it.data("restore", checkpoint=only["id"]))["files"][0]["status"] == "deleted"
+
+    run(main())
+
+
+def test_a_restore_and_a_run_in_the_same_folder_wait_for_each_other(tmp_path):
+    (tmp_path / "work").mkdir()
+
+    def held(name):
+        file = os.open(next((tmp_path / "agent/checkpoints").glob(f"*/{name}")), os.O_RDWR)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+
+    def is_at_work():
+        try:
+            os.close(held("working"))
+        except BlockingIOError:
+            return True
+        return False
+
+    async def main():
+        async with rig(tmp_path, [shell("echo 1 > n"), "done"]) as one, rig(tmp_path, [shell("echo 2 > n"), "x"]) as two:
+            await one.run("go")
+            first = (await one.data("list_checkpoints"))["checkpoints"][0]["id"]
+            lock = held("lock")  # the checkpoint of the other run takes its time
+            await two.data("prompt", message="go")
+            async with asyncio.timeout(20):
+                while not is_at_work():
+                    await asyncio.sleep(0.01)
+                assert "Another session" in (await one.call("restore", checkpoint=first, force=True))["error"]
+            os.close(lock)
+            await two.until("agent_settled")
+        async with rig(tmp_path, [shell("echo 3 > n"), "done"]) as it:
+            lock = held("working")  # a restore goes on
+            await it.data("prompt", message="go")
+            await it.until("tool_execution_start")
+            await asyncio.sleep(0.1)
+            assert (tmp_path / "work/n").read_text() == "2\n"
+            os.close(lock)
+            await it.until("agent_settled")
+            assert (tmp_path / "work/n").read_text() == "3\n"
 
     run(main())
 

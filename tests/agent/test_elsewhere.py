@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -260,3 +261,45 @@ async def test_an_agent_that_was_told_where_to_work_does_so_in_all_sessions(ther
     async with Agent.create(cwd=here, exec=FAR, exec_cwd=str(there), model=Script(["Two."]).model()) as agent:
         await agent.session.switch_session(str(path))
         assert (await agent.session.run_bash("pwd")).output == f"{there}\n"
+
+
+@pytest.fixture
+def other_paths(there: Path) -> str:
+    """Return a command that leads to the project below a name that is nothing here: /mnt."""
+    lead = f"unshare -rm sh -c 'mount --bind {there} /mnt && cd /mnt && exec env \"$@\"' lead"
+    if subprocess.run([*shlex.split(lead), "true"], capture_output=True).returncode:
+        pytest.skip("no mounts of our own here")
+    return lead
+
+
+@in_a_loop
+async def test_a_check_after_an_edit_tells_only_what_is_new_there(there: Path, other_paths: str) -> None:
+    (there.parent / "home").mkdir()
+    check = "sh -c 'grep -n TODO $1; ! grep -q TODO $1' check {file}"
+    (there.parent / "home/settings.json").write_text(json.dumps({"checksAfterEdit": {"*.py": check}}))
+    (there / "a.py").write_text("TODO old\nx\n")
+    edit = ("edit", {"path": "/mnt/a.py", "edits": [{"oldText": "x", "newText": "TODO new"}]})
+    write = ("write", {"path": "b.py", "content": "TODO\n"})
+    said, new = await results(calls(edit, write), there, exec=other_paths, exec_cwd="/mnt", persist=False)
+    assert said.endswith("a.py`:]\n2:TODO new") and new.endswith("b.py`:]\n1:TODO")
+
+
+@in_a_loop
+async def test_patterns_of_a_definition_hold_for_links_there(there: Path, other_paths: str) -> None:
+    (there / "secret.txt").write_text("hidden")
+    (there / "link").symlink_to("secret.txt")
+    (there.parent / "home/agents").mkdir(parents=True)
+    reader = "---\nname: reader\ntools: Read\ndisallowedTools: Read(//mnt/secret.txt)\n---\nRead.\n"
+    (there.parent / "home/agents/reader.md").write_text(reader)
+    steps = [
+        {"calls": [{"name": "task", "arguments": {"prompt": "Read it.", "agent": "reader"}}]},
+        {"calls": [{"name": "read", "arguments": {"path": "/mnt/link"}}]},
+        {"text": "Read."},
+        {"text": "Done."},
+    ]
+    script = Script(steps)
+    options = {"cwd": there.parent / "here", "exec": other_paths, "exec_cwd": "/mnt", "tools": ["read", "task"]}
+    async with Agent.create(**options, model=script.model(), persist=False) as agent:
+        await agent.run("Go.")
+    asked = "".join(text_of(m.content) for one in script.requests for m in one.messages)
+    assert "hidden" not in asked and "does not allow this call" in asked

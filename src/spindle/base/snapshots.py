@@ -17,7 +17,7 @@ import shutil
 import stat
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -108,13 +108,8 @@ class Snapshots:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Keep other processes and sessions out of the store. Raises `OSError`, `GitError`."""
-        self.store.mkdir(parents=True, mode=0o700, exist_ok=True)
         with _opened(self.store / "lock") as file:
-            deadline = time.monotonic() + limits.GIT
-            while not _locked(file, fcntl.LOCK_EX):
-                if time.monotonic() > deadline:
-                    raise GitError("another process holds the checkpoints of this folder")
-                await asyncio.sleep(0.01)
+            await _wait_for(file, fcntl.LOCK_EX)
             self._clear_up()
             yield
 
@@ -123,13 +118,14 @@ class Snapshots:
         for left in (self.store / "git/index.lock", self.root / RESTORING):
             left.unlink(missing_ok=True)
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Note for other sessions and processes that an agent is writing to the folder."""
-        self.store.mkdir(parents=True, mode=0o700, exist_ok=True)
-        with _opened(self.store / "working") as file:
-            _locked(file, fcntl.LOCK_SH)
-            yield
+    async def at_work(self) -> ExitStack:
+        """Note for other sessions and processes that an agent is writing to the folder, until the result is closed.
+
+        Waits for a restore that another session has begun. Raises `OSError`, `GitError`.
+        """
+        with ExitStack() as stack:
+            await _wait_for(stack.enter_context(_opened(self.store / "working")), fcntl.LOCK_SH)
+            return stack.pop_all()
 
     @contextmanager
     def nobody_at_work(self) -> Iterator[bool]:
@@ -328,6 +324,14 @@ def _locked(file: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+async def _wait_for(file: int, how: int) -> None:
+    deadline = time.monotonic() + limits.GIT
+    while not _locked(file, how):
+        if time.monotonic() > deadline:
+            raise GitError("another process holds the checkpoints of this folder")
+        await asyncio.sleep(0.01)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -92,7 +92,9 @@ class Checkpoints(Hooks):
 
     @property
     def enabled(self) -> bool:
-        far = self._port.resources.far
+        far, chain = self._port.resources.far, self._port.chain
+        if chain is not None and chain.options.lender is not None:
+            return False  # the agent that a subagent works for takes them
         return self.allowed and self._port.resources.settings.checkpoints and (far is None or bool(far.facts.python))
 
     def snapshots(self) -> "Snapshots":
@@ -162,12 +164,12 @@ class Checkpoints(Hooks):
         began, leaf = time.monotonic(), self._leaf()
         snapshots = self._at_work()
         self._last = None
+        if self._first is None:  # before the state is taken: a restore that begins now would have it half
+            self._working.push(await snapshots.at_work())
         async with snapshots.alone():
             state, id = await snapshots.now(), uuid.uuid4().hex[:12]
             snapshots.keep(id, state)
-        if self._first is None:
-            self._first = state
-            self._working.enter_context(snapshots.at_work())
+        self._first = self._first or state
         seconds = time.monotonic() - began
         self.note(id, state, leaf, kind="turn", run=self._run, durationMs=round(seconds * 1000))
         self._last = id, state

@@ -331,13 +331,9 @@ class Approval(Hooks):
         return args
 
     async def _decided(self, tool: str, arguments: Any) -> Decision:
-        if (pipe := self._port.resources.far) is None:
-            return self._decide(tool, arguments)
-        from spindle.agent.permissions.links import FarLinks
-        from spindle.tools.elsewhere import Far
+        from spindle.agent.permissions.links import with_links
 
-        with FarLinks(Far(pipe, ToolSettings())) as links:
-            decision = await links.settled(lambda: self._decide(tool, arguments))
+        decision, links = await with_links(self._port.resources.far, lambda: self._decide(tool, arguments))
         if tool == "grep":  # it asks again for each file that it finds
             self._links = links
         return decision
