@@ -516,6 +516,20 @@ def test_a_link_in_the_place_of_a_folder_leads_nobody_out(tmp_path):
     run(main())
 
 
+def test_a_store_that_cannot_be_used_is_told(tmp_path):
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/checkpoints").write_text("in the way")
+
+    async def main():
+        async with rig(tmp_path, [shell("echo 1 > n"), "done"]) as it:
+            await it.run("go")
+            assert "No checkpoint of the files" in it.of("notice")[0]["message"]
+            said = await it.call("restore", checkpoint="0" * 12)
+            assert said["error"].startswith("Cannot read the checkpoints of") and "Not a directory" in said["error"]
+
+    run(main())
+
+
 @pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
 def test_a_pipe_that_git_would_wait_for_holds_no_run(tmp_path, monkeypatch, name):
     monkeypatch.setattr(base_git, "LOOK_AFTER", 0.2)

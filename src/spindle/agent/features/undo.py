@@ -8,7 +8,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
@@ -72,7 +72,7 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
     if since is None and not ids:
         return FileChanges([], 0, 0, [])
     snapshots = agent.checkpoints.snapshots()
-    async with _at(agent, snapshots):
+    async with _at(snapshots):
         now = await snapshots.now()
         old = await _resolved(agent, snapshots, ids[0] if since is None else since)
         if until is None:
@@ -111,18 +111,15 @@ async def restore(
         if jump is not None and not dry_run and await _is_vetoed(agent, jump):
             return Restored([], [], [], cancelled=True)
         snapshots = hook.snapshots()
-        with snapshots.nobody_at_work() as is_free:
-            if not is_free:
-                raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
-            async with _at(agent, snapshots):
-                plan = await _plan(agent, snapshots, checkpoint, files)
-                if hunks is not None:
-                    await _only(plan, hunks)
-                if dry_run:
-                    return plan.told(agent)
-                if plan.conflicts and not force:
-                    raise AgentError(plan.refusal())
-                return await _carry_out(agent, plan, checkpoint, jump)
+        async with _at(snapshots, writes=True):
+            plan = await _plan(agent, snapshots, checkpoint, files)
+            if hunks is not None:
+                await _only(plan, hunks)
+            if dry_run:
+                return plan.told(agent)
+            if plan.conflicts and not force:
+                raise AgentError(plan.refusal())
+            return await _carry_out(agent, plan, checkpoint, jump)
 
 
 class _Plan:
@@ -284,10 +281,13 @@ async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: St
 
 
 @asynccontextmanager
-async def _at(agent: "AgentSession", snapshots: Snapshots) -> AsyncIterator[None]:
+async def _at(snapshots: Snapshots, *, writes: bool = False) -> AsyncIterator[None]:
     try:
-        async with snapshots.alone():
-            yield
+        with snapshots.nobody_at_work() if writes else nullcontext(True) as is_free:
+            if not is_free:
+                raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
+            async with snapshots.alone():
+                yield
     except (GitError, OSError, ToolError) as error:
         raise AgentError(f"Cannot read the checkpoints of {snapshots.root}: {error}") from None
 
