@@ -109,6 +109,7 @@ class AgentSession:
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
+        self.to_the_end = self._changes.to_the_end
         self._prompting = Prompting(engine.port, self.plugins)
         self.offer_again, self.background.start_run = self._prompting.offer_again, weakly(self._prompting.start_with)
         self.stop_commands = self._prompting.stop_commands

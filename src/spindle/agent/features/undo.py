@@ -96,7 +96,24 @@ async def restore(
     force: bool,
     hunks: Sequence[str] | None = None,
 ) -> Restored:
-    """Give files, and the conversation if wanted, the state that they had at a checkpoint. Raises `AgentError`."""
+    """Give files, and the conversation if wanted, the state that they had at a checkpoint. Raises `AgentError`.
+
+    A client that leaves does not stop it half-way.
+    """
+    work = _restore(agent, checkpoint, files, hunks, conversation=conversation, dry_run=dry_run, force=force)
+    return await agent.to_the_end(work, "spindle-restore")
+
+
+async def _restore(
+    agent: "AgentSession",
+    checkpoint: str,
+    files: Sequence[str] | None,
+    hunks: Sequence[str] | None,
+    *,
+    conversation: bool,
+    dry_run: bool,
+    force: bool,
+) -> Restored:
     hook, lifecycle = agent.checkpoints, agent.lifecycle
     if hunks is not None and (files is None or len(files) != 1 or conversation):
         raise AgentError("hunks are of one file, which files names, and leave the conversation as it is")
