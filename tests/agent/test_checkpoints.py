@@ -96,7 +96,10 @@ def plain(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.log\n/build/\n")
     (folder / "old.log").write_text("log\n")
     os.makedirs(os.fsencode(folder / "names"))
-    Path(os.fsdecode(os.fsencode(folder / "names") + b"/\xff b\n\xc3\xa4")).write_text("odd\n")
+    for name in (b"\xff b\n\xc3\xa4", b":(glob)x", b":!x", b"-rf", b"[ab]*?", b'q"\\uote', b"\xe2\x80\xa8", b"a" * 255):
+        Path(os.fsdecode(os.fsencode(folder / "names") + b"/" + name)).write_text("odd\n")
+    (folder / ":(top)folder").mkdir(mode=0o700)
+    (folder / ":(top)folder/x").write_text("odd\n")
 
 
 def repository(folder: Path) -> None:
@@ -340,7 +343,7 @@ def test_the_conversation_goes_back_too_and_forth_again(tmp_path):
             await it.run("hi")
             await it.run("count")
             first, second = (await it.data("list_checkpoints"))["checkpoints"]
-            assert first["prompt"] == second["prompt"] == "count" and first["files"] == 9
+            assert first["prompt"] == second["prompt"] == "count" and first["files"] == 17
             path = it.agent.session.path
 
             done = await it.data("restore", checkpoint=second["id"], conversation=True)

@@ -246,11 +246,15 @@ class Shadow:
         """Return all that says which names are ignored, but the files in the folder."""
         return self._config.encode() + self._info["exclude"]
 
-    async def ignored(self, names: Collection[bytes]) -> set[bytes]:
-        """Return those of some files and folders that are ignored. Raises `GitError`, `OSError`."""
-        plain = {name.removesuffix(b"/"): name for name in names}  # with a slash, rules inside of a folder count for it
-        asked = b"".join(name + b"\0" for name in plain)
-        said = await self._run("check-ignore", "-z", "--stdin", "--no-index", input=asked, ok=(0, 1))
+    async def ignored(self, names: Collection[bytes], work_tree: Path | None = None) -> set[bytes]:
+        """Return those of some files and folders that are ignored; by the rules in another folder, if given.
+
+        Raises `GitError`, `OSError`.
+        """
+        # With a slash at the end, rules inside of a folder count for it. A name may look like a pattern: ":(glob)x".
+        plain = {b"./" + name.removesuffix(b"/"): name for name in names}
+        asked, env = b"".join(name + b"\0" for name in plain), {"GIT_WORK_TREE": str(work_tree or self._work_tree)}
+        said = await self._run("check-ignore", "-z", "--stdin", "--no-index", input=asked, env=env, ok=(0, 1))
         return {plain[name] for name in said.split(b"\0") if name}
 
     def _make(self) -> None:
@@ -364,12 +368,11 @@ class Shadow:
         name: str,
         *arguments: str,
         input: bytes | None = None,
-        work_tree: Path | None = None,
         index: Path | None = None,
         ok: Sequence[int] = (0,),
     ) -> bytes:
-        """Run a command of git on what was recorded; with another folder or index, if given. Raises `GitError`."""
-        env = {} if work_tree is None else {"GIT_WORK_TREE": str(work_tree)}
+        """Run a command of git on what was recorded; with another index, if given. Raises `GitError`."""
+        env = {"GIT_LITERAL_PATHSPECS": "1"}  # a file may have the name ":(glob)x"
         env |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
         return await self._run(name, *arguments, input=input, env=env, ok=ok)
 
