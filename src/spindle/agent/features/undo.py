@@ -8,7 +8,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
@@ -100,43 +100,34 @@ async def restore(
 
     A client that leaves does not stop it half-way.
     """
-    work = _restore(agent, checkpoint, files, hunks, conversation=conversation, dry_run=dry_run, force=force)
-    return await agent.to_the_end(work, "spindle-restore")
-
-
-async def _restore(
-    agent: "AgentSession",
-    checkpoint: str,
-    files: Sequence[str] | None,
-    hunks: Sequence[str] | None,
-    *,
-    conversation: bool,
-    dry_run: bool,
-    force: bool,
-) -> Restored:
-    hook, lifecycle = agent.checkpoints, agent.lifecycle
+    lifecycle = agent.lifecycle
     if hunks is not None and (files is None or len(files) != 1 or conversation):
         raise AgentError("hunks are of one file, which files names, and leave the conversation as it is")
     lifecycle.admit(Request.RESTORE)
-    if hook.user_shell.is_running:
+    if agent.checkpoints.user_shell.is_running:
         raise AgentError("A shell command is running: wait for its end, or abort it, and restore then")
     if (running := agent.background.running()) and not (force or dry_run):
         names = ", ".join(command.command for command in running)
         raise AgentError(f"Commands of the agent run in the background: {names}. End them, or restore with force")
-    async with lifecycle.alone(Request.RESTORE, Phase.SWITCHING, agent.stop):
-        jump = _jump(agent, checkpoint) if conversation else None
-        if jump is not None and not dry_run and await _is_vetoed(agent, jump):
-            return Restored([], [], [], cancelled=True)
-        snapshots = hook.snapshots()
-        async with _at(snapshots, writes=True):
-            plan = await _plan(agent, snapshots, checkpoint, files)
-            if hunks is not None:
-                await _only(plan, hunks)
-            if dry_run:
-                return plan.told(agent)
-            if plan.conflicts and not force:
-                raise AgentError(plan.refusal())
-            return await _carry_out(agent, plan, checkpoint, jump)
+    alone = AsyncExitStack()
+    await alone.enter_async_context(lifecycle.alone(Request.RESTORE, Phase.SWITCHING, agent.stop))
+
+    async def carry_out() -> Restored:
+        async with alone:
+            jump = _jump(agent, checkpoint) if conversation else None
+            if jump is not None and not dry_run and await _is_vetoed(agent, jump):
+                return Restored([], [], [], cancelled=True)
+            async with _at(snapshots := agent.checkpoints.snapshots(), writes=True):
+                plan = await _plan(agent, snapshots, checkpoint, files)
+                if hunks is not None:
+                    await _only(plan, hunks)
+                if dry_run:
+                    return plan.told(agent)
+                if plan.conflicts and not force:
+                    raise AgentError(plan.refusal())
+                return await _carry_out(agent, plan, checkpoint, jump)
+
+    return await agent.to_the_end(carry_out(), "spindle-restore")
 
 
 class _Plan:
