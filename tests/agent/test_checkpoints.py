@@ -519,6 +519,39 @@ def test_a_link_in_the_place_of_a_folder_leads_nobody_out(tmp_path):
     run(main())
 
 
+def test_a_file_that_git_could_not_read_is_not_taken_for_a_new_one(tmp_path, monkeypatch):
+    """Another program wrote to it at that moment, or the disk was full."""
+    folder, real, fails = tmp_path / "work", base_git._run, True
+    folder.mkdir()
+    for name in ("cursed", "other"):
+        (folder / name).write_text("old\n")
+
+    async def cursed(name, arguments, **options):
+        if fails and name == "update-index" and b"cursed\0" in (options.get("input") or b""):
+            raise base_git.GitError("short read while indexing cursed")
+        return await real(name, arguments, **options)
+
+    monkeypatch.setattr(base_git, "_run", cursed)
+
+    async def main():
+        nonlocal fails
+        async with rig(tmp_path, [shell("echo new > other"), "done", shell("echo new > cursed"), "done"]) as it:
+            await it.run("go")
+            told = {one["path"]: one["why"] for one in (await it.data("get_changes"))["notCovered"]}
+            assert told == {"cursed": "git cannot read it: short read while indexing cursed"}
+            fails = False
+            await it.run("again")
+            first, second = (await it.data("list_checkpoints"))["checkpoints"]
+            assert first["notCovered"] == 1 and second["notCovered"] == 0
+            done = await it.data("restore", checkpoint=first["id"])
+            assert [one["path"] for one in done["notCovered"]] == ["cursed"]
+            assert (folder / "other").read_text() == "old\n" and (folder / "cursed").read_text() == "new\n"
+            await it.data("restore", checkpoint=second["id"], force=True)
+            assert (folder / "cursed").read_text() == "old\n"
+
+    run(main())
+
+
 def test_a_store_that_cannot_be_used_is_told(tmp_path):
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/checkpoints").write_text("in the way")

@@ -175,6 +175,8 @@ class Shadow:
         Such a file is recorded as it is once an agent has written it."""
         self._tree: str | None = None
         """The last tree; None: the index is not in a tree yet."""
+        self.unrecorded: dict[bytes, str] = {}
+        """Files that the last tree has not as they are, because git could not read or convert them, with the reason."""
 
     async def adopt(
         self,
@@ -319,6 +321,7 @@ class Shadow:
 
         Raises `GitError`, `OSError`.
         """
+        self.unrecorded = {}
         for option, names in (("--force-remove", gone), ("--replace", there)):
             if names:
                 await self._record(option, names)
@@ -337,6 +340,7 @@ class Shadow:
             raise
         except GitError as error:
             if len(names) == 1:
+                self.unrecorded[names[0]] = str(error)
                 self._warn(f"{os.fsdecode(names[0])} is not recorded: {error}")
                 return
             half = len(names) // 2

@@ -26,7 +26,7 @@ import msgspec
 from spindle.base import limits
 from spindle.base.differences import Differences
 from spindle.base.git import GitError, Shadow
-from spindle.base.inventory import LARGEST, Found, Inventory, TooLarge
+from spindle.base.inventory import LARGEST, NO_SIGN, Found, Inventory, TooLarge
 from spindle.base.put_back import RESTORING, kept_form
 from spindle.base.states import Copy, State, StateGone
 
@@ -44,8 +44,6 @@ LOOSE: Final = 4000
 """Objects in files of their own; when there are more, they are packed."""
 _REFS: Final = "refs/kept"
 """Folder of the git directory: each tree and each copy of a state has a file there, so that git keeps it."""
-_NO_SIGN: Final = (0, 0, 0, 0, 0)
-"""Of a file in the tree of which nothing else is known."""
 
 
 def find_root(cwd: str, *, above: bool = True) -> tuple[Path, bool]:
@@ -242,6 +240,7 @@ class Snapshots:
             covers = self._inventory.covers
             there = [name for name in changed or () if covers(name)]
             state.tree = await self._shadow.record([name for name in changed or () if not covers(name)], there)
+            self._inventory.pass_over(self._shadow.unrecorded)
             await asyncio.to_thread(self._describe, state)
             self._last = state
             signs = self._index_signs()
@@ -260,7 +259,7 @@ class Snapshots:
                 return
         self._shadow.last(None)
         listed = await self._shadow.run("ls-files", "-z")
-        self._inventory.found = Found(files={name: _NO_SIGN for name in listed.split(b"\0") if name})
+        self._inventory.found = Found(files={name: NO_SIGN for name in listed.split(b"\0") if name})
 
     def _remember(self, signs: tuple[int, ...] | None, tree: str) -> None:
         """Save the next process the work of looking at all files."""
