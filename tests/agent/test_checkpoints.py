@@ -412,13 +412,16 @@ def test_a_restore_and_a_run_in_the_same_folder_wait_for_each_other(tmp_path):
         return False
 
     async def main():
-        async with rig(tmp_path, [shell("echo 1 > n"), "done"]) as one, rig(tmp_path, [shell("echo 2 > n"), "x"]) as two:
+        async with (
+            rig(tmp_path, [shell("echo 1 > n"), "done"]) as one,
+            rig(tmp_path, [shell("echo 2 > n"), "x"]) as two,
+        ):
             await one.run("go")
             first = (await one.data("list_checkpoints"))["checkpoints"][0]["id"]
             lock = held("lock")  # the checkpoint of the other run takes its time
             await two.data("prompt", message="go")
             async with asyncio.timeout(20):
-                while not is_at_work():
+                while not is_at_work():  # noqa: ASYNC110 -- a lock tells nobody
                     await asyncio.sleep(0.01)
                 assert "Another session" in (await one.call("restore", checkpoint=first, force=True))["error"]
             os.close(lock)
@@ -590,7 +593,9 @@ def test_a_pipe_that_git_would_wait_for_holds_no_run(tmp_path, monkeypatch, name
     ids=["a path", "too long", "no name", "leaf", "root", "files"],
 )
 def test_a_damaged_entry_of_a_checkpoint_is_passed_over(tmp_path, damage):
-    with AgentProcess([reply(call("bash", {"command": "echo 1 > x"})), reply("done")], base=tmp_path, session=True) as it:
+    with AgentProcess(
+        [reply(call("bash", {"command": "echo 1 > x"})), reply("done")], base=tmp_path, session=True
+    ) as it:
         it.run("go")
         file = Path(it.data("get_state")["sessionFile"])
         [known] = it.data("list_checkpoints")["checkpoints"]

@@ -41,7 +41,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.shapes.sandbox import SandboxChoice, SandboxLevel, SandboxOptions
-from spindle.tools.base import Tool, ToolSettings
+from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.permissions.links import FarLinks
