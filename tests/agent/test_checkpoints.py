@@ -1,6 +1,9 @@
 """Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte."""
 
+import asyncio
+import fcntl
 import hashlib
+import json
 import os
 import random
 import shlex
@@ -15,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from spindle.base import git as base_git
 from spindle.base import inventory, snapshots
 from spindle.testing import Pause
 
@@ -92,7 +96,10 @@ def plain(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.log\n/build/\n")
     (folder / "old.log").write_text("log\n")
     os.makedirs(os.fsencode(folder / "names"))
-    Path(os.fsdecode(os.fsencode(folder / "names") + b"/\xff b\n\xc3\xa4")).write_text("odd\n")
+    for name in (b"\xff b\n\xc3\xa4", b":(glob)x", b":!x", b"-rf", b"[ab]*?", b'q"\\uote', b"\xe2\x80\xa8", b"a" * 255):
+        Path(os.fsdecode(os.fsencode(folder / "names") + b"/" + name)).write_text("odd\n")
+    (folder / ":(top)folder").mkdir(mode=0o700)
+    (folder / ":(top)folder/x").write_text("odd\n")
 
 
 def repository(folder: Path) -> None:
@@ -336,7 +343,7 @@ def test_the_conversation_goes_back_too_and_forth_again(tmp_path):
             await it.run("hi")
             await it.run("count")
             first, second = (await it.data("list_checkpoints"))["checkpoints"]
-            assert first["prompt"] == second["prompt"] == "count" and first["files"] == 9
+            assert first["prompt"] == second["prompt"] == "count" and first["files"] == 17
             path = it.agent.session.path
 
             done = await it.data("restore", checkpoint=second["id"], conversation=True)
@@ -385,6 +392,49 @@ def test_nothing_is_restored_while_the_agent_works(tmp_path):
             await it.until("agent_settled")
             assert (await it.call("restore", checkpoint="nonsense"))["error"].startswith("There is no checkpoint")
             assert (await it.data("restore", checkpoint=only["id"]))["files"][0]["status"] == "deleted"
+
+    run(main())
+
+
+def test_a_restore_and_a_run_in_the_same_folder_wait_for_each_other(tmp_path):
+    (tmp_path / "work").mkdir()
+
+    def held(name):
+        file = os.open(next((tmp_path / "agent/checkpoints").glob(f"*/{name}")), os.O_RDWR)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+
+    def is_at_work():
+        try:
+            os.close(held("working"))
+        except BlockingIOError:
+            return True
+        return False
+
+    async def main():
+        async with (
+            rig(tmp_path, [shell("echo 1 > n"), "done"]) as one,
+            rig(tmp_path, [shell("echo 2 > n"), "x"]) as two,
+        ):
+            await one.run("go")
+            first = (await one.data("list_checkpoints"))["checkpoints"][0]["id"]
+            lock = held("lock")  # the checkpoint of the other run takes its time
+            await two.data("prompt", message="go")
+            async with asyncio.timeout(20):
+                while not is_at_work():  # noqa: ASYNC110 -- a lock tells nobody
+                    await asyncio.sleep(0.01)
+                assert "Another session" in (await one.call("restore", checkpoint=first, force=True))["error"]
+            os.close(lock)
+            await two.until("agent_settled")
+        async with rig(tmp_path, [shell("echo 3 > n"), "done"]) as it:
+            lock = held("working")  # a restore goes on
+            await it.data("prompt", message="go")
+            await it.until("tool_execution_start")
+            await asyncio.sleep(0.1)
+            assert (tmp_path / "work/n").read_text() == "2\n"
+            os.close(lock)
+            await it.until("agent_settled")
+            assert (tmp_path / "work/n").read_text() == "3\n"
 
     run(main())
 
@@ -446,6 +496,125 @@ def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatc
             assert outside.read_text() == "outside\n" and (folder / "old.log").read_text() == "log\n"
 
     run(main())
+
+
+def test_a_link_in_the_place_of_a_folder_leads_nobody_out(tmp_path):
+    folder, outside, others = tmp_path / "work", tmp_path / "outside", tmp_path / "others"
+    for place in (folder / "ignored", outside, others):
+        place.mkdir(parents=True)
+        (place / "key").write_text("mine\n")
+    (others / "key").write_text("secret\n")
+    (folder / ".gitignore").write_text("ignored\n")
+
+    async def main():
+        edits = [("write", {"path": path, "content": "x"}) for path in ("ignored/key", str(outside / "key"))]
+        links = f"for one in ignored {outside}; do rm -r $one; ln -s {others} $one; done"
+        async with rig(tmp_path, [calls(*edits), shell(links), "done"]) as it:
+            await it.run("go")
+            changes = await it.data("get_changes")
+            assert "secret" not in str(changes)
+            assert {one["path"]: one["status"] for one in changes["files"]}["ignored/key"] == "deleted"
+            first = (await it.data("list_checkpoints"))["checkpoints"][0]["id"]
+            done = await it.data("restore", checkpoint=first)
+            assert {one["path"] for one in done["failed"]} == {"ignored/key", str(outside / "key")}
+        assert (others / "key").read_text() == "secret\n"
+
+    run(main())
+
+
+def test_a_file_that_git_could_not_read_is_not_taken_for_a_new_one(tmp_path, monkeypatch):
+    """Another program wrote to it at that moment, or the disk was full."""
+    folder, real, fails = tmp_path / "work", base_git._run, True
+    folder.mkdir()
+    for name in ("cursed", "other"):
+        (folder / name).write_text("old\n")
+
+    async def cursed(name, arguments, **options):
+        if fails and name == "update-index" and b"cursed\0" in (options.get("input") or b""):
+            raise base_git.GitError("short read while indexing cursed")
+        return await real(name, arguments, **options)
+
+    monkeypatch.setattr(base_git, "_run", cursed)
+
+    async def main():
+        nonlocal fails
+        async with rig(tmp_path, [shell("echo new > other"), "done", shell("echo new > cursed"), "done"]) as it:
+            await it.run("go")
+            told = {one["path"]: one["why"] for one in (await it.data("get_changes"))["notCovered"]}
+            assert told == {"cursed": "git cannot read it: short read while indexing cursed"}
+            fails = False
+            await it.run("again")
+            first, second = (await it.data("list_checkpoints"))["checkpoints"]
+            assert first["notCovered"] == 1 and second["notCovered"] == 0
+            done = await it.data("restore", checkpoint=first["id"])
+            assert [one["path"] for one in done["notCovered"]] == ["cursed"]
+            assert (folder / "other").read_text() == "old\n" and (folder / "cursed").read_text() == "new\n"
+            await it.data("restore", checkpoint=second["id"], force=True)
+            assert (folder / "cursed").read_text() == "old\n"
+
+    run(main())
+
+
+def test_a_store_that_cannot_be_used_is_told(tmp_path):
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/checkpoints").write_text("in the way")
+
+    async def main():
+        async with rig(tmp_path, [shell("echo 1 > n"), "done"]) as it:
+            await it.run("go")
+            assert "No checkpoint of the files" in it.of("notice")[0]["message"]
+            said = await it.call("restore", checkpoint="0" * 12)
+            assert said["error"].startswith("Cannot read the checkpoints of") and "Not a directory" in said["error"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
+def test_a_pipe_that_git_would_wait_for_holds_no_run(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(base_git, "LOOK_AFTER", 0.2)
+    (tmp_path / "work/inner").mkdir(parents=True)
+
+    async def main():
+        steps = [shell(f"mkfifo inner/{name}"), shell("for n in 1 2 3; do echo $n > inner/$n; done"), "done"]
+        async with rig(tmp_path, steps) as it:
+            await it.run("go")
+            told = [frame["message"] for frame in it.frames if frame["type"] == "notice"]
+            assert told == [f"No checkpoint of the files: inner/{name} is a pipe, and git would wait for it"]
+            assert (tmp_path / "work/inner/3").exists()
+            (tmp_path / "work/inner" / name).unlink()
+            assert {one["path"] for one in (await it.data("get_changes"))["files"]} == {"inner/1", "inner/2", "inner/3"}
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"id": "../../../work/evil"}, {"id": "a" * 5000}, {"id": "a\0"}, {"leaf": ["x"]}, {"root": 5}, {"files": "x"}],
+    ids=["a path", "too long", "no name", "leaf", "root", "files"],
+)
+def test_a_damaged_entry_of_a_checkpoint_is_passed_over(tmp_path, damage):
+    with AgentProcess(
+        [reply(call("bash", {"command": "echo 1 > x"})), reply("done")], base=tmp_path, session=True
+    ) as it:
+        it.run("go")
+        file = Path(it.data("get_state")["sessionFile"])
+        [known] = it.data("list_checkpoints")["checkpoints"]
+        kept = next((tmp_path / "agent/checkpoints").glob(f"*/states/{known['id']}.json"))
+        state = json.loads(kept.read_text()) | {"copies": {str(tmp_path / "victim"): None}}
+        (tmp_path / "work/evil.json").write_text(json.dumps(state))
+        (tmp_path / "victim").write_text("here")
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if line.get("customType") == "checkpoint":
+                line["data"] |= damage
+        other = file.with_name("other.jsonl")
+        other.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        it.data("switch_session", sessionPath=str(other))
+        assert it.data("list_checkpoints")["checkpoints"] == [] and it.data("get_changes")["files"] == []
+        wanted = damage.get("id", known["id"])
+        said = it.call("restore", checkpoint=wanted, conversation=True, force=True)
+        assert "There is no checkpoint" in said["error"]
+        assert (tmp_path / "victim").exists() and b"Traceback" not in it.stderr
 
 
 def test_of_a_folder_that_is_too_large_the_edits_of_tools_are_covered(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -14,6 +15,7 @@ import pytest
 from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.elsewhere import ENTRY
+from spindle.shapes.events import Notice
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
 
@@ -126,6 +128,26 @@ async def test_there_is_no_sandbox_elsewhere(there: Path) -> None:
         await results(calls(), there, sandbox="read-only", persist=False)
 
 
+async def session_there(there: Path) -> str:
+    """Return the file of a session that worked at the far side."""
+    options = {"cwd": there.parent / "here", "exec": FAR, "exec_cwd": str(there)}
+    async with Agent.create(**options, model=Script(["One."]).model()) as agent:
+        await agent.run("Go.")
+        return str(agent.session.session.path)
+
+
+@in_a_loop
+async def test_a_session_in_a_sandbox_is_not_left_for_one_elsewhere(there: Path) -> None:
+    file = await session_there(there)
+    script = Script(calls(("bash", {"command": "pwd"})))
+    async with Agent.create(cwd=there.parent / "here", sandbox="read-only", model=script.model()) as agent:
+        with pytest.raises(AgentError, match="fences programs of this machine"):
+            await agent.session.switch_session(file)
+        assert agent.session.state().sandbox.level == "read-only"
+        await agent.run("Go.")
+        assert text_of(agent.session.messages[-2].content) == f"{there.parent / 'here'}\n"
+
+
 @in_a_loop
 async def test_rules_hold_for_the_files_that_links_there_lead_to(there: Path) -> None:
     (there / "secret.txt").write_text("hidden")
@@ -181,6 +203,19 @@ async def test_checkpoints_are_taken_and_put_back_there(there: Path) -> None:
 
 
 @in_a_loop
+async def test_a_pipe_that_git_would_wait_for_there_holds_no_run(there: Path) -> None:
+    os.mkfifo(there / ".gitattributes")
+    told: list[str] = []
+    script = Script(calls(("bash", {"command": "echo 1 > made"})))
+    options = {"cwd": there.parent / "here", "exec": FAR_WITH_HOME.format(there.parent), "exec_cwd": str(there)}
+    async with Agent.create(**options, model=script.model(), persist=False) as agent, asyncio.timeout(30):
+        async for event in agent.prompt("Go."):
+            told += [event.message] if isinstance(event, Notice) else []
+    assert told == ["No checkpoint of the files: .gitattributes is a pipe, and git would wait for it"]
+    assert (there / "made").exists()
+
+
+@in_a_loop
 async def test_rules_hold_for_paths_that_go_up_behind_a_link_there(there: Path) -> None:
     (there.parent / "kept/inner").mkdir(parents=True)
     (there.parent / "kept/secret.txt").write_text("hidden")
@@ -226,3 +261,45 @@ async def test_an_agent_that_was_told_where_to_work_does_so_in_all_sessions(ther
     async with Agent.create(cwd=here, exec=FAR, exec_cwd=str(there), model=Script(["Two."]).model()) as agent:
         await agent.session.switch_session(str(path))
         assert (await agent.session.run_bash("pwd")).output == f"{there}\n"
+
+
+@pytest.fixture
+def other_paths(there: Path) -> str:
+    """Return a command that leads to the project below a name that is nothing here: /mnt."""
+    lead = f"unshare -rm sh -c 'mount --bind {there} /mnt && cd /mnt && exec env \"$@\"' lead"
+    if subprocess.run([*shlex.split(lead), "true"], capture_output=True).returncode:
+        pytest.skip("no mounts of our own here")
+    return lead
+
+
+@in_a_loop
+async def test_a_check_after_an_edit_tells_only_what_is_new_there(there: Path, other_paths: str) -> None:
+    (there.parent / "home").mkdir()
+    check = "sh -c 'grep -n TODO $1; ! grep -q TODO $1' check {file}"
+    (there.parent / "home/settings.json").write_text(json.dumps({"checksAfterEdit": {"*.py": check}}))
+    (there / "a.py").write_text("TODO old\nx\n")
+    edit = ("edit", {"path": "/mnt/a.py", "edits": [{"oldText": "x", "newText": "TODO new"}]})
+    write = ("write", {"path": "b.py", "content": "TODO\n"})
+    said, new = await results(calls(edit, write), there, exec=other_paths, exec_cwd="/mnt", persist=False)
+    assert said.endswith("a.py`:]\n2:TODO new") and new.endswith("b.py`:]\n1:TODO")
+
+
+@in_a_loop
+async def test_patterns_of_a_definition_hold_for_links_there(there: Path, other_paths: str) -> None:
+    (there / "secret.txt").write_text("hidden")
+    (there / "link").symlink_to("secret.txt")
+    (there.parent / "home/agents").mkdir(parents=True)
+    reader = "---\nname: reader\ntools: Read\ndisallowedTools: Read(//mnt/secret.txt)\n---\nRead.\n"
+    (there.parent / "home/agents/reader.md").write_text(reader)
+    steps = [
+        {"calls": [{"name": "task", "arguments": {"prompt": "Read it.", "agent": "reader"}}]},
+        {"calls": [{"name": "read", "arguments": {"path": "/mnt/link"}}]},
+        {"text": "Read."},
+        {"text": "Done."},
+    ]
+    script = Script(steps)
+    options = {"cwd": there.parent / "here", "exec": other_paths, "exec_cwd": "/mnt", "tools": ["read", "task"]}
+    async with Agent.create(**options, model=script.model(), persist=False) as agent:
+        await agent.run("Go.")
+    asked = "".join(text_of(m.content) for one in script.requests for m in one.messages)
+    assert "hidden" not in asked and "does not allow this call" in asked

@@ -103,12 +103,11 @@ def test_find_reaches_all_that_was_said(browser: Any, shared: ServerProcess) -> 
         tab.press("Control+f")
         tab.page.keyboard.type("KOALA")
         tab.sees("#find-count", "3 of 3")  # nothing below: the last one
-        assert "koala" in marked(tab).lower() and in_view(tab)
+        shows_hit(tab, "koala")
         tab.press("Enter")
         tab.sees("#find-count", "1 of 3")
         tab.shows("[data-call=c2][open]")  # folded away before: its turn, and its card
-        tab.page.wait_for_function("() => [...CSS.highlights.get('find-now')][0]?.toString() === 'Koala'")
-        assert in_view(tab)
+        shows_hit(tab, "Koala")
         tab.press("Shift+Enter")
         tab.sees("#find-count", "3 of 3")
         tab.page.fill("#find-text", "wombat")
@@ -129,13 +128,16 @@ def test_find_reaches_all_that_was_said(browser: Any, shared: ServerProcess) -> 
         assert tab.trouble == []
 
 
-def marked(tab: Tab) -> str:
-    return str(tab.js("[...CSS.highlights.get('find-now')][0]?.toString() ?? ''"))
-
-
-def in_view(tab: Tab) -> bool:
-    box = "[...CSS.highlights.get('find-now')][0].getBoundingClientRect()"
-    return bool(tab.js(f"(({{ top, bottom }}) => bottom > 90 && top < innerHeight - 120)({box})"))
+def shows_hit(tab: Tab, text: str) -> None:
+    """Wait until the hit is marked, and in view: its number is told before its row is there."""
+    tab.page.wait_for_function(
+        """text => {
+          const [hit] = CSS.highlights.get('find-now') ?? [];
+          const box = hit?.getBoundingClientRect();
+          return hit?.toString() === text && box.bottom > 90 && box.top < innerHeight - 120;
+        }""",
+        arg=text,
+    )
 
 
 def test_files_are_chips_and_conversations_have_names(browser: Any, tmp_path: Path) -> None:

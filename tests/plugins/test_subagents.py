@@ -350,3 +350,30 @@ def test_the_sandbox_holds_for_them(tmp_path):
             assert not outside.exists() and (rig.cwd / "inside").exists()
 
     run(main())
+
+
+def test_files_are_kept_and_checked_once(tmp_path):
+    """By the agent that they work for: its checkpoints have what they did."""
+    edit = {"name": "edit", "arguments": {"path": "x.py", "edits": [{"oldText": "old", "newText": "new"}]}}
+    steps = [
+        {"match": "^go$", "calls": [task("sub")]},
+        {"match": "^sub$", "calls": [edit]},
+        {"match": "^sub$", "text": "y"},
+        {"match": "^go$", "text": "x"},
+    ]
+    settings = {"checksAfterEdit": {"*.py": f"sh -c 'echo >> {tmp_path}/checks; cat x.py; exit 1'"}}
+
+    async def main():
+        async with rig_of(tmp_path, *steps, tools=("edit", "task"), session=True, settings=settings) as rig:
+            (rig.cwd / "x.py").write_text("old\n")
+            await rig.run("go")
+            [checkpoint] = (await rig.data("list_checkpoints"))["checkpoints"]
+            (answer,) = [m for m in rig.script.requests[2].messages if m.role == "toolResult"]
+            assert "".join(block.text for block in answer.content).count("New findings") == 1
+            assert (tmp_path / "checks").read_text() == "\n" * 2  # before and after the edit
+            (file,) = tmp_path.rglob("*.subagents/*.jsonl")
+            assert '"checkpoint"' not in file.read_text()
+            await rig.data("restore", checkpoint=checkpoint["id"])
+            assert (rig.cwd / "x.py").read_text() == "old\n"
+
+    run(main())

@@ -256,7 +256,11 @@ class SessionChanges:
                     finally:  # if that failed, with the extensions that were there before
                         await self._agent.begin()
 
-        await _carried_out(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
+        await self.to_the_end(carry_out(), "spindle-reload")
+
+    async def to_the_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Do something in a task of the agent's own: it goes on if the caller is cancelled. Raises `AgentError`."""
+        return await _carried_out(self.tasks.spawn(work, name, report=False))
 
     async def _load(self, file: str, is_new: bool) -> tuple[Session, SessionContext]:
         """Open a session file and decode its context, in a thread: a long file takes seconds. Raises `AgentError`."""

@@ -151,6 +151,8 @@ async def place_for(agent: "AgentSession", session: Session, resources: Resource
         if before is not None:
             _remember(session, before)
         return resources
+    if noted is not None:
+        agent.check_far(noted.command, resources)
     pipe = None if noted is None else await open_pipe(session, noted, resources)
     if agent.pipe is not None:
         await agent.pipe.close()

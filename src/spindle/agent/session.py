@@ -103,6 +103,7 @@ class AgentSession:
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
+        self.to_the_end = self._changes.to_the_end
         self._prompting = Prompting(engine.port, self.plugins)
         self.background.start_run = weakly(self._prompting.start_with)
         # Requests that one part fulfils alone; it tells clients of changes, too.
@@ -115,6 +116,7 @@ class AgentSession:
         self.add_extension_tool, self.use_server_tools = toolbox.add_extension_tool, toolbox.use_server_tools
         self.set_todos, self.set_host_tools = self._todos.set, self._host_tools.declare
         self.permissions, self.sandbox_for = self._approval.state, self._approval.sandbox_for
+        self.check_far = self._approval.check_far
         self.give_up_questions, self.name_answer = self._approval.give_up, self._conversation.name_answer
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()

@@ -195,12 +195,9 @@ class Differences:
             async for (name, _), content in self._contents(rules):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)
-            names = b"\0".join(map(os.fsencode, removed)) + b"\0"
-            asked = ("-z", "--stdin", "--no-index")
-            said = await self._shadow.run("check-ignore", *asked, input=names, work_tree=folder, ok=(0, 1))
+            return set(map(os.fsdecode, await self._shadow.ignored(set(map(os.fsencode, removed)), folder)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return {os.fsdecode(name) for name in said.split(b"\0") if name}
 
     async def _contents(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[tuple[tuple[str, str], bytes]]:
         """Yield `(path, object)` with the content of the object."""

@@ -18,6 +18,7 @@ from typing import Final
 
 from spindle.base import limits, process
 from spindle.base.children import environment, on_path
+from spindle.base.rules_files import LOOK_AFTER, why_git_waits
 from spindle.base.workspace.states import CONFIG, git_environment, last_line
 
 _SETTINGS: Final = (
@@ -86,6 +87,10 @@ class GitError(Exception):
     """Git cannot be run, or has failed."""
 
 
+class GitHangs(GitError):
+    """Git was killed: it waited, or took too long."""
+
+
 @cache
 def _program() -> str:
     """Return the path of git, found once: later a folder of PATH may hold what an agent has written."""
@@ -105,12 +110,20 @@ async def _run(
 ) -> bytes:
     """Return the output of a command of git. Raises `GitError` with the last line of its messages."""
     argv = [_program(), *settings, name, *arguments]
+    running = asyncio.ensure_future(process.run(argv, cwd=cwd, env=env, timeout=limits.GIT, input=input))
     try:
-        done = await process.run(argv, cwd=cwd, env=env, timeout=limits.GIT, input=input)
+        ended, _ = await asyncio.wait([running], timeout=LOOK_AFTER)
+        folder = env.get("GIT_WORK_TREE") or cwd
+        if not ended and folder and (why := await asyncio.to_thread(why_git_waits, folder)):
+            raise GitHangs(why)
+        done = await running
     except OSError as error:
         raise GitError(f"Cannot run git in {cwd or '.'}: {error.strerror}") from None
+    finally:
+        if running.cancel():
+            await asyncio.wait([running])
     if done.timed_out:
-        raise GitError(f"git {name} took more than {limits.GIT:g} s")
+        raise GitHangs(f"git {name} took more than {limits.GIT:g} s")
     if done.code not in ok:
         raise GitError(f"git {name}: {last_line(done.errors, done.code)}")
     return done.output
@@ -154,6 +167,8 @@ class Shadow:
         Such a file is recorded as it is once an agent has written it."""
         self._tree: str | None = None
         """The last tree; None: the index is not in a tree yet."""
+        self.unrecorded: dict[bytes, str] = {}
+        """Files that the last tree has not as they are, because git could not read or convert them, with the reason."""
 
     async def adopt(
         self,
@@ -225,11 +240,15 @@ class Shadow:
         """Return all that says which names are ignored, but the files in the folder."""
         return self._config.encode() + self._info["exclude"]
 
-    async def ignored(self, names: Collection[bytes]) -> set[bytes]:
-        """Return those of some files and folders that are ignored. Raises `GitError`, `OSError`."""
-        plain = {name.removesuffix(b"/"): name for name in names}  # with a slash, rules inside of a folder count for it
-        asked = b"".join(name + b"\0" for name in plain)
-        said = await self._run("check-ignore", "-z", "--stdin", "--no-index", input=asked, ok=(0, 1))
+    async def ignored(self, names: Collection[bytes], work_tree: Path | None = None) -> set[bytes]:
+        """Return those of some files and folders that are ignored; by the rules in another folder, if given.
+
+        Raises `GitError`, `OSError`.
+        """
+        # With a slash at the end, rules inside of a folder count for it. A name may look like a pattern: ":(glob)x".
+        plain = {b"./" + name.removesuffix(b"/"): name for name in names}
+        asked, env = b"".join(name + b"\0" for name in plain), {"GIT_WORK_TREE": str(work_tree or self._work_tree)}
+        said = await self._run("check-ignore", "-z", "--stdin", "--no-index", input=asked, env=env, ok=(0, 1))
         return {plain[name] for name in said.split(b"\0") if name}
 
     def _make(self) -> None:
@@ -294,6 +313,7 @@ class Shadow:
 
         Raises `GitError`, `OSError`.
         """
+        self.unrecorded = {}
         for option, names in (("--force-remove", gone), ("--replace", there)):
             if names:
                 await self._record(option, names)
@@ -308,8 +328,11 @@ class Shadow:
             asked = ("-z", "--add", "--remove", option, "--stdin")
             how = _INTO_PACK if len(names) > _MANY else ()
             await self._run("update-index", *asked, input=b"\0".join([*names, b""]), settings=how)
+        except GitHangs:
+            raise
         except GitError as error:
             if len(names) == 1:
+                self.unrecorded[names[0]] = str(error)
                 self._warn(f"{os.fsdecode(names[0])} is not recorded: {error}")
                 return
             half = len(names) // 2
@@ -341,12 +364,11 @@ class Shadow:
         name: str,
         *arguments: str,
         input: bytes | None = None,
-        work_tree: Path | None = None,
         index: Path | None = None,
         ok: Sequence[int] = (0,),
     ) -> bytes:
-        """Run a command of git on what was recorded; with another folder or index, if given. Raises `GitError`."""
-        env = {} if work_tree is None else {"GIT_WORK_TREE": str(work_tree)}
+        """Run a command of git on what was recorded; with another index, if given. Raises `GitError`."""
+        env = {"GIT_LITERAL_PATHSPECS": "1"}  # a file may have the name ":(glob)x"
         env |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
         return await self._run(name, *arguments, input=input, env=env, ok=ok)
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -27,6 +27,8 @@ _FEW: Final = 200
 
 Sign: TypeAlias = tuple[int, int, int, int, int]
 """Mode, inode, size, time of the last change of the content, and of anything else."""
+NO_SIGN: Final = (0, 0, 0, 0, 0)
+"""Of a file that has to be looked at again."""
 
 
 class TooLarge(Exception):
@@ -72,12 +74,18 @@ class Inventory:
     def covers(self, name: bytes) -> bool:
         return name in self.found.files and name not in self.found.skipped
 
+    def pass_over(self, unread: Mapping[bytes, str]) -> None:
+        """Note files that are not covered because git could not read them; they count as changed the next time."""
+        for name, why in unread.items():
+            self.found.skipped[name] = f"git cannot read it: {why}"
+            self.found.files[name] = NO_SIGN
+
     def modes(self, file: int, program: int, folder: int) -> dict[str, int]:
         """Return all permissions other than these."""
         modes = {}
         for name, (mode, *_) in self.found.files.items():
             bits = mode & 0o7777
-            if bits != (program if bits & 0o100 else file) and not stat.S_ISLNK(mode):
+            if bits != (program if bits & 0o100 else file) and stat.S_ISREG(mode):
                 modes[os.fsdecode(name)] = bits
         for name, (mode, *_) in self.found.folders.items():
             if mode & 0o7777 != folder and name:
@@ -180,10 +188,10 @@ class Inventory:
             except OSError:
                 if not folder:
                     raise
-                self._pass_over(folder, "not readable")
+                self._pass_over_folder(folder, "not readable")
                 continue
             if folder and b".git" in kinds:
-                self._pass_over(folder, "a repository of its own")
+                self._pass_over_folder(folder, "a repository of its own")
                 continue
             inside = {folder + name + (b"/" if is_folder else b"") for name, is_folder in kinds.items()}
             found.skipped.pop(folder, None)
@@ -193,7 +201,7 @@ class Inventory:
             new += sorted(name for name in inside if name not in found.files and name not in found.folders)
         return new
 
-    def _pass_over(self, folder: bytes, why: str) -> None:
+    def _pass_over_folder(self, folder: bytes, why: str) -> None:
         sign = self.found.folders[folder]
         self._forget([folder])
         self.found.folders[folder], self.found.skipped[folder] = sign, why

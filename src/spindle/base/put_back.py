@@ -34,6 +34,7 @@ class Folder:
         """Make the folder that a file belongs in, and return it. Raises `OSError` if something else has its name."""
         folder = os.path.dirname(path)
         if path.startswith("/"):
+            _check_place(path)
             os.makedirs(folder, exist_ok=True)
             return folder
         here = self.root
@@ -68,12 +69,11 @@ class Folder:
             os.chmod(whole, stat.S_IMODE(mode))
 
     def remove(self, path: str) -> None:
+        whole = os.path.join(self.root, path.rstrip("/"))
+        _check_place(whole)
         if path.startswith("/"):
             os.unlink(path)
             return
-        whole = os.path.join(self.root, path.rstrip("/"))
-        if os.path.realpath(os.path.dirname(whole)) != os.path.dirname(whole):
-            raise OSError("a link leads to it")
         try:
             (os.rmdir if path.endswith("/") else os.unlink)(whole)
         except FileNotFoundError:
@@ -109,6 +109,31 @@ class Folder:
         except OSError:
             os.unlink(beside)
             raise
+
+
+def _check_place(path: str) -> None:
+    """Raise `OSError` if a folder above a path is a link now: it may lead where the agent must not write or read."""
+    folder = os.path.dirname(path)
+    if os.path.realpath(folder) != folder:
+        raise OSError("a link leads to it")
+
+
+def kept_form(path: str, largest: int) -> tuple[int, bytes] | None:
+    """Return mode and content of a file, or of a link; None if there is none. Raises `OSError`."""
+    try:
+        _check_place(path)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return os.lstat(path).st_mode, os.fsencode(os.readlink(path))
+        if error.errno in (None, errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+    with open(file, "rb") as opened:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > largest:
+            raise OSError(f"not a file, or larger than {largest >> 20} MB")
+        return about.st_mode, opened.read()
 
 
 def folders_of(path: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ import shutil
 import stat
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +26,10 @@ import msgspec
 from spindle.base import limits
 from spindle.base.differences import Differences
 from spindle.base.git import GitError, Shadow
-from spindle.base.inventory import LARGEST, Found, Inventory, TooLarge
-from spindle.base.put_back import RESTORING
+from spindle.base.inventory import LARGEST, NO_SIGN, Found, Inventory, TooLarge
+from spindle.base.put_back import RESTORING, kept_form
 from spindle.base.states import Copy, State, StateGone
-from spindle.base.workspace.states import HASH_OBJECT, read_to_keep
+from spindle.base.workspace.states import HASH_OBJECT
 
 MOST_FILES: Final = 100_000
 MOST_BYTES: Final = 2 << 30
@@ -45,8 +45,6 @@ LOOSE: Final = 4000
 """Objects in files of their own; when there are more, they are packed."""
 _REFS: Final = "refs/kept"
 """Folder of the git directory: each tree and each copy of a state has a file there, so that git keeps it."""
-_NO_SIGN: Final = (0, 0, 0, 0, 0)
-"""Of a file in the tree of which nothing else is known."""
 
 
 def find_root(cwd: str, *, above: bool = True) -> tuple[Path, bool]:
@@ -109,13 +107,8 @@ class Snapshots:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Keep other processes and sessions out of the store. Raises `OSError`, `GitError`."""
-        self.store.mkdir(parents=True, mode=0o700, exist_ok=True)
         with _opened(self.store / "lock") as file:
-            deadline = time.monotonic() + limits.GIT
-            while not _locked(file, fcntl.LOCK_EX):
-                if time.monotonic() > deadline:
-                    raise GitError("another process holds the checkpoints of this folder")
-                await asyncio.sleep(0.01)
+            await _wait_for(file, fcntl.LOCK_EX)
             self._clear_up()
             yield
 
@@ -124,13 +117,14 @@ class Snapshots:
         for left in (self.store / "git/index.lock", self.root / RESTORING):
             left.unlink(missing_ok=True)
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Note for other sessions and processes that an agent is writing to the folder."""
-        self.store.mkdir(parents=True, mode=0o700, exist_ok=True)
-        with _opened(self.store / "working") as file:
-            _locked(file, fcntl.LOCK_SH)
-            yield
+    async def at_work(self) -> ExitStack:
+        """Note for other sessions and processes that an agent is writing to the folder, until the result is closed.
+
+        Waits for a restore that another session has begun. Raises `OSError`, `GitError`.
+        """
+        with ExitStack() as stack:
+            await _wait_for(stack.enter_context(_opened(self.store / "working")), fcntl.LOCK_SH)
+            return stack.pop_all()
 
     @contextmanager
     def nobody_at_work(self) -> Iterator[bool]:
@@ -247,6 +241,7 @@ class Snapshots:
             covers = self._inventory.covers
             there = [name for name in changed or () if covers(name)]
             state.tree = await self._shadow.record([name for name in changed or () if not covers(name)], there)
+            self._inventory.pass_over(self._shadow.unrecorded)
             await asyncio.to_thread(self._describe, state)
             self._last = state
             signs = self._index_signs()
@@ -265,7 +260,7 @@ class Snapshots:
                 return
         self._shadow.last(None)
         listed = await self._shadow.run("ls-files", "-z")
-        self._inventory.found = Found(files={name: _NO_SIGN for name in listed.split(b"\0") if name})
+        self._inventory.found = Found(files={name: NO_SIGN for name in listed.split(b"\0") if name})
 
     def _remember(self, signs: tuple[int, ...] | None, tree: str) -> None:
         """Save the next process the work of looking at all files."""
@@ -302,7 +297,7 @@ class Snapshots:
     async def copy(self, path: str) -> Copy | None:
         """Keep a file outside of the tree. Returns None if there is none. Raises `GitError`, `OSError`."""
         await self._open()
-        found = await asyncio.to_thread(read_to_keep, path, LARGEST)
+        found = await asyncio.to_thread(kept_form, path, LARGEST)
         if found is None:
             return None
         said = await self._shadow.run(*HASH_OBJECT, input=found[1])
@@ -328,6 +323,14 @@ def _locked(file: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+async def _wait_for(file: int, how: int) -> None:
+    deadline = time.monotonic() + limits.GIT
+    while not _locked(file, how):
+        if time.monotonic() > deadline:
+            raise GitError("another process holds the checkpoints of this folder")
+        await asyncio.sleep(0.01)
 
 
 def _write(path: str, data: bytes) -> None:

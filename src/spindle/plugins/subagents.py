@@ -112,7 +112,7 @@ class Subagents:
         await self._making.turn()
         choice = _model(definition, agent)
         try:
-            fence = _Fence(definition, agent.workdir) if definition.has_patterns else None
+            fence = _Fence(definition, agent.resources, agent.workdir) if definition.has_patterns else None
             session = _session(agent, definition.name, call_id)
             tools = list(_tools(definition, self._toolbox))
             subagent = await self._make(session, _unattended(agent.resources), choice, tools)
@@ -182,7 +182,7 @@ def _is_in(entries: Sequence[str], tool: str) -> bool:
 class _Fence(Hooks):
     """Refuses calls that the patterns in a definition do not allow."""
 
-    def __init__(self, definition: AgentDefinition, cwd: str) -> None:
+    def __init__(self, definition: AgentDefinition, resources: Resources, cwd: str) -> None:
         """Raises `AgentError` for a pattern that makes no sense."""
         from spindle.agent.permissions.rules import Policy, rules_of  # few definitions have patterns
 
@@ -191,12 +191,15 @@ class _Fence(Hooks):
             rules = rules_of("allow", definition.tools or (), source) + rules_of("deny", definition.never, source)
         except ValueError as error:
             raise AgentError(str(error)) from None
+        self._far = resources.far
         self._policy = Policy(cwd, "dontAsk" if definition.tools is not None else "bypass", rules)
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        from spindle.agent.permissions.links import with_links
         from spindle.agent.permissions.rules import decide
 
-        if decide(self._policy, tool.name, args).behavior != "allow":
+        decision, _ = await with_links(self._far, lambda: decide(self._policy, tool.name, args))
+        if decision.behavior != "allow":
             raise Blocked(f"The definition of this agent does not allow this call of {tool.name}")
         return args
 

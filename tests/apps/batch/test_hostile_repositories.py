@@ -203,6 +203,14 @@ def test_a_file_that_git_cannot_store_keeps_no_other_out(tasks: Tasks) -> None:
     assert "x.wide is not recorded" in (tasks.runs / "a/log").read_text()
 
 
+def test_a_pipe_that_git_would_wait_for_holds_no_task(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo", a_txt="a\n")
+    tasks.script(bash("mkdir sub; mkfifo sub/.gitattributes; echo changed > sub/a.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    assert tasks.run("--retries", "0").returncode != 0
+    assert "sub/.gitattributes is a pipe" in tasks.lines()[-1]["error"]
+
+
 HONEST = {
     ".gitattributes": "*.txt text eol=crlf\n*.bin binary\n*.up filter=up\n[attr]plain -text -diff\n*.plain plain\n",
     "deep/er/.gitattributes": "*.txt -text\n/u.enc working-tree-encoding=UTF-16LE\n",

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
 
@@ -281,3 +282,27 @@ def test_a_question_is_asked_again_when_somebody_comes_back():
             again.write(json.dumps({"type": "extension_ui_response", "id": asked["id"], "confirmed": True}))
             assert again.wait("tool_execution_end")["isError"] is False
             again.wait("agent_settled")
+
+
+def test_a_client_that_leaves_does_not_stop_a_restore_half_way(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    files = [folder / f"f{n}" for n in range(600)]
+    for file in files:
+        file.write_text("old\n")
+    steps = [reply(call("bash", {"command": "for f in f*; do echo new > $f; done"})), reply("done")]
+    with ServerProcess(steps, base=tmp_path) as server:
+        with server.rpc() as client:
+            client.call("prompt", message="go")
+            client.wait("agent_settled")
+            [checkpoint] = client.call("list_checkpoints")["data"]["checkpoints"]
+            client.write(json.dumps({"type": "restore", "checkpoint": checkpoint["id"]}))
+            end = time.monotonic() + 20
+            while not any(file.read_text() == "old\n" for file in files):
+                assert time.monotonic() < end
+        session = client.ready["sessionId"]
+        with server.rpc(f"?session={session}") as client:
+            while "at work" in str(client.call("restore", checkpoint=checkpoint["id"], dryRun=True)):
+                assert time.monotonic() < end
+            left = client.call("restore", checkpoint=checkpoint["id"], dryRun=True)["data"]
+            assert left["files"] == [] and all(file.read_text() == "old\n" for file in files)

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from spindle.tools.base import builtin_tools
+
 from .inside import run, until
 from .test_races import CALL, GATED, closed, noting
 
@@ -208,3 +210,26 @@ def test_an_extension_may_end_its_session_and_no_other(tmp_path, wire):
         assert len(world.agents) == 3, "the session had ended, and was opened again"
 
     run(story, ["an answer"], tmp_path, extension=extension)
+
+
+def test_a_prompt_behind_a_restore_waits_for_its_end(tmp_path):
+    write = {"calls": [{"name": "bash", "arguments": {"command": "echo new > n"}}]}
+
+    async def story(world):
+        async with world.rpc() as one, world.rpc(f"?session={one.ready['sessionId']}") as other:
+            await one.call("prompt", message="go")
+            await one.wait("agent_settled")
+            [checkpoint] = (await one.call("list_checkpoints"))["data"]["checkpoints"]
+            frames = [{"id": "r", "type": "restore", "checkpoint": checkpoint["id"]}, {"id": "p", "type": "prompt"}]
+            for frame in frames:
+                await one.socket.send(json.dumps({"message": "again", **frame}))
+            assert not (await other.call("restore", checkpoint=checkpoint["id"]))["success"]
+            answers = {}
+            while len(answers) < 2:
+                answer = await one.wait("response")
+                answers[answer["id"]] = answer
+            assert answers["r"]["success"], answers
+            assert answers["p"]["data"]["disposition"] == "queued"
+            await one.wait("agent_settled")
+
+    run(story, [write, "done", "again"], tmp_path, tools=[builtin_tools()["bash"]])

@@ -7,10 +7,12 @@ The hook takes them and notes each in the session, so that they go along with br
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from msgspec import Meta, Struct, ValidationError, convert, field
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
@@ -24,7 +26,7 @@ from spindle.sessions.entries import Entry
 from spindle.shapes.builtin_tools import kind_of, only_reads
 from spindle.shapes.events import EntryAppended, Event, Notice
 from spindle.shapes.messages import AssistantMessage, UserMessage
-from spindle.tools.base import Tool, ToolError
+from spindle.tools.base import Tool, ToolError, ToolSettings
 
 if TYPE_CHECKING:  # loaded with the first checkpoint
     from spindle.base.snapshots import Snapshots
@@ -37,6 +39,22 @@ AFTER = "+"
 """Added to the id of the last checkpoint of a run: the state when the run had ended."""
 SLOW = 0.5
 """Seconds of a checkpoint that users are told of."""
+
+
+class Noted(Struct):
+    """A checkpoint, as its entry in the session has it. The file may come from anywhere."""
+
+    id: Annotated[str, Meta(pattern=r"^[0-9a-f]{12}\Z")]
+    """Also the name of a file."""
+    root: str
+    kind: str
+    covers: str
+    leaf: str | None = None
+    run: str | None = None
+    restored: str | None = None
+    files: int | None = None
+    skipped: int | None = None
+    duration_ms: int | None = field(default=None, name="durationMs")
 
 
 class CheckpointPort(Protocol):
@@ -74,7 +92,9 @@ class Checkpoints(Hooks):
 
     @property
     def enabled(self) -> bool:
-        far = self._port.resources.far
+        far, chain = self._port.resources.far, self._port.chain
+        if chain is not None and chain.options.lender is not None:
+            return False  # the agent that a subagent works for takes them
         return self.allowed and self._port.resources.settings.checkpoints and (far is None or bool(far.facts.python))
 
     def snapshots(self) -> "Snapshots":
@@ -144,12 +164,12 @@ class Checkpoints(Hooks):
         began, leaf = time.monotonic(), self._leaf()
         snapshots = self._at_work()
         self._last = None
+        if self._first is None:  # before the state is taken: a restore that begins now would have it half
+            self._working.push(await snapshots.at_work())
         async with snapshots.alone():
             state, id = await snapshots.now(), uuid.uuid4().hex[:12]
             snapshots.keep(id, state)
-        if self._first is None:
-            self._first = state
-            self._working.enter_context(snapshots.at_work())
+        self._first = self._first or state
         seconds = time.monotonic() - began
         self.note(id, state, leaf, kind="turn", run=self._run, durationMs=round(seconds * 1000))
         self._last = id, state
@@ -165,7 +185,7 @@ class Checkpoints(Hooks):
     async def _copy(self, path: str) -> None:
         """Keep a file that the tree has not: it is ignored, large, or outside of the folder."""
         assert self._last is not None and self._first is not None
-        snapshots, (id, state), whole = self._at_work(), self._last, self.whole(path)
+        snapshots, (id, state), [whole] = self._at_work(), self._last, await self.places([path])
         if snapshots.has_in_tree(whole) or whole in self._first.copies:
             return
         async with snapshots.alone():
@@ -215,18 +235,18 @@ class Checkpoints(Hooks):
             snapshots.keep(self._last[0] + AFTER, state)
             changes = await snapshots.differences.compare(first, state)
         if self._port.chain is not None and state.tree is not None and first.tree is not None:
-            self._tell_meter(self._port.chain.meter, changes)
+            await self._tell_meter(self._port.chain.meter, changes)
         if not self._is_tidied:
             self._is_tidied = True
             await snapshots.tidy()
 
-    def _tell_meter(self, meter: Meter, changes: Sequence["Change"]) -> None:
+    async def _tell_meter(self, meter: Meter, changes: Sequence["Change"]) -> None:
         """Put the files that differ into the result of the run. Tools are believed where nothing was compared."""
         assert self._first is not None
         first, snapshots, cwd = self._first, self._at_work(), self.workdir
         changed = {os.path.join(first.root, change.path) for change in changes if not change.path.endswith("/")}
         compared = changed | first.copies.keys()
-        said = {path: self.whole(path) for path in meter.files_changed}
+        said = dict(zip(meter.files_changed, await self.places(meter.files_changed), strict=True))
         others = [path for path, whole in said.items() if whole not in compared and not snapshots.has_in_tree(whole)]
         meter.files_changed = dict.fromkeys([*(shown(path, cwd, first.root) for path in sorted(changed)), *others])
 
@@ -236,25 +256,30 @@ class Checkpoints(Hooks):
         far = self._port.resources.far
         return os.path.realpath(self._port.conversation.session.cwd) if far is None else far.cwd
 
-    def whole(self, path: str) -> str:
-        """Return where a path leads: by links too, if it is on this machine. Raises `ToolError`."""
+    async def places(self, paths: Iterable[str]) -> list[str]:
+        """Return where paths lead, by whatever links. Raises `ToolError`."""
         from spindle.tools.files import resolve_path
 
-        if (far := self._port.resources.far) is not None:
-            return resolve_path(path, far.cwd, far.facts.home)
-        return os.path.realpath(resolve_path(path, self._port.conversation.session.cwd))
+        if (far := self._port.resources.far) is None:
+            return [os.path.realpath(resolve_path(path, self._port.conversation.session.cwd)) for path in paths]
+        from spindle.tools.elsewhere import Far
+
+        there = [resolve_path(path, far.cwd, far.facts.home) for path in paths]
+        return await Far(far, ToolSettings()).real_paths(there)
 
 
 def _is(entry: Entry, kind: type[Any]) -> bool:
     return entry.type == "message" and isinstance(entry.message, kind)
 
 
-def data_of(entry: Entry) -> dict[str, Any] | None:
-    """Return what a checkpoint noted in its entry; None if it is no entry of a checkpoint."""
+def noted_in(entry: Entry) -> Noted | None:
+    """Return what a checkpoint noted in its entry; None if it is no entry of a checkpoint, or a damaged one."""
     if entry.type != "custom" or entry.value.get("customType") != ENTRY:
         return None
-    data = entry.value.get("data")
-    return data if isinstance(data, dict) and isinstance(data.get("id"), str) else None
+    try:
+        return convert(entry.value.get("data"), Noted)
+    except ValidationError:
+        return None
 
 
 def shown(path: str, cwd: str, root: str) -> str:

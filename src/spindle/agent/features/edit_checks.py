@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks
+from spindle.agent.run.options import Chain
 from spindle.base import children, limits, process
 from spindle.base.globs import PathGlob
 from spindle.resources.loader import Resources
@@ -36,6 +37,7 @@ class ChecksPort(Protocol):
 
     conversation: Conversation
     resources: Resources
+    chain: Chain | None
     owner: Any
     sandbox: Callable[[], Any]
 
@@ -51,7 +53,7 @@ class EditChecks(Hooks):
 
     async def tool_call(self, call_id: str, tool: Tool, args: Mapping[str, str]) -> Mapping[str, str]:
         path = self._edited(tool, args)
-        if path is not None and os.path.isfile(path):
+        if path is not None:
             await asyncio.gather(*(self._look_before(command, path) for command in self._commands(path)))
         return args
 
@@ -66,10 +68,13 @@ class EditChecks(Hooks):
 
     def _edited(self, tool: Tool, args: Mapping[str, str]) -> str | None:
         """Return the absolute path of the file that a call edits."""
+        chain, far = self._port.chain, self._port.resources.far
         if kind_of(tool.name) != "edit" or not isinstance(args.get("path"), str):
             return None
+        if chain is not None and chain.options.lender is not None:
+            return None  # the agent that a subagent works for has it checked
         try:
-            return resolve_path(args["path"], self._workdir)
+            return resolve_path(args["path"], self._workdir, None if far is None else far.facts.home)
         except ToolError:
             return None
 
@@ -104,12 +109,14 @@ class EditChecks(Hooks):
         return f"\n\n[New findings of `{said}`:]\n" + "\n".join(new[:_MOST_LINES]) + more
 
     async def _run(self, command: str, path: str) -> list[str]:
-        """Return the lines that a check prints; none if it passes, or cannot be run in time."""
+        """Return the lines that a check prints; none if there is no file, it passes, or cannot be run in time."""
         sandbox = self._port.sandbox()
         settings = self._port.resources.tool_settings(self._port.owner, sandbox)
         env = children.environment(settings.withheld_variables)
         if settings.far is not None:
             return await self._run_there(settings, command, path)
+        if not os.path.isfile(path):
+            return []
         words = [path if word == "{file}" else word.replace("{file}", path) for word in shlex.split(command)]
         try:
             ended = await process.run(
@@ -133,7 +140,8 @@ class EditChecks(Hooks):
         workspace = settings.workspace
         try:
             async with asyncio.timeout(limits.EDIT_CHECK):
-                running = await workspace.shell(words, self._workdir, {}, output.extend, workspace.kept())
+                line = f"test ! -f {shlex.quote(path)} || {words}"
+                running = await workspace.shell(line, self._workdir, {}, output.extend, workspace.kept())
                 code = await running.wait()
         except (ToolError, TimeoutError):
             return []

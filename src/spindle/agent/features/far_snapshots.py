@@ -4,6 +4,7 @@ Git runs there, with a git directory in the cache of the user there (`base/works
 thrown away takes the objects with it: then a state cannot be put back, and says so.
 """
 
+import asyncio
 import hashlib
 import os
 import time
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spindle.base import limits
 from spindle.base.differences import Differences
 from spindle.base.git import GitError, Shadow
 from spindle.base.inventory import LARGEST
@@ -30,7 +32,6 @@ class FarShadow(Shadow):
     def __init__(self, far: Far, root: Path, name: str) -> None:
         super().__init__(Path(), root, lambda text: None)
         self._far = far
-        self._root = str(root)
         self._name = name
         self.place = ""
         """The git directory there."""
@@ -53,9 +54,12 @@ class FarShadow(Shadow):
         ok: Sequence[int] = (0,),
     ) -> bytes:
         place = await self.open()
-        values = git_environment(place, self._root) | dict(env or {})
+        values = git_environment(place, place) | dict(env or {})  # what was recorded is enough for these commands
         try:
-            done = await self._far.run(["git", *settings, name, *arguments], place, values, input=input)
+            async with asyncio.timeout(limits.GIT):
+                done = await self._far.run(["git", *settings, name, *arguments], place, values, input=input)
+        except TimeoutError:
+            raise GitError(f"git {name} took more than {limits.GIT:g} s") from None
         except (ToolError, OSError) as error:
             raise GitError(f"git {name}: {error}") from None
         if done.code not in ok:

@@ -8,11 +8,11 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
-from spindle.agent.features.checkpoints import AFTER, data_of, shown
+from spindle.agent.features.checkpoints import AFTER, Noted, noted_in, shown
 from spindle.agent.lifecycle import Phase, Request
 from spindle.agent.navigate import Jump, landing, preparation
 from spindle.base.git import GitError
@@ -22,6 +22,7 @@ from spindle.sessions.entries import Entry
 from spindle.sessions.tree import entry_message
 from spindle.shapes.checkpoints import ChangedFile, Checkpoint, CheckpointList, FileChanges, NotedFile, Restored
 from spindle.shapes.messages import UserMessage, text_of
+from spindle.tools.base import ToolError
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -40,22 +41,22 @@ async def checkpoints_of(agent: "AgentSession") -> CheckpointList:
     snapshots = hook.snapshots()
     branch = {entry.id for entry in agent.session.branch()}
     found = []
-    for entry, data in _noted(agent):
+    for entry, noted in _noted(agent):
         found.append(
             Checkpoint(
-                id=data["id"],
+                id=noted.id,
                 entry_id=entry.id,
                 timestamp=entry.timestamp,
-                kind=str(data.get("kind")),
-                prompt=text_of(prompt[1].content)[:200] if (prompt := _prompt(agent, data)) else None,
+                kind=noted.kind,
+                prompt=text_of(prompt[1].content)[:200] if (prompt := _prompt(agent, noted)) else None,
                 prompt_id=prompt[0] if prompt else None,
                 on_branch=entry.id in branch,
-                is_kept=data.get("root") == str(snapshots.root) and snapshots.has(data["id"]),
-                covers=str(data.get("covers")),
-                files=data.get("files"),
-                not_covered=data.get("skipped"),
-                duration_ms=data.get("durationMs"),
-                restored=data.get("restored"),
+                is_kept=noted.root == str(snapshots.root) and snapshots.has(noted.id),
+                covers=noted.covers,
+                files=noted.files,
+                not_covered=noted.skipped,
+                duration_ms=noted.duration_ms,
+                restored=noted.restored,
             )
         )
     size, days = await asyncio.to_thread(snapshots.size), int(MAX_AGE // 86400)
@@ -67,7 +68,7 @@ async def changes(agent: "AgentSession", since: str | None, until: str | None) -
 
     Raises `AgentError`.
     """
-    ids = [data["id"] for _, data in _noted(agent)]
+    ids = [noted.id for _, noted in _noted(agent)]
     if since is None and not ids:
         return FileChanges([], 0, 0, [])
     snapshots = agent.checkpoints.snapshots()
@@ -95,25 +96,28 @@ async def restore(
     force: bool,
     hunks: Sequence[str] | None = None,
 ) -> Restored:
-    """Give files, and the conversation if wanted, the state that they had at a checkpoint. Raises `AgentError`."""
-    hook, lifecycle = agent.checkpoints, agent.lifecycle
+    """Give files, and the conversation if wanted, the state that they had at a checkpoint. Raises `AgentError`.
+
+    A client that leaves does not stop it half-way.
+    """
+    lifecycle = agent.lifecycle
     if hunks is not None and (files is None or len(files) != 1 or conversation):
         raise AgentError("hunks are of one file, which files names, and leave the conversation as it is")
     lifecycle.admit(Request.RESTORE)
-    if hook.user_shell.is_running:
+    if agent.checkpoints.user_shell.is_running:
         raise AgentError("A shell command is running: wait for its end, or abort it, and restore then")
     if (running := agent.background.running()) and not (force or dry_run):
         names = ", ".join(command.command for command in running)
         raise AgentError(f"Commands of the agent run in the background: {names}. End them, or restore with force")
-    async with lifecycle.alone(Request.RESTORE, Phase.SWITCHING, agent.stop):
-        jump = _jump(agent, checkpoint) if conversation else None
-        if jump is not None and not dry_run and await _is_vetoed(agent, jump):
-            return Restored([], [], [], cancelled=True)
-        snapshots = hook.snapshots()
-        with snapshots.nobody_at_work() as is_free:
-            if not is_free:
-                raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
-            async with _at(snapshots):
+    alone = AsyncExitStack()
+    await alone.enter_async_context(lifecycle.alone(Request.RESTORE, Phase.SWITCHING, agent.stop))
+
+    async def carry_out() -> Restored:
+        async with alone:
+            jump = _jump(agent, checkpoint) if conversation else None
+            if jump is not None and not dry_run and await _is_vetoed(agent, jump):
+                return Restored([], [], [], cancelled=True)
+            async with _at(snapshots := agent.checkpoints.snapshots(), writes=True):
                 plan = await _plan(agent, snapshots, checkpoint, files)
                 if hunks is not None:
                     await _only(plan, hunks)
@@ -122,6 +126,8 @@ async def restore(
                 if plan.conflicts and not force:
                     raise AgentError(plan.refusal())
                 return await _carry_out(agent, plan, checkpoint, jump)
+
+    return await agent.to_the_end(carry_out(), "spindle-restore")
 
 
 class _Plan:
@@ -155,7 +161,7 @@ async def _plan(agent: "AgentSession", snapshots: Snapshots, checkpoint: str, fi
     now, target = await snapshots.now(), await _resolved(agent, snapshots, checkpoint)
     now.copies = {path: await snapshots.copy(path) for path in target.copies}
     plan = _Plan(snapshots, now, target)
-    wanted = None if files is None else [agent.checkpoints.whole(path) for path in files]
+    wanted = None if files is None else await agent.checkpoints.places(files)
     left_out: list[str] = []
     found = await snapshots.differences.compare(now, target, left_out)
     ignored = await snapshots.differences.not_to_remove(found, target)
@@ -214,23 +220,23 @@ async def _carry_out(agent: "AgentSession", plan: _Plan, checkpoint: str, jump: 
 # -- the checkpoints of a session ----------------------------------------------------------------
 
 
-def _noted(agent: "AgentSession") -> list[tuple[Entry, dict[str, Any]]]:
-    found = [(entry, data_of(entry)) for entry in agent.session.entries if entry.type == "custom"]
-    return [(entry, data) for entry, data in found if data is not None]
+def _noted(agent: "AgentSession") -> list[tuple[Entry, Noted]]:
+    found = [(entry, noted_in(entry)) for entry in agent.session.entries if entry.type == "custom"]
+    return [(entry, noted) for entry, noted in found if noted is not None]
 
 
-def _of(agent: "AgentSession", id: str) -> dict[str, Any]:
-    for _, data in _noted(agent):
-        if data["id"] == id:
-            return data
+def _of(agent: "AgentSession", id: str) -> Noted:
+    for _, noted in _noted(agent):
+        if noted.id == id:
+            return noted
     raise AgentError(f"There is no checkpoint {id} in this session: list_checkpoints has them")
 
 
-def _prompt(agent: "AgentSession", data: dict[str, Any]) -> tuple[str, UserMessage] | None:
+def _prompt(agent: "AgentSession", noted: Noted) -> tuple[str, UserMessage] | None:
     """Return the message that the turn of a checkpoint was for, with the id of its entry."""
-    if data.get("kind") != "turn" or data.get("leaf") is None or agent.session.entry(data["leaf"]) is None:
+    if noted.kind != "turn" or noted.leaf is None or agent.session.entry(noted.leaf) is None:
         return None
-    for entry in reversed(agent.session.branch(data["leaf"])):
+    for entry in reversed(agent.session.branch(noted.leaf)):
         if isinstance(message := entry_message(entry), UserMessage):
             return entry.id, message
     return None
@@ -241,14 +247,14 @@ async def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> Sta
 
     Raises `AgentError`.
     """
-    data = _of(agent, id)
-    if data.get("root") != str(snapshots.root):
-        raise AgentError(f"Checkpoint {id} is of another folder: {data.get('root')}")
+    noted = _of(agent, id)
+    if noted.root != str(snapshots.root):
+        raise AgentError(f"Checkpoint {id} is of another folder: {noted.root}")
     try:
         state = snapshots.load(id)
     except StateGone:
         raise AgentError(f"Checkpoint {id} is not kept any more") from None
-    ids = [data["id"] for _, data in _noted(agent)]
+    ids = [noted.id for _, noted in _noted(agent)]
     for later in ids[ids.index(id) + 1 :]:
         if snapshots.has(later):
             state.copies = snapshots.load(later).copies | state.copies
@@ -260,18 +266,18 @@ async def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> Sta
 
 async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: State) -> dict[str, str]:
     """Return what was changed since a checkpoint outside of the runs of this session."""
-    noted = [data for _, data in _noted(agent) if data.get("root") == str(snapshots.root)]
-    at = next(at for at, data in enumerate(noted) if data["id"] == id)
+    all_noted = [noted for _, noted in _noted(agent) if noted.root == str(snapshots.root)]
+    at = next(at for at, noted in enumerate(all_noted) if noted.id == id)
     found: dict[str, str] = {}
-    for data, following in zip(noted[at:], [*noted[at + 1 :], None], strict=True):
+    for noted, following in zip(all_noted[at:], [*all_noted[at + 1 :], None], strict=True):
         try:
-            later = now if following is None else snapshots.load(following["id"])
-            if snapshots.has(data["id"] + AFTER):
-                earlier, why = snapshots.load(data["id"] + AFTER), _CHANGED
-            elif following is not None and following.get("run") == data.get("run"):
+            later = now if following is None else snapshots.load(following.id)
+            if snapshots.has(noted.id + AFTER):
+                earlier, why = snapshots.load(noted.id + AFTER), _CHANGED
+            elif following is not None and following.run == noted.run:
                 continue  # the next turn of the same run
             else:
-                earlier, why = snapshots.load(data["id"]), _UNKNOWN
+                earlier, why = snapshots.load(noted.id), _UNKNOWN
         except StateGone:
             continue
         changed = await snapshots.differences.compare(earlier, later)
@@ -283,11 +289,14 @@ async def _foreign(agent: "AgentSession", snapshots: Snapshots, id: str, now: St
 
 
 @asynccontextmanager
-async def _at(snapshots: Snapshots) -> AsyncIterator[None]:
+async def _at(snapshots: Snapshots, *, writes: bool = False) -> AsyncIterator[None]:
     try:
-        async with snapshots.alone():
-            yield
-    except (GitError, OSError) as error:
+        with snapshots.nobody_at_work() if writes else nullcontext(True) as is_free:
+            if not is_free:
+                raise AgentError(f"Another session is at work in {snapshots.root}: wait for its end, or abort it")
+            async with snapshots.alone():
+                yield
+    except (GitError, OSError, ToolError) as error:
         raise AgentError(f"Cannot read the checkpoints of {snapshots.root}: {error}") from None
 
 
@@ -295,7 +304,7 @@ async def _at(snapshots: Snapshots) -> AsyncIterator[None]:
 
 
 def _jump(agent: "AgentSession", checkpoint: str) -> Jump:
-    leaf = _of(agent, checkpoint).get("leaf")
+    leaf = _of(agent, checkpoint).leaf
     if leaf is None or agent.session.entry(leaf) is None:
         raise AgentError("The conversation of this checkpoint is not in this session: restore only the files")
     return Jump(leaf)
@@ -305,7 +314,7 @@ def _place(agent: "AgentSession", jump: Jump, checkpoint: str) -> tuple[str | No
     """Return the entry to go on from, and the prompt to be edited and sent again."""
     entry = agent.session.entry(jump.target_id)
     assert entry is not None
-    return landing(entry) if _of(agent, checkpoint).get("kind") == "turn" else (entry.id, None)
+    return landing(entry) if _of(agent, checkpoint).kind == "turn" else (entry.id, None)
 
 
 async def _is_vetoed(agent: "AgentSession", jump: Jump) -> bool:

@@ -41,7 +41,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.shapes.sandbox import SandboxChoice, SandboxLevel, SandboxOptions
-from spindle.tools.base import Tool, ToolSettings
+from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.permissions.links import FarLinks
@@ -185,17 +185,22 @@ class Approval(Hooks):
     def sandbox(self) -> "Sandbox | None":
         """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if there can be none."""
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
-        if resources.far is not None and (level := self.fencing.level(resources)) != "off":
-            raise AgentError(
-                f'The sandbox ("{level}") fences programs of this machine, and tools work at the far side of '
-                f"`{resources.far.command}`: fence them there, and set the sandbox to off"
-            )
+        if resources.far is not None:
+            self.check_far(resources.far.command, resources)
         if self.fencing.level(resources) == "off":
             return self.fencing.sandbox(resources, cwd, None)
         made = self.fencing.sandbox(resources, cwd, self.policy())
         if made is not None:
             made.is_outside, made.ask = self._is_outside, self._ask_outside
         return made
+
+    def check_far(self, command: str, resources: Resources) -> None:
+        """Raise `AgentError` if tools must not work at a far side, because there is to be a sandbox."""
+        if (level := self.fencing.level(resources)) != "off":
+            raise AgentError(
+                f'The sandbox ("{level}") fences programs of this machine, and tools work at the far side of '
+                f"`{command}`: fence them there, and set the sandbox to off"
+            )
 
     def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":
         """Return the sandbox that another program of the session should have, of at least this level."""
@@ -327,13 +332,9 @@ class Approval(Hooks):
         return args
 
     async def _decided(self, tool: str, arguments: Any) -> Decision:
-        if (pipe := self._port.resources.far) is None:
-            return self._decide(tool, arguments)
-        from spindle.agent.permissions.links import FarLinks
-        from spindle.tools.elsewhere import Far
+        from spindle.agent.permissions.links import with_links
 
-        with FarLinks(Far(pipe, ToolSettings())) as links:
-            decision = await links.settled(lambda: self._decide(tool, arguments))
+        decision, links = await with_links(self._port.resources.far, lambda: self._decide(tool, arguments))
         if tool == "grep":  # it asks again for each file that it finds
             self._links = links
         return decision

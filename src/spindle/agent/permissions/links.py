@@ -10,6 +10,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from spindle.base.workspace.pipe import Pipe
     from spindle.tools.elsewhere import Far
 
 T = TypeVar("T")
@@ -38,6 +39,20 @@ def from_home(path: str) -> str:
     if not is_far():
         return os.path.expanduser(path)
     return home() + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+async def with_links(far: "Pipe | None", decide: Callable[[], T]) -> tuple[T, "FarLinks | None"]:
+    """Return a decision about paths of this machine, or of a far side, and what was learnt there about links.
+
+    Raises `ToolError` if the pipe breaks.
+    """
+    if far is None:
+        return decide(), None
+    from spindle.tools.base import ToolSettings
+    from spindle.tools.elsewhere import Far
+
+    with FarLinks(Far(far, ToolSettings())) as links:
+        return await links.settled(decide), links
 
 
 class FarLinks:

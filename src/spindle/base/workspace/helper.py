@@ -143,13 +143,22 @@ class Helper:
         program.watch()
 
     def _reap(self) -> None:
-        """Collect processes that lost their parent and became ours."""
+        """Collect processes that lost their parent and became ours. Operations wait for those that they start."""
         if not hasattr(os, "waitid"):
             return
-        with self.lock, suppress(ChildProcessError):
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is not None and found.si_pid not in self.own:
+        with self.lock, suppress(OSError):
+            while True:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if found is None or found.si_pid in self.own or os.getsid(found.si_pid) == os.getsid(0):
+                    return
                 os.waitpid(found.si_pid, os.WNOHANG)
+                self.forget_ended()
+
+    def forget_ended(self) -> None:
+        """Forget programs that have ended and left no process: their numbers may belong to others soon."""
+        for id, program in list(self.programs.items()):
+            if program.has_ended and not program.left():
+                self.programs.pop(id, None)
 
 
 class Program:
@@ -161,6 +170,7 @@ class Program:
         self._id = id
         self._request = request
         self.keep = bool(request.get("keep"))
+        self.has_ended = False
         self._spool = Spool() if request.get("spool") else None
         self._file: OutputFile | None = None
         self._goes = threading.Event()
@@ -215,6 +225,8 @@ class Program:
         self._helper.send(self._id, b"R", {"code": code})
         if self._file is None:  # a background command may have left processes, which can still be killed
             self._helper.programs.pop(self._id, None)
+        self.has_ended = True
+        self._helper.forget_ended()
         os.close(self._ended)
 
     def _wait(self) -> None:
@@ -282,10 +294,15 @@ class Program:
         self._signal(signal.SIGKILL)
         self.go_on()
 
+    def left(self) -> list[int]:
+        """Return the processes that it has left running."""
+        return below(os.getpid(), set(), session=self.pid)
+
     def _signal(self, number: int) -> None:
-        others = below(self.pid, set())
-        with suppress(OSError):
-            os.killpg(self.pid, number)
+        others = self.left() if self.has_ended else below(self.pid, set())
+        if not self.has_ended:
+            with suppress(OSError):
+                os.killpg(self.pid, number)
         for pid in others:
             with suppress(OSError):
                 os.kill(pid, number)
@@ -329,9 +346,13 @@ sys.modules[MAIN].main()
 """
 
 
-def below(root: int, without: set[int]) -> list[int]:
-    """Return the processes below `root`, except those in `without` and all below them; none where /proc is not."""
+def below(root: int, without: set[int], session: int | None = None) -> list[int]:
+    """Return the processes below `root`, except those in `without` and all below them; none where /proc is not.
+
+    With a session, return only those that belong to it.
+    """
     children: dict[int, list[int]] = {}
+    sessions: dict[int, int] = {}
     with suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdigit():
@@ -339,13 +360,14 @@ def below(root: int, without: set[int]) -> list[int]:
                     with open(f"/proc/{name}/stat", "rb") as file:
                         fields = file.read().rpartition(b")")[2].split()
                     children.setdefault(int(fields[1]), []).append(int(name))
+                    sessions[int(name)] = int(fields[3]) if fields[0] != b"Z" else 0
     found: list[int] = []
     waiting = [root]
     while waiting:
         inner = [pid for pid in children.get(waiting.pop(), ()) if pid not in without]
         found += inner
         waiting += inner
-    return found
+    return found if session is None else [pid for pid in found if sessions[pid] == session]
 
 
 def _facts() -> dict[str, Any]:

@@ -26,8 +26,8 @@ from spindle.base.workspace.disk import ToolError
 from spindle.base.workspace.frames import Decoder, FrameError, frame, parts, unpack
 
 _MODULES: Final = (
-    *("globs", "put_back", "workspace.texts", "workspace.disk", "workspace.replacing", "workspace.states"),
-    *("workspace.frames", "workspace.search", "workspace.helper"),
+    *("globs", "put_back", "rules_files", "workspace.texts", "workspace.disk", "workspace.replacing"),
+    *("workspace.states", "workspace.frames", "workspace.search", "workspace.helper"),
 )
 """The helper, each module after those that it needs."""
 _BOOT: Final = """

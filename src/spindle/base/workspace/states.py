@@ -7,13 +7,16 @@ Runs on the far side of a pipe: Python 3.8, standard library only.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from typing import Any, Iterator
 
-from spindle.base.put_back import RESTORING, Folder
+from spindle.base.put_back import RESTORING, Folder, kept_form
+from spindle.base.rules_files import LOOK_AFTER, why_git_waits
 from spindle.base.workspace.disk import Cancel, ToolError
 
 CONFIG = """\
@@ -33,6 +36,10 @@ _ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding\n"
 """Files are kept byte for byte."""
 HASH_OBJECT = ("hash-object", "-w", "--stdin", "--no-filters")
 """The command of git that keeps a file outside of a tree."""
+_LOOK = 0.1
+"""Seconds between two looks at a git that runs."""
+_LONGEST = 600.0
+"""Seconds for one command of git."""
 
 
 def git_place(cancel: Cancel, name: str) -> str:
@@ -44,17 +51,55 @@ def git_place(cancel: Cancel, name: str) -> str:
     return place
 
 
-def git_there(git_dir: str, root: str, arguments: list[str], data: bytes = b"") -> bytes:
+def git_there(cancel: Cancel, git_dir: str, root: str, arguments: list[str], data: bytes = b"") -> bytes:
     """Return the output of git. Raises `ToolError` with the last line of its messages."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env.update(git_environment(git_dir, root))
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(["git", *arguments], cwd=git_dir, env=env, input=data, capture_output=True)
+        child = subprocess.Popen(["git", *arguments], cwd=git_dir, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
     except FileNotFoundError:
         raise ToolError("there is no git on the far side") from None
-    if done.returncode:
-        raise ToolError(f"git {arguments[0]}: {last_line(done.stderr, done.returncode)}")
-    return done.stdout
+    try:
+        output, errors = _ended(cancel, child, root, data)
+    except BaseException:
+        child.kill()
+        child.communicate()
+        raise
+    if child.returncode:
+        raise ToolError(f"git {arguments[0]}: {last_line(errors, child.returncode)}")
+    return output
+
+
+def _ended(cancel: Cancel, child: subprocess.Popen[bytes], root: str, data: bytes | None) -> tuple[bytes, bytes]:
+    """Return the output of a git that runs. Raises `ToolError` if it waits for something that never comes."""
+    began, has_looked = time.monotonic(), False
+    while True:
+        try:
+            return child.communicate(data, timeout=_LOOK)
+        except subprocess.TimeoutExpired:
+            data = None  # it is on its way
+        cancel.check()
+        seconds = time.monotonic() - began
+        why = None
+        if seconds > LOOK_AFTER and not has_looked:
+            has_looked, why = True, why_git_waits(root)
+        if why or seconds > _LONGEST:
+            raise ToolError(why or f"git took more than {_LONGEST:g} s")
+
+
+@contextmanager
+def _alone(cancel: Cancel, git_dir: str) -> Iterator[None]:
+    """Keep other agents out of a git directory: they may come by other ways, and this one may have been aborted."""
+    with open(os.path.join(git_dir, "lock"), "wb") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                cancel.check()
+                time.sleep(_LOOK)
+        yield
 
 
 def last_line(errors: bytes, code: int) -> str:
@@ -81,11 +126,16 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     `bounds`: bytes of a file, files, and bytes of all that are covered. Returns the tree, what a tree does not hold,
     and the names in it: all, or if they are known the changed ones. Raises `ToolError`, `OSError`.
     """
+    with _alone(cancel, git_dir):
+        return _state(cancel, git_dir, root, bounds, is_known)
+
+
+def _state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known: bool) -> dict[str, Any]:
     largest, most_files, most_bytes = bounds
     _prepare(git_dir, root)
-    known = set(_names(git_there(git_dir, root, ["ls-files", "-z"])))
-    there, gone = _changed(git_dir, root)
-    others = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--exclude-standard"]))
+    known = set(_names(git_there(cancel, git_dir, root, ["ls-files", "-z"])))
+    there, gone = _changed(cancel, git_dir, root)
+    others = _names(git_there(cancel, git_dir, root, ["ls-files", "-z", "-o", "--exclude-standard"]))
     skipped = {os.fsdecode(name): "a repository of its own" for name in others if name.endswith(b"/")}
     taken, left_out, size = _sift(
         cancel, root, [*there, *(name for name in others if not name.endswith(b"/"))], largest
@@ -94,10 +144,10 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     skipped.update((os.fsdecode(name), why) for name, why in left_out.items() if why)
     if len(known) + len(taken) > most_files or size > most_bytes:
         return {"tree": None}
-    tree = _write_tree(git_dir, root, gone, taken)
+    tree = _write_tree(cancel, git_dir, root, gone, taken)
     now = known.difference(gone).union(taken)
     usual = _usual(git_dir)
-    folders = _names(git_there(git_dir, root, ["ls-files", "-z", "-o", "--directory", "--exclude-standard"]))
+    folders = _names(git_there(cancel, git_dir, root, ["ls-files", "-z", "-o", "--directory", "--exclude-standard"]))
     empty = [name for folder in folders if folder.endswith(b"/") for name in _hollow(root, os.fsdecode(folder))]
     modes = dict(_modes(root, now, empty, usual))
     decoded = [list(map(os.fsdecode, names)) for names in ((now, ()) if not is_known else (taken, gone))]
@@ -113,20 +163,20 @@ def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_kn
     }
 
 
-def _changed(git_dir: str, root: str) -> tuple[list[bytes], list[bytes]]:
+def _changed(cancel: Cancel, git_dir: str, root: str) -> tuple[list[bytes], list[bytes]]:
     """Return the names of known files that differ from the last state: those that are there, those that are gone."""
-    raw = git_there(git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
+    raw = git_there(cancel, git_dir, root, ["diff-files", "--raw", "-z", "--no-renames"]).split(b"\0")
     pairs = list(zip(raw[::2], raw[1::2]))
     gone = [name for about, name in pairs if about.endswith(b" D")]
     return [name for about, name in pairs if not about.endswith(b" D")], gone
 
 
-def _write_tree(git_dir: str, root: str, gone: list[bytes], taken: list[bytes]) -> str:
+def _write_tree(cancel: Cancel, git_dir: str, root: str, gone: list[bytes], taken: list[bytes]) -> str:
     for option, names in (("--force-remove", gone), ("--replace", taken)):
         if names:
             asked = ["update-index", "-z", "--add", "--remove", option, "--stdin"]
-            git_there(git_dir, root, asked, b"\0".join([*names, b""]))
-    return git_there(git_dir, root, ["write-tree"]).decode().strip()
+            git_there(cancel, git_dir, root, asked, b"\0".join([*names, b""]))
+    return git_there(cancel, git_dir, root, ["write-tree"]).decode().strip()
 
 
 def _sift(cancel: Cancel, root: str, names: list[bytes], largest: int) -> tuple[list[bytes], dict[bytes, str], int]:
@@ -222,26 +272,13 @@ def _modes(root: str, names: set[bytes], empty: list[str], usual: tuple[int, int
 
 def keep_file(cancel: Cancel, git_dir: str, root: str, path: str, largest: int) -> tuple[int, str] | None:
     """Keep a file outside of a tree. Returns its mode and its object; None if there is none. Raises `OSError`."""
-    _prepare(git_dir, root)
-    found = read_to_keep(path, largest)
+    found = kept_form(path, largest)
     if found is None:
         return None
-    said = git_there(git_dir, root, [*HASH_OBJECT], found[1])
+    with _alone(cancel, git_dir):
+        _prepare(git_dir, root)
+        said = git_there(cancel, git_dir, root, [*HASH_OBJECT], found[1])
     return found[0], said.decode().strip()
-
-
-def read_to_keep(path: str, largest: int) -> tuple[int, bytes] | None:
-    """Return the mode and the content of a file, of a link its target; None if there is none. Raises `OSError`."""
-    try:
-        about = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISLNK(about.st_mode):
-        return about.st_mode, os.fsencode(os.readlink(path))
-    if not stat.S_ISREG(about.st_mode) or about.st_size > largest:
-        raise OSError(f"not a file, or larger than {largest >> 20} MB")
-    with open(path, "rb") as file:
-        return about.st_mode, file.read()
 
 
 def put_files_back(
@@ -276,7 +313,7 @@ def put_files_back(
             attempt(folder.make, path)
     for path, (mode, oid) in form.items():
         if oid:
-            attempt(folder.write, path, mode, git_there(git_dir, root, ["cat-file", "blob", oid]))
+            attempt(folder.write, path, mode, git_there(cancel, git_dir, root, ["cat-file", "blob", oid]))
         else:
             attempt(folder.set_mode, path, mode)
     folder.finish()
