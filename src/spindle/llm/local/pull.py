@@ -352,6 +352,7 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
     reader = threading.Thread(target=lambda: said.append(pipe.read()), daemon=True)
     reader.start()
     try:
+        progress(_size_of(downloads))  # an installer may end before the first look
         while process.poll() is None:
             progress(_size_of(downloads))
             with suppress(TimeoutError):
