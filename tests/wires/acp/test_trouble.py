@@ -111,6 +111,17 @@ def test_a_prompt_waits_for_a_compaction() -> None:
         assert "now" in json.dumps(editor.mock.requests[-1].body["messages"][-1])
 
 
+def test_an_automatic_compaction_is_told_once() -> None:
+    text = "lorem ipsum " * 400
+    small = {"compaction": {"keepRecentTokens": 100, "reserveTokens": 500}}
+    steps = [reply(text), reply(text, usage=(99_900, 5, 0)), reply("short"), reply("ok")]
+    with EditorProcess(steps, settings=small) as editor:
+        session = editor.new()
+        for word in ("a ", "b ", "now "):
+            assert editor.stop_reason(editor.say(session, word + text)) == "end_turn"
+        assert json.dumps(editor.frames).count("Summarising the older part") == 1
+
+
 # -- load -------------------------------------------------------------------------------------------
 
 

@@ -310,8 +310,6 @@ _SHOWN: dict[type, Callable[[EditorView, Any], None]] = {
     events.TodoAutoClear: lambda view, _: view._show_plan(),
     events.CompactionStart: EditorView._put_compaction,
     events.CompactionEnd: EditorView._put_compaction,
-    events.AutoCompactionStart: EditorView._put_compaction,
-    events.AutoCompactionEnd: EditorView._put_compaction,
     events.AutoRetryStart: EditorView._put_retry,
     events.SummarizationRetryScheduled: EditorView._put_retry,
     events.BackgroundStart: lambda view, event: view.remark(updates.background_line(event)),
