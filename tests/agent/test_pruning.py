@@ -1,5 +1,8 @@
 """Old results of tools are left out before anything is summarised: the real process, and what the model is sent."""
 
+import json
+import re
+
 from tests.support.agent_process import AgentProcess, write_models
 from tests.support.mock_model import call, reply
 
@@ -72,3 +75,48 @@ def test_more_is_left_out_at_once_only_where_a_summary_would_come():
             agent.run("go")
             assert sum(LINE in text for text in results(agent.mock.requests[-1])) == left_out
             assert not [frame for frame in agent.frames if frame["type"] == "compaction_start"]
+
+
+# -- a task, with a model that knows only what is in its request ---------------------------------
+
+FILES = 40
+WANTED = (0, 13, 27)
+
+
+def code(number):
+    return f"code of {number:02} is {number * 7919 % 10_000:04}"
+
+
+def forgetful(request):
+    """Read all files one by one; then write three codes, and read again what is not in the request any more."""
+    text = "\n".join(str(message.get("content") or "") for message in request.body["messages"])
+    used = (len(text) // 4, 20, 0)
+    if "tools" not in request.body:  # a summary: only which files were read
+        return reply(" ".join(sorted(set(re.findall(r"file\d\d", text)))), usage=used)
+    calls = [call for message in request.body["messages"] for call in message.get("tool_calls") or ()]
+    asked = [call["function"]["name"] for call in calls]
+    known = set(re.findall(r"file\d\d", text + json.dumps(calls)))
+    unread = [f"file{number:02}" for number in range(FILES) if f"file{number:02}" not in known]
+    missing = [f"file{number:02}" for number in WANTED if code(number) not in text]
+    if unread or missing:
+        name = (unread or missing)[0]
+        return reply(call("read", {"path": f"{name}.txt"}, id=f"{name}-{len(calls)}"), usage=used)
+    if "write" not in asked:
+        codes = "\n".join(code(number) for number in WANTED)
+        return reply(call("write", {"path": "codes.txt", "content": codes}, id="w"), usage=used)
+    return reply("done", usage=used)
+
+
+def test_tokens_are_saved_and_the_task_is_not_lost():
+    tokens, summaries = {}, {}
+    for prune in (True, False):
+        settings = {"compaction": {"reserveTokens": 5000, "keepRecentTokens": 8000, "prune": prune}}
+        with Small([], settings=settings) as agent:
+            agent.mock._next_step = forgetful
+            for number in range(FILES):
+                (agent.cwd / f"file{number:02}.txt").write_text("lorem ipsum\n" * 250 + code(number) + "\n" + "x\n" * 9)
+            agent.run("Read all files, then write the codes into codes.txt")
+            assert (agent.cwd / "codes.txt").read_text().splitlines() == [code(number) for number in WANTED]
+            tokens[prune] = sum(forgetful(request).usage[0] for request in agent.mock.requests)
+            summaries[prune] = sum(frame["type"] == "compaction_start" for frame in agent.frames)
+    assert (summaries[True], tokens[True] < 0.8 * tokens[False]) == (0, True), (summaries, tokens)
