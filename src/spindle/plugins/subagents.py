@@ -46,8 +46,8 @@ _ABOUT = (
     "Agents: general (your tools), explore (only reads)"
 )
 
-# Small models do that with nearly every task, and then take the report for the work.
-_ALL = "This is all of your task, word for word, and a subagent knows no more than you do. Do it yourself with your other tools"
+# Small models do that with many tasks, and then take the report for the work.
+_ALL = "This is your whole task, word for word. Do it yourself with your other tools; a subagent knows no more than you"
 
 MakeAgent: TypeAlias = Callable[[Session, Resources, ModelChoice, Sequence[Tool]], Awaitable[AgentSession]]
 """Makes a subagent. Raises `AgentError`."""
