@@ -130,7 +130,11 @@ def _trajectory_failures(home: Path) -> Iterator[str]:
     path = home / "trajectory.json"
     if not path.is_file():
         return
-    for message in json.loads(path.read_text()).get("messages", ()):
+    try:
+        trajectory = json.loads(path.read_text())
+    except ValueError:  # the program was killed while it wrote
+        return
+    for message in trajectory.get("messages", ()):
         content = message.get("content")
         if message.get("role") == "tool" and isinstance(content, str):
             code = re.search(r'"returncode": (-?\d+)', content)

@@ -264,11 +264,13 @@ def test_a_summary_does_not_lose_commands(tmp_path):
 # -- which requests have the tools ---------------------------------------------------------------
 
 
-def one_shot(tmp_path: Path, *args: str, steps=None) -> tuple[MockModel, subprocess.CompletedProcess[bytes]]:
+def one_shot(
+    tmp_path: Path, *args: str, steps=None, **model: object
+) -> tuple[MockModel, subprocess.CompletedProcess[bytes]]:
     agent_dir, work = tmp_path / "agent", tmp_path / "work"
     work.mkdir(exist_ok=True)
     with MockModel(steps or [reply("ok")]) as mock:
-        write_models(agent_dir, mock.openai_url)
+        write_models(agent_dir, mock.openai_url, **model)
         done = run(
             [sys.executable, "-m", "spindle", "-p", "--model", "mock/m1", "--no-session", *args, "go"],
             cwd=work,
@@ -307,6 +309,11 @@ def test_which_requests_have_the_tools(tmp_path):
     with AgentProcess([reply("ok")], base=tmp_path) as agent:
         agent.run("go")
         assert request_tools(agent.mock) == plain
+
+
+def test_a_small_model_has_subagents_only_if_they_are_named(tmp_path):
+    assert "task" not in request_tools(one_shot(tmp_path, contextWindow=32_768)[0])
+    assert "task" in request_tools(one_shot(tmp_path, "--tools", "read,task", contextWindow=32_768)[0])
 
 
 def test_the_tools_come_with_the_first_command_and_stay_with_the_session(tmp_path):

@@ -377,17 +377,3 @@ def test_files_are_kept_and_checked_once(tmp_path):
             assert (rig.cwd / "x.py").read_text() == "old\n"
 
     run(main())
-
-
-def test_the_whole_task_is_not_given_away(tmp_path):
-    """Small models hand the user's prompt to a subagent as it is, and take its report for the work."""
-
-    async def main():
-        steps = [{"calls": [task("Rename  it\n everywhere"), task("Rename it", agent="explore")]}, "There.", "done"]
-        async with rig_of(tmp_path, *steps) as rig:
-            await rig.run("Rename it everywhere")
-            refused, explored = sorted(results(rig), key=lambda result: not result["isError"])
-            assert (refused["isError"], explored["isError"]) == (True, False)
-            assert "Do it yourself" in refused["content"][0]["text"]
-
-    run(main())

@@ -22,7 +22,8 @@ class Toolbox:
         self._tools = dict(tools)
         """All tools that are not hidden."""
         self._named = dict.fromkeys(active)
-        self._only_named = only_named
+        self.only_named = only_named
+        """Whether the user has named all tools."""
         self._never = frozenset(never)
         self.active = [name for name in self._named if name in self._tools and name not in self._never]
         """Names of the tools that the model may use, in the order in which it is told of them."""
@@ -61,7 +62,7 @@ class Toolbox:
         self._extensions = {tool.name: tool for tool in tools}
         self._merge()
         added = [name for name in self._extensions if name not in before]
-        self._activate(name for name in added if not self._only_named or name in self._named)
+        self._activate(name for name in added if not self.only_named or name in self._named)
 
     def use_server_tools(self, tools: Iterable[Tool]) -> None:
         """Replace the tools of MCP servers, at their place in the list. Tools that stay remain active or inactive."""
@@ -73,7 +74,7 @@ class Toolbox:
         mine = [
             name
             for name in self._servers
-            if (name in active if name in before else not self._only_named or name in self._named)
+            if (name in active if name in before else not self.only_named or name in self._named)
         ]
         self.activate([*others[:place], *mine, *others[place:]])
 
@@ -98,7 +99,7 @@ class Toolbox:
 
         Unless the user has named all tools, it may also search files.
         """
-        more = () if self._only_named else of_kind("search")
+        more = () if self.only_named else of_kind("search")
         names = [
             name for name in dict.fromkeys((*self.active, *more)) if name in self._tools and name not in self._never
         ]

@@ -23,7 +23,7 @@ from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks, Turnstile
 from spindle.models.select import ModelChoice, as_level, parse_pattern
-from spindle.resources.agent_files import GENERAL, AgentDefinition, load_agents
+from spindle.resources.agent_files import AgentDefinition, load_agents
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
@@ -31,7 +31,6 @@ from spindle.sessions.session import Session
 from spindle.shapes.builtin_tools import TASK_TOOL
 from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.events import Event, ToolExecutionStart, ToolResult, TurnStart
-from spindle.shapes.messages import UserMessage, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 from spindle.tools.truncate import truncate_head
 
@@ -39,15 +38,14 @@ SUBAGENT = "subagent"
 """The mode of an agent that is one."""
 ENTRY = "spindle.subagent"
 """Type of the first entry in its session, which says whose it is."""
+_LEAST_WINDOW = 64_000
+"""A model that has less room is small: it gives away whole tasks, word for word, and takes the report for the work."""
 _INHERIT = ("", "inherit", "default")
 _WIDTH = 60
 _ABOUT = (
     "Give a separate, large task to a subagent, which has a context of its own. Calls in one answer run side by side. "
     "Agents: general (your tools), explore (only reads)"
 )
-
-# Small models do that with many tasks, and then take the report for the work.
-_ALL = "This is your whole task, word for word. Do it yourself with your other tools; a subagent knows no more than you"
 
 MakeAgent: TypeAlias = Callable[[Session, Resources, ModelChoice, Sequence[Tool]], Awaitable[AgentSession]]
 """Makes a subagent. Raises `AgentError`."""
@@ -105,16 +103,19 @@ class Subagents:
             self._execute,
             label=TASK_TOOL,
             prepare=_with_our_names,
+            offered=self._is_offered,
         )
+
+    def _is_offered(self) -> bool:
+        model = None if self._agent is None else self._agent.model
+        return model is None or model.context_window >= _LEAST_WINDOW or self._toolbox.only_named
 
     # -- one call --------------------------------------------------------------------------------
 
     async def _execute(self, call_id: str, args: dict[str, Any], context: ToolContext) -> ToolResult:
         agent = self._agent
         assert agent is not None
-        definition = self._find(args.get("agent") or GENERAL)
-        if definition.name == GENERAL and _is_all(args["prompt"], agent):
-            raise ToolError(_ALL)
+        definition = self._find(args.get("agent") or "general")
         await self._making.turn()
         choice = _model(definition, agent)
         try:
@@ -143,12 +144,6 @@ class Subagents:
         if (found := self._definitions.get(name) or known.get(name.casefold())) is None:
             raise ToolError(f'There is no agent "{name}". There are: {", ".join(self._definitions)}')
         return found
-
-
-def _is_all(prompt: str, agent: AgentSession) -> bool:
-    """Say whether a prompt is the last message of the user."""
-    said = next((one for one in reversed(agent.messages) if isinstance(one, UserMessage)), None)
-    return said is not None and prompt.split() == text_of(said.content).split()
 
 
 # -- how a subagent is made ----------------------------------------------------------------------

@@ -49,9 +49,8 @@ class AgentDefinition(Struct, frozen=True):
         return text if len(text) <= _SUMMARY else f"{text[: _SUMMARY - 1].rsplit(' ', 1)[0]}…"
 
 
-GENERAL = "general"
 BUILTIN_AGENTS = (
-    AgentDefinition(GENERAL, "your tools"),
+    AgentDefinition("general", "your tools"),
     AgentDefinition(
         "explore",
         "only reads",
