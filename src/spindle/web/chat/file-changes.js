@@ -39,7 +39,7 @@ class Told {
     this.steps = []; // of those that are not merged yet
     this.merged = [new MergedChanges()]; // several if something else has changed the file in between
     this.added = this.removed = 0;
-    this.about = this.patch = '';
+    this.about = '';
     this.mark = 0; // changes that are put together
   }
 
@@ -56,7 +56,6 @@ class Told {
     const sums = this.merged.map(one => counts(one.rows()));
     this.added = sums.reduce((sum, { added }) => sum + added, 0);
     this.removed = sums.reduce((sum, { removed }) => sum + removed, 0);
-    this.patch = this.merged.map(one => patchOf(this.path, one)).join('');
     const number = this.merged.reduce((sum, { size }) => sum + size, 0);
     const facts = [
       this.merged[0].whole ? 'written whole' : '',
@@ -72,6 +71,10 @@ class Told {
     if (this.merged.at(-1).edit(rows, patch)) return;
     this.merged.push(new MergedChanges());
     this.merged.at(-1).edit(rows, patch);
+  }
+
+  get patch() {
+    return this.merged.map(one => patchOf(this.path, one)).join('');
   }
 
   parts() {
