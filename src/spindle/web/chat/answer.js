@@ -169,7 +169,7 @@ export class Answer {
     }
     this.changed.clear();
     this.live = false;
-    this.foot.replaceChildren();
+    this.foot.textContent = '';
     this.foot.classList.remove('marked');
     const text = textOf(message.content).trim();
     const calls = message.content.some(block => block.type === 'toolCall');

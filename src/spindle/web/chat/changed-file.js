@@ -1,7 +1,7 @@
 // A changed file in the list of changes: a line, which opens into its hunks. They are made when it is opened, and those
 // that stay the same stay in the document while the agent goes on editing.
 
-import { diffView, sideBySide } from '../shared/diff.js';
+import { diffView, showSize, sideBySide } from '../shared/diff.js';
 import { button, copyButton, el, icon } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
@@ -9,12 +9,6 @@ import { Row } from '../shared/list.js';
 import { reconcile } from '../shared/reconcile.js';
 
 const HUNKS_AT_ONCE = 40; // hunks that are shown before the reader wants more
-
-export const sizeOf = ({ added, removed }) => [
-  el('span', { class: 'plus' }, `+${added}`),
-  ' ',
-  el('span', { class: 'minus' }, `−${removed}`),
-];
 
 export class ChangedFile extends Row {
   /** `pane`: `isWide`, `revert(change, hunk)`. */
@@ -67,7 +61,7 @@ export class ChangedFile extends Row {
     if (!this.body) return;
     const { change } = this;
     this.mark = change.mark;
-    this.size.replaceChildren(...sizeOf(change));
+    showSize(this.size, change.added, change.removed);
     this.about.textContent = change.about;
     this.about.hidden = !change.about;
     if (this.open) this.paintHunks();
@@ -78,18 +72,15 @@ export class ChangedFile extends Row {
     const language = languageOfPath(change.path);
     const seen = new Map();
     const all = change.parts();
-    const shown = all.slice(0, this.most).map(hunk => {
+    const parts = all.slice(0, this.most).map(hunk => {
       const text = hunk.rows.map(({ sign, text: line }) => `${sign || ' '}${line}`).join('\n');
       seen.set(text, (seen.get(text) ?? 0) + 1); // two hunks may be the same
-      return { hunk, key: `${seen.get(text)} ${text}` };
+      const state = `${hunk.head} ${hunk.rows[0]?.after} ${pane.isWide}`;
+      return { key: `${seen.get(text)} ${text}`, state, build: () => this.hunk(hunk, language) };
     });
-    const rest = all.length - shown.length;
-    const items = rest ? [...shown, { key: 'more', rest }] : shown;
-    reconcile(this.body, items, {
-      key: item => item.key,
-      state: ({ hunk, rest: left }) => `${hunk?.head} ${hunk?.rows[0]?.after} ${pane.isWide} ${left}`,
-      build: ({ hunk, rest: left }) => (hunk ? this.hunk(hunk, language) : this.more(left)),
-    });
+    const rest = all.length - parts.length;
+    if (rest) parts.push({ key: 'more', state: String(rest), build: () => this.more(rest) });
+    reconcile(this.body, parts);
   }
 
   hunk(hunk, language) {

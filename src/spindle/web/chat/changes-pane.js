@@ -1,9 +1,10 @@
 // All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
+import { showSize } from '../shared/diff.js';
 import { $, copyButton, el, iconButton, slices } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { VirtualList } from '../shared/list.js';
-import { ChangedFile, sizeOf } from './changed-file.js';
+import { ChangedFile } from './changed-file.js';
 import { FileChanges } from './file-changes.js';
 import { firstCheckpoint, restore } from './restore.js';
 
@@ -107,7 +108,7 @@ export class ChangesPane {
   addUp() {
     const files = [...this.changes.files.values()];
     const total = key => files.reduce((sum, change) => sum + change[key], 0);
-    this.sum.replaceChildren(...sizeOf({ added: total('added'), removed: total('removed') }));
+    showSize(this.sum, total('added'), total('removed'));
   }
 
   /** Give a file, or one part of it, the state from before the conversation. */

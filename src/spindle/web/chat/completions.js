@@ -3,6 +3,7 @@
 
 import { $, el } from '../shared/dom.js';
 import { oneLine } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 
 const MAX_COMPLETIONS = 8;
 
@@ -78,23 +79,28 @@ export class Completions {
   show() {
     if (!this.found.length) return this.hide();
     this.box.hidden = false;
-    this.box.replaceChildren(
-      ...this.found.map(({ label, detail }, i) => {
-        const take = event => {
-          event.preventDefault(); // the field keeps the focus
-          this.take(i);
-        };
-        const props = {
-          role: 'option',
-          id: `completion-${i}`,
-          'aria-selected': String(i === this.chosen),
-          on: { mousedown: take },
-        };
-        return el('div', props, el('b', null, label), detail ? el('span', null, detail) : null);
-      }),
+    reconcile(
+      this.box,
+      this.found.map((item, i) => ({
+        key: `${item.from} ${item.label}`,
+        build: () => this.option(item),
+        update: node => {
+          node.id = `completion-${i}`;
+          node.ariaSelected = String(i === this.chosen);
+        },
+      })),
     );
     this.field.setAttribute('aria-activedescendant', `completion-${this.chosen}`);
     return undefined;
+  }
+
+  option({ label, detail, text, from }) {
+    const take = event => {
+      event.preventDefault(); // the field keeps the focus
+      this.take({ text, from });
+    };
+    const props = { role: 'option', on: { mousedown: take } };
+    return el('div', props, el('b', null, label), detail ? el('span', null, detail) : null);
   }
 
   hide() {
@@ -102,8 +108,7 @@ export class Completions {
     this.field.removeAttribute('aria-activedescendant');
   }
 
-  take(index) {
-    const { text, from } = this.found[index];
+  take({ text, from }) {
     const end = this.field.selectionStart;
     this.field.setRangeText(text, from, from === 0 ? this.field.value.length : end, 'end');
     this.hide();
@@ -121,7 +126,7 @@ export class Completions {
       event.key === 'Tab' ||
       (event.key === 'Enter' && this.field.value.trimEnd() !== this.found[this.chosen].label)
     )
-      this.take(this.chosen);
+      this.take(this.found[this.chosen]);
     else if (event.key === 'Escape') this.hide();
     else return false;
     event.preventDefault();

@@ -4,6 +4,7 @@
 import { $, announce, button, el, iconButton, remembered, unsent } from '../shared/dom.js';
 import { splitFiles, withFiles } from '../shared/attached.js';
 import { textOf } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 import { Disconnected } from './connection.js';
@@ -334,32 +335,35 @@ export class Composer {
       this.stored = { images, files };
       keepAttached(this.owner, { images, files });
     }
-    $('attachments').replaceChildren(
-      ...this.images.map(image => {
-        const remove = iconButton('Remove image', 'close', () => {
-          this.images = this.images.filter(other => other !== image);
-          this.showImages();
-          this.showState();
-          this.field.focus();
-        });
-        return el(
-          'figure',
-          null,
-          el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' }),
-          remove,
-        );
-      }),
-      ...this.files.map(file => {
-        const remove = iconButton(`Remove ${file.name}`, 'close', () => {
-          this.files = this.files.filter(other => other !== file);
-          this.showImages();
-          this.showState();
-          this.field.focus();
-        });
-        const chip = fileChip(file);
-        chip.append(remove);
-        return chip;
-      }),
-    );
+    reconcile($('attachments'), [
+      ...images.map(image => ({ key: image, build: () => this.imageToSend(image) })),
+      ...files.map(file => ({ key: file, build: () => this.fileToSend(file) })),
+    ]);
+  }
+
+  imageToSend(image) {
+    const remove = () => {
+      this.images = this.images.filter(other => other !== image);
+    };
+    const thumbnail = el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' });
+    return el('figure', null, thumbnail, this.removeButton('image', remove));
+  }
+
+  fileToSend(file) {
+    const remove = () => {
+      this.files = this.files.filter(other => other !== file);
+    };
+    const chip = fileChip(file);
+    chip.append(this.removeButton(file.name, remove));
+    return chip;
+  }
+
+  removeButton(name, remove) {
+    return iconButton(`Remove ${name}`, 'close', () => {
+      remove();
+      this.showImages();
+      this.showState();
+      this.field.focus();
+    });
   }
 }

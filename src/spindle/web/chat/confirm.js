@@ -1,6 +1,6 @@
 // Questions of the page itself, before something that cannot be undone.
 
-import { $, button, el } from '../shared/dom.js';
+import { $, button, el, openDialog } from '../shared/dom.js';
 
 /** Ask; the promise gives whether the user agreed. */
 export function confirm(title, text, yes, kind = '') {
@@ -12,7 +12,9 @@ export function confirm(title, text, yes, kind = '') {
       resolve(agreed);
     };
     const agree = button(`primary ${kind}`.trim(), () => end(true), yes);
-    dialog.replaceChildren(
+    dialog.onclose = () => end(false);
+    openDialog(
+      dialog,
       el('h2', { id: 'confirm-title' }, title),
       el('p', null, text),
       el(
@@ -23,8 +25,6 @@ export function confirm(title, text, yes, kind = '') {
         agree,
       ),
     );
-    dialog.onclose = () => end(false);
-    dialog.showModal();
     agree.focus();
   });
 }

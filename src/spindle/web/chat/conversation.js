@@ -2,7 +2,7 @@
 // once per frame. A row knows the id of its entry: that is how messages are found again.
 
 import { announce, breathe, button, unsent } from '../shared/dom.js';
-import { count, imagesOf, oneLine } from '../shared/format.js';
+import { count, imagesOf, obj, oneLine } from '../shared/format.js';
 import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
 import { Feed, perFrame } from './feed.js';
@@ -38,6 +38,7 @@ export class Conversation {
     this.rows = new Rows(this);
     this.cards = new Map(); // cards of calls that may go on, by id
     this.busyCards = new Set();
+    this.asides = new Map(); // commands in the background of which no end is told yet, by id: {card, exit}
     this.live = null; // the row of the answer being written
     this.compaction = this.retry = null;
     this.olderOpen = false;
@@ -64,6 +65,8 @@ export class Conversation {
     on('tool_execution_start', this.toolStart);
     on('tool_execution_update', this.toolUpdate);
     on('tool_execution_end', this.toolEnd);
+    on('background', this.showAsides);
+    on('background_end', this.asideEnd);
     on('agent_settled', this.settled);
     on('compaction_start', this.compactionStart);
     on('compaction_end', this.compactionEnd);
@@ -158,7 +161,7 @@ export class Conversation {
       if (call?.type !== 'toolCall') return;
       const card = answer.blocks[index];
       const result = row.results.get(index);
-      if (result) card.finish(result, result.isError, row.durations.get(index));
+      if (result) this.finishCard(card, result, result.isError, row.durations.get(index));
       else if (row.atWork && this.session.running) {
         card.setState('running');
         card.restart();
@@ -296,9 +299,8 @@ export class Conversation {
     else if (message.role === 'toolResult') this.endCall(message);
     else {
       const row = this.rows.rowOf(message, Date.now());
-      if (!row) return;
-      this.rows.name(row, entryId);
-      if (message.role === 'user') {
+      if (row) this.rows.name(row, entryId);
+      if (row && message.role === 'user') {
         this.turn.running = true;
         const { model } = this.session.state;
         if (imagesOf(message.content).length && model && !model.input.includes('image'))
@@ -306,8 +308,9 @@ export class Conversation {
         this.rows.add(row);
         this.show(); // the turn before is folded
         this.feed.toEnd();
-      } else this.append(row);
+      } else if (row) this.append(row);
     }
+    this.showAsides();
   }
 
   endAnswer(message, entryId) {
@@ -381,10 +384,36 @@ export class Conversation {
 
   toolEnd({ toolCallId, result, isError, durationMs }) {
     const card = this.cards.get(toolCallId);
-    card?.finish(result, isError, durationMs);
+    if (card) this.finishCard(card, result, isError, durationMs);
     const call = this.rows.calls.get(toolCallId);
     call?.row.durations.set(call.index, durationMs);
     this.busyCards.delete(card);
+  }
+
+  /** A call has its result. Of a command in the background, how it stands now is shown, too. */
+  finishCard(card, result, isError, durationMs) {
+    card.finish(result, isError, durationMs);
+    const id = obj(result.details).backgroundId;
+    if (!id) return;
+    this.asides.set(id, { card, exit: '' });
+    this.showAsides();
+  }
+
+  showAsides() {
+    const running = new Set(this.session.background.map(({ id }) => id));
+    for (const [id, { card, exit }] of this.asides) {
+      const end = this.rows.ends.get(id);
+      // One that does not run, and of which no end is known, has gone with its server.
+      card.stand(end ?? `${id} ${exit || (running.has(id) ? 'is running' : 'has ended')}`);
+      if (end) this.asides.delete(id);
+    }
+  }
+
+  /** A command in the background has ended. How, a message tells in more words, when the model reads it. */
+  asideEnd({ id, exitCode }) {
+    const aside = this.asides.get(id);
+    if (aside) aside.exit = exitCode > 128 ? `was killed by signal ${exitCode - 128}` : `exited with code ${exitCode}`;
+    this.showAsides();
   }
 
   paint() {

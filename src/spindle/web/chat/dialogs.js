@@ -3,6 +3,7 @@
 import { diffView, rowsOfEdit, rowsOfText } from '../shared/diff.js';
 import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
 import { languageOfPath } from '../shared/highlight.js';
+import { reconcile } from '../shared/reconcile.js';
 import { oneStop } from './roving.js';
 
 const isEdit = edit =>
@@ -68,7 +69,8 @@ export class Dialogs {
     this.conversation = conversation;
     this.toast = toast;
     this.open = new Map(); // by the request's id
-    this.statuses = new Map();
+    this.statuses = new Map(); // key → text
+    this.widgets = new Map(); // key → {place, text}
     session.on('extension_ui_request', request => this.receive(request));
     session.on('attached', ({ known }) => known || this.forget());
     // What was asked before the conversation was loaded belongs to a call in it.
@@ -291,7 +293,8 @@ export class Dialogs {
   forget() {
     for (const id of [...this.open.keys()]) this.takeAway(id);
     this.statuses.clear();
-    for (const node of [$('statuses'), $('widgets-above'), $('widgets-below')]) node.replaceChildren();
+    this.widgets.clear();
+    this.showExtras();
   }
 
   // -- notices ------------------------------------------------------------------------------------
@@ -303,14 +306,32 @@ export class Dialogs {
   setStatus({ statusKey, statusText }) {
     if (statusText === undefined) this.statuses.delete(statusKey);
     else this.statuses.set(statusKey, statusText);
-    $('statuses').replaceChildren(...[...this.statuses.values()].map(text => el('span', { class: 'tag' }, text)));
+    this.showExtras();
   }
 
   setWidget({ widgetKey, widgetLines, widgetPlacement }) {
-    const place = $(widgetPlacement === 'belowEditor' ? 'widgets-below' : 'widgets-above');
-    for (const old of document.querySelectorAll('.widget'))
-      if (old.getAttribute('data-key') === widgetKey) old.remove();
-    if (widgetLines) place.append(el('pre', { class: 'widget', 'data-key': widgetKey }, widgetLines.join('\n')));
+    const place = widgetPlacement === 'belowEditor' ? 'widgets-below' : 'widgets-above';
+    if (widgetLines) this.widgets.set(widgetKey, { place, text: widgetLines.join('\n') });
+    else this.widgets.delete(widgetKey);
+    this.showExtras();
+  }
+
+  /** Show what extensions say beside the conversation. */
+  showExtras() {
+    const child = (key, state, build) => ({ key, state, build: () => build(state) });
+    const tag = text => el('span', { class: 'tag' }, text);
+    const widget = text => el('pre', { class: 'widget' }, text);
+    reconcile(
+      $('statuses'),
+      Array.from(this.statuses, ([key, text]) => child(key, text, tag)),
+    );
+    for (const id of ['widgets-above', 'widgets-below']) {
+      const here = [...this.widgets].filter(([, { place }]) => place === id);
+      reconcile(
+        $(id),
+        here.map(([key, { text }]) => child(key, text, widget)),
+      );
+    }
   }
 
   setTitle({ title }) {

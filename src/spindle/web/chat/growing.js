@@ -2,7 +2,7 @@
 // again, and of a block of code only the last line. Blocks stand in parts, and the browser leaves out the parts that are
 // full and out of sight; so a long answer costs as much per frame as a short one.
 
-import { el } from '../shared/dom.js';
+import { el, fill } from '../shared/dom.js';
 import {
   CodeBlock,
   expandTabs,
@@ -30,7 +30,7 @@ export class GrowingMarkdown {
     this.open = null; // the block of code at the end: {fence, block}
     this.links = new Map();
     this.part = el('div', { class: 'part' });
-    this.node.replaceChildren(this.part);
+    fill(this.node, this.part);
   }
 
   append(block) {
@@ -53,7 +53,7 @@ export class GrowingMarkdown {
     const lines = raw.map(expandTabs);
     for (const [key, target] of findDefinitions(lines)) if (!this.links.has(key)) this.links.set(key, target);
     // What stands before the definition of a link may refer to it.
-    if (!live && this.links.size) this.node.replaceChildren(markdown(text));
+    if (!live && this.links.size) fill(this.node, markdown(text));
     else this.grow(raw, lines, live);
   }
 
@@ -106,7 +106,7 @@ export class GrowingMarkdown {
     const mayClose = live && /^ {0,3}(?:`*|~*)[ \t]*$/.test(last);
     block.set(mayClose ? fence.code : fence.with(last), live);
     // What refers to a definition must be built again, and so is this.
-    if (!live && this.links.size) this.node.replaceChildren(markdown(text));
+    if (!live && this.links.size) fill(this.node, markdown(text));
     return false;
   }
 

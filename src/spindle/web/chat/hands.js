@@ -21,7 +21,7 @@ export class Hands {
     this.count = el('b');
     this.words = el('span');
     this.list = el('ul');
-    this.node.replaceChildren(el('summary', null, icon('clock'), this.count, this.words, icon('chevron')), this.list);
+    this.node.append(el('summary', null, icon('clock'), this.count, this.words, icon('chevron')), this.list);
   }
 
   follow({ toolCallId, toolName, args, partialResult }) {
@@ -52,17 +52,22 @@ export class Hands {
       subagents.length ? `${count(subagents.length, 'subagent')} at work` : '',
     ];
     this.words.textContent = words.filter(Boolean).join(', ');
-    reconcile(this.list, items, {
-      key: ({ id }) => id,
-      state: item => JSON.stringify(item),
-      build: ({ id, title, about, progress }) =>
-        el(
-          'li',
-          { class: 'in_progress', title: about },
-          progress === undefined ? el('b', null, `${id} `) : null,
-          title,
-          progress ? el('small', null, progress) : null,
-        ),
-    });
+    reconcile(
+      this.list,
+      items.map(({ id, title, about, progress }) => ({
+        key: id,
+        build: () =>
+          el(
+            'li',
+            { class: 'in_progress', title: about },
+            progress === undefined ? el('b', null, `${id} `) : null,
+            title,
+            el('small'),
+          ),
+        update: line => {
+          line.lastChild.textContent = progress ?? '';
+        },
+      })),
+    );
   }
 }

@@ -1,7 +1,7 @@
 // The keyboard, and the page that explains it. Letters are told by their place on the keyboard, because Alt changes
 // the character on some systems.
 
-import { $, el, iconButton, targetOf } from '../shared/dom.js';
+import { $, el, iconButton, openDialog, targetOf } from '../shared/dom.js';
 
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
 
@@ -93,10 +93,10 @@ function showHelp() {
       el('dl', null, ...keys.flatMap(([name, text]) => [key(name), el('dd', null, text)])),
     );
   const close = iconButton('Close', 'close', () => dialog.close());
-  dialog.replaceChildren(
+  dialog.onclick = event => event.target === dialog && dialog.close();
+  openDialog(
+    dialog,
     el('header', null, el('h2', { id: 'keys-title' }, 'Keys'), close),
     el('div', { class: 'columns' }, ...HELP.map(part)),
   );
-  dialog.onclick = event => event.target === dialog && dialog.close();
-  dialog.showModal();
 }

@@ -1,8 +1,9 @@
 // The card of a tool call that may still be written or run: arguments and output are shown as they come.
 
-import { el } from '../shared/dom.js';
+import { el, fill } from '../shared/dom.js';
 import { duration, oneLine, textOf } from '../shared/format.js';
 import { CodePainter } from '../shared/highlight.js';
+import { arrange } from '../shared/reconcile.js';
 import { terminal } from '../shared/terminal.js';
 import { MAX_OUTPUT, ToolCard } from '../shared/tool-card.js';
 import { partialJson } from './partial-json.js';
@@ -44,7 +45,7 @@ export class LiveCard extends ToolCard {
       const inner = el('code');
       this.growing = { label, painter: new CodePainter(inner, language) };
       const pre = el('pre', { tabindex: '0', class: label, 'aria-label': label }, inner);
-      this.input.replaceChildren(el('div', { class: 'tail' }, pre));
+      fill(this.input, el('div', { class: 'tail' }, pre));
     }
     this.growing.code = code;
     this.growing.painter.set(code, true);
@@ -99,9 +100,9 @@ export class LiveCard extends ToolCard {
     if (!text.textContent) return;
     if (!this.liveOutput) {
       this.liveOutput = el('pre', { class: 'output', tabindex: '0', 'aria-label': 'output' });
-      this.output.replaceChildren(el('div', { class: 'tail' }, this.liveOutput));
+      fill(this.output, el('div', { class: 'tail' }, this.liveOutput));
     }
-    this.liveOutput.replaceChildren(text);
+    grow(this.liveOutput, text);
   }
 
   finish(result, isError, durationMs) {
@@ -110,6 +111,19 @@ export class LiveCard extends ToolCard {
     this.duration = durationMs;
     super.finish(result, isError, durationMs);
   }
+}
+
+/** Let an element have other pieces of text. Those at its beginning that are the same stay, and the last of them grows. */
+function grow(node, fresh) {
+  const [old, next] = [node.childNodes, fresh.childNodes];
+  let same = 0;
+  while (same < old.length && same < next.length && old[same].isEqualNode(next[same])) same++;
+  const [last, longer] = [old[same], next[same]];
+  if (last instanceof Text && longer instanceof Text && longer.data.startsWith(last.data)) {
+    last.appendData(longer.data.slice(last.length));
+    same++;
+  }
+  arrange(node, [...[...old].slice(0, same), ...[...next].slice(same)]);
 }
 
 /** The card of a command that the user runs; the model is told of it unless it is `hidden`. */

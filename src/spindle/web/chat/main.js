@@ -1,6 +1,6 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
-import { $, copyText, el, toggleTheme } from '../shared/dom.js';
+import { $, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { ChangesPane } from './changes-pane.js';
@@ -288,9 +288,8 @@ function askToken(wrong) {
       field,
       el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary' }, 'Connect')),
     );
-    dialog.replaceChildren(form);
     dialog.oncancel = event => event.preventDefault();
-    dialog.showModal();
+    openDialog(dialog, form);
   });
 }
 

@@ -1,6 +1,7 @@
 // One floating list for everything that is picked: models, thinking levels, actions. A filter appears if it is long.
 
-import { $, el, icon } from '../shared/dom.js';
+import { $, el, fill, icon } from '../shared/dom.js';
+import { reconcile } from '../shared/reconcile.js';
 
 const FILTER_FROM = 9;
 const MAX_SHOWN = 200;
@@ -31,10 +32,14 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
           autocomplete: 'off',
         })
       : null;
-  const fill = () => {
+  const narrow = () => {
     const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
     const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
-    list.replaceChildren(...items.filter(fits).slice(0, MAX_SHOWN).map(option));
+    const shown = items.filter(fits).slice(0, MAX_SHOWN);
+    reconcile(
+      list,
+      shown.map(item => ({ key: item, build: () => option(item) })),
+    );
     markOption(
       list,
       list.querySelector('[data-chosen]') && !filter?.value
@@ -42,10 +47,10 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
         : list.firstElementChild,
     );
   };
-  menu.replaceChildren(...(filter ? [filter] : [el('p', { class: 'menu-title' }, label)]), list);
-  filter?.addEventListener('input', fill);
+  fill(menu, filter ?? el('p', { class: 'menu-title' }, label), list);
+  filter?.addEventListener('input', narrow);
   menu.onkeydown = event => key(event, list);
-  fill();
+  narrow();
   menu.classList.toggle('palette', palette);
   menu.style.left = menu.style.top = '';
   menu.showPopover();

@@ -1,6 +1,6 @@
 // The model, how hard it thinks, and whether it must ask before it acts.
 
-import { $, el, icon, remembered } from '../shared/dom.js';
+import { $, remembered } from '../shared/dom.js';
 import { tokens } from './figures.js';
 import { openMenu } from './menu.js';
 import { PERMISSION_MODES, SANDBOX_LEVELS } from './permission-words.js';
@@ -38,13 +38,9 @@ export class Pickers {
   show() {
     const { model, thinkingLevel } = this.session.state;
     const none = this.session.loading === false ? 'No model' : '…';
-    $('model').replaceChildren(el('span', null, model?.name ?? none), icon('chevron'));
+    $('model').querySelector('span').textContent = model?.name ?? none;
     $('thinking').hidden = !model?.reasoning;
-    $('thinking').replaceChildren(
-      icon('thought'),
-      el('span', null, LEVELS[thinkingLevel] ?? thinkingLevel),
-      icon('chevron'),
-    );
+    $('thinking').querySelector('span').textContent = LEVELS[thinkingLevel] ?? thinkingLevel;
     $('approval').setAttribute('aria-pressed', String(this.asks));
     const { permissionMode = 'bypass', sandbox } = this.session.state;
     const words = [

@@ -1,8 +1,10 @@
 // The rows of a stretch of the conversation, made of messages in their order: of stored ones, and of those that come.
 
+import { BACKGROUND, noteEnd } from '../shared/background.js';
 import { button } from '../shared/dom.js';
-import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
+import { count, imagesOf, obj, oneLine, textOf } from '../shared/format.js';
 import { Row } from '../shared/list.js';
+import { isAside } from '../shared/tool-card.js';
 import { readable, tokens } from './figures.js';
 import { bashExecution, custom, noticeOf, summary, userMessage } from './messages.js';
 import { Turn } from './turns.js';
@@ -38,6 +40,7 @@ export class Rows {
     this.all = [];
     this.byEntry = new Map(); // entry id → row
     this.calls = new Map(); // the last call with each id: {row, index, block}; some servers use ids again and again
+    this.ends = new Map(); // id of a command in the background → how it ended
     this.turn = null; // the last one
     this.summarises = false; // there is a summary that stands for what comes before
   }
@@ -46,6 +49,7 @@ export class Rows {
   prepend(earlier) {
     this.all = [...earlier.all, ...this.all];
     for (const [id, row] of earlier.byEntry) this.byEntry.set(id, row);
+    for (const [id, words] of earlier.ends) this.ends.set(id, words);
     this.turn ??= earlier.turn;
   }
 
@@ -140,6 +144,7 @@ export class Rows {
       case 'bashExecution':
         return new MessageRow('shell', () => bashExecution(message), 140);
       case 'custom':
+        if (message.customType === BACKGROUND) noteEnd(this.ends, textOf(message.content));
         return message.display ? new MessageRow('custom', () => custom(message)) : null;
       case 'compactionSummary':
         return new MessageRow(
@@ -205,6 +210,7 @@ export class Rows {
   takeResult(message, when) {
     const call = this.calls.get(message.toolCallId);
     if (!call) return null;
+    if (isAside(message.toolName, obj(call.block.arguments))) noteEnd(this.ends, textOf(message.content));
     call.row.results.set(call.index, message);
     call.row.turn.takeResult(message.toolName, call.block.arguments, message.isError, when);
     call.row.turn.paint();

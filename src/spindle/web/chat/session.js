@@ -43,6 +43,7 @@ export class Session {
     this.title = null; // of the window, if an extension has set one
     this.messages = [];
     this.running = false;
+    this.background = []; // commands that the model runs there: {id, command, outputFile}
     this.shells = new Set(); // ids of commands that the user runs
     this.asking = false; // the user is asked something
     this.loading = true; // events are part of what is being fetched
@@ -135,7 +136,12 @@ export class Session {
     this.emit('state');
     this.emit('queue', { items: state.queueItems, size: state.pendingMessageCount });
     this.emit('todos', state.todoPhases ?? []);
-    this.emit('background', state.background ?? []);
+    this.takeBackground(state.background ?? []);
+  }
+
+  takeBackground(commands) {
+    this.background = commands;
+    this.emit('background', commands);
   }
 
   async updateStats() {
@@ -197,7 +203,11 @@ export class Session {
         this.emit('queue', { items: event.items ?? [], size: event.steering.length + event.followUp.length });
         break;
       case 'background_start':
+        this.takeBackground([...this.background, event]);
+        break;
       case 'background_end':
+        this.takeBackground(this.background.filter(({ id }) => id !== event.id));
+        break;
       case 'state_changed':
         this.refresh().catch(error => this.complain(error));
         break;

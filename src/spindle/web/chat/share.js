@@ -1,6 +1,6 @@
 // The address of this page for another device, as a link and as a picture that a phone reads.
 
-import { $, button, copyButton, el, SVG } from '../shared/dom.js';
+import { $, button, copyButton, el, openDialog, SVG } from '../shared/dom.js';
 import { qrModules } from './qr.js';
 
 const QUIET = 4; // modules around the code
@@ -13,7 +13,8 @@ export function showLink(address) {
     ? 'This server listens on this machine only; a phone reaches it once it is started on an address of the network, with a token.'
     : 'Whoever has this address can work here as you do.';
   const code = qrModules(address);
-  dialog.replaceChildren(
+  openDialog(
+    dialog,
     el('h2', { id: 'share-title' }, 'Open on a phone'),
     ...(code ? [drawing(code)] : []),
     el(
@@ -30,7 +31,6 @@ export function showLink(address) {
       button('plain', () => dialog.close(), 'Close'),
     ),
   );
-  dialog.showModal();
 }
 
 function drawing(modules) {

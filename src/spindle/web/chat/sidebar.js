@@ -9,6 +9,8 @@ import { daysAgo, fullTime, shortTime } from './figures.js';
 import { openMenu } from './menu.js';
 import { titleOf } from './titles.js';
 
+/** @import { Child } from '../shared/reconcile.js' */
+
 const LIVE_MS = 4000; // between two looks at what runs
 /** @type {[number, string][]} */
 const PERIODS = [
@@ -178,8 +180,8 @@ export class Sidebar {
       const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
-    /** @type {{key: string, state?: string, build: () => Node}[]} */
-    const lines = []; // {key, state, build}: those that stay the same keep the focus
+    /** @type {Child[]} */
+    const lines = [];
     for (const [period, sessions] of groups) {
       if (!sessions.length) continue;
       lines.push({ key: period, build: () => el('h2', null, period) });
@@ -197,7 +199,7 @@ export class Sidebar {
     }
     const none = searching ? 'Nothing found' : 'Conversations will be listed here';
     if (!lines.length) lines.push({ key: none, build: () => el('p', { class: 'empty' }, none) });
-    reconcile($('sessions'), lines, { key: line => line.key, state: line => line.state, build: line => line.build() });
+    reconcile($('sessions'), lines);
   }
 
   line(session, isPinned) {

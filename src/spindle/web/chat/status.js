@@ -1,7 +1,8 @@
 // What is always in view: the session's name, the connection, tokens and cost, the plan, short messages at the edge.
 
-import { $, button, el, icon, iconButton } from '../shared/dom.js';
+import { $, el, icon, iconButton } from '../shared/dom.js';
 import { count, oneLine, textOf } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { editInPlace } from './edit-in-place.js';
 import { cost, tokens } from './figures.js';
 import { firstSentence } from './titles.js';
@@ -41,6 +42,7 @@ export class StatusView {
     session.on('message_end', () => this.showTitle());
     session.on('reset', () => this.showTitle());
     this.title.addEventListener('click', () => this.rename());
+    $('reconnect').addEventListener('click', () => session.wire.reconnect());
   }
 
   // -- the place and the name ---------------------------------------------------------------------
@@ -132,24 +134,24 @@ export class StatusView {
     const done = tasks.filter(({ status }) => status === 'completed' || status === 'abandoned').length;
     const current =
       tasks.find(({ status }) => status === 'in_progress') ?? tasks.find(({ status }) => status === 'pending');
-    const node = $('todos');
-    node.hidden = tasks.length === 0;
-    const { open } = node;
-    const task = ({ content, status }) => el('li', { class: status }, content);
-    node.replaceChildren(
-      el(
-        'summary',
-        null,
-        icon('list'),
-        el('b', null, `${done}/${tasks.length}`),
-        el('span', null, current?.content ?? 'All done'),
-        icon('chevron'),
-      ),
-      ...phases.map(({ name, tasks: own }) =>
-        el('section', null, el('h3', { 'aria-level': 2 }, name), el('ul', null, ...own.map(task))),
-      ),
+    $('todos').hidden = tasks.length === 0;
+    $('todos').querySelector('b').textContent = `${done}/${tasks.length}`;
+    $('todos').querySelector('span').textContent = current?.content ?? 'All done';
+    const line = ({ content, status }, i) => ({
+      key: `${i} ${content}`,
+      build: () => el('li', null, content),
+      update: item => {
+        item.className = status;
+      },
+    });
+    reconcile(
+      $('phases'),
+      phases.map(({ name, tasks: own }, i) => ({
+        key: `${i} ${name}`,
+        build: () => el('section', null, el('h3', { 'aria-level': 2 }, name), el('ul')),
+        update: section => reconcile(section.lastChild, own.map(line)),
+      })),
     );
-    node.open = open;
   }
 
   // -- the connection -----------------------------------------------------------------------------
@@ -174,23 +176,18 @@ export class StatusView {
   }
 
   countDown(until, reason) {
-    const text = this.showBanner('', 'Try now');
     const tick = () => {
       const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
-      text.textContent = `${reason ? `Connection closed: ${reason}.` : 'Connection lost.'} Trying again in ${left} s`;
+      const what = reason ? `Connection closed: ${reason}.` : 'Connection lost.';
+      this.showBanner(`${what} Trying again in ${left} s`, 'Try now');
     };
     tick();
     this.countdown = setInterval(tick, 1000);
   }
 
   showBanner(words, action) {
-    const text = el('span', null, words);
-    $('banner').replaceChildren(
-      icon('warning'),
-      text,
-      button('link', () => this.session.wire.reconnect(), action),
-    );
     $('banner').hidden = false;
-    return text;
+    $('banner-words').textContent = words;
+    $('reconnect').textContent = action;
   }
 }

@@ -2,6 +2,7 @@
 
 import { $, el, icon, iconButton } from '../shared/dom.js';
 import { count } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { TreeMap } from '../shared/tree-map.js';
 import { treeRows } from '../shared/tree.js';
 import { editInPlace } from './edit-in-place.js';
@@ -12,6 +13,7 @@ const SYMBOLS = { compaction: 'compact', branch_summary: 'branch', bashExecution
 const MAX_INDENT = 7;
 const ROW = 28; // pixels; the style sheet agrees
 const SPARE = 10; // rows above and below those in sight
+const NOTHING = { key: '', build: () => el('p', { class: 'empty' }, 'Nothing here yet') };
 
 export class TreePanel {
   /** `actions`: `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`. */
@@ -46,31 +48,31 @@ export class TreePanel {
       this.current = this.all.findLastIndex(({ way }) => way);
       this.map.show(this.all, Math.max(0, this.current));
       this.sheet.style.height = `${this.all.length * ROW}px`;
-      // What has not changed stays: a click may be half done.
-      for (const node of [...this.sheet.children]) if (node.key !== this.keyOf(node.at)) node.remove();
       if (before !== this.all[this.current]?.entry.id) this.reveal(this.current);
       this.paint();
-      if (!this.all.length) this.sheet.append(el('p', { class: 'empty' }, 'Nothing here yet'));
-      if (focused) this.focus(this.all.findIndex(({ entry }) => entry.id === focused));
+      if (focused && !this.sheet.contains(document.activeElement))
+        this.focus(this.all.findIndex(({ entry }) => entry.id === focused));
     });
   }
 
-  /** Put the rows in sight into the document. Those that are there stay, and keep the focus. */
+  /** Put the rows in sight into the document, and the one that has the focus. */
   paint() {
     const { scrollTop, clientHeight } = this.list;
     const first = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
     const last = Math.min(this.all.length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
-    const there = new Map();
-    for (const node of [...this.sheet.querySelectorAll('.node')]) {
-      if ((node.at >= first && node.at < last) || node.contains(document.activeElement)) there.set(node.at, node);
-      else node.remove();
-    }
-    let next = this.sheet.firstElementChild;
-    for (let at = first; at < last; at++) {
-      while (next && next.at < at) next = next.nextElementSibling;
-      if (there.has(at)) continue;
-      this.sheet.insertBefore(this.row(at), next);
-    }
+    const rows = this.all.slice(first, last).map((_, i) => this.child(first + i));
+    const focused = document.activeElement?.closest('#tree .node')?.at;
+    if (focused < first) rows.unshift(this.child(focused));
+    else if (focused >= last && focused < this.all.length) rows.push(this.child(focused));
+    reconcile(this.sheet, rows.length ? rows : [NOTHING]);
+  }
+
+  child(at) {
+    const place = node => {
+      Object.assign(node, { at, line: this.all[at] });
+      node.style.top = `${at * ROW}px`;
+    };
+    return { key: this.all[at].entry.id, state: this.stateOf(at), build: () => this.row(at), update: place };
   }
 
   reveal(at) {
@@ -131,10 +133,9 @@ export class TreePanel {
   }
 
   /** What a row is built of. */
-  keyOf(at) {
-    const { entry, depth, starts, way, steps } = this.all[at] ?? {};
-    if (!entry) return '';
-    return [entry.id, depth, starts, way, steps?.length, at === this.current, this.entries.labels.get(entry.id)].join();
+  stateOf(at) {
+    const { entry, depth, starts, way, steps } = this.all[at];
+    return [depth, starts, way, steps?.length, at === this.current, this.entries.labels.get(entry.id)].join();
   }
 
   /** What a line says. */
@@ -168,8 +169,7 @@ export class TreePanel {
       el('div', { class: 'node-actions' }, ...this.rowActions(entry, () => node)),
     );
     node.style.setProperty('--depth', String(Math.min(depth, MAX_INDENT)));
-    node.style.top = `${at * ROW}px`;
-    return Object.assign(node, { at, line: this.all[at], key: this.keyOf(at) });
+    return node;
   }
 
   /** Let the user write a label in the place of a line; none takes it away. */

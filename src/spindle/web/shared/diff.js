@@ -4,6 +4,7 @@
 import { button, el } from './dom.js';
 import { list, obj, str } from './format.js';
 import { highlight } from './highlight.js';
+import { reconcile } from './reconcile.js';
 
 const MAX_ROWS = 400;
 const MORE_ROWS = 1000; // that a reader adds at a time
@@ -149,6 +150,14 @@ function showMore(node, rows, make) {
     next < rows.length ? `Show ${next} of ${rows.length} more lines` : `Show ${rows.length} more lines`,
   );
   node.append(more);
+}
+
+/** Say how many lines have come, and how many have gone if that is known. */
+export function showSize(node, added, removed) {
+  const part = (kind, words) => ({ key: kind, state: words, build: () => el('span', { class: kind }, words) });
+  const parts = [part('plus', `+${added}`)];
+  if (removed !== undefined) parts.push(part('minus', ` −${removed}`));
+  reconcile(node, parts);
 }
 
 /** A diff in two columns: on the left what was, on the right what is. */

@@ -84,6 +84,18 @@ export async function copyText(text) {
   }
 }
 
+/** Show something else, all of it, in an element. What changes bit by bit is for `reconcile`: it keeps focus and selection. */
+export function fill(node, ...content) {
+  // eslint-disable-next-line no-restricted-properties
+  node.replaceChildren(...content);
+}
+
+/** Open a dialog with this in it. */
+export function openDialog(dialog, ...content) {
+  fill(dialog, ...content);
+  dialog.showModal();
+}
+
 /** Let the browser paint and answer before going on with long work. */
 export const breathe = () =>
   new Promise(resolve => {

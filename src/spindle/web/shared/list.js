@@ -82,7 +82,7 @@ export class VirtualList {
 
   clear() {
     for (const node of [...this.root.children]) if (node.row) this.unmount(node.row);
-    this.root.replaceChildren();
+    this.root.textContent = '';
   }
 
   unmount(row) {

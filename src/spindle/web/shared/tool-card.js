@@ -1,8 +1,8 @@
 // A tool call as a card: what is called, its arguments, and what came back. The chat page adds what happens while a
 // call is written and runs (LiveCard), the viewer folds long texts (FoldedCard).
 
-import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText } from './diff.js';
-import { copyButton, el, icon } from './dom.js';
+import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText, showSize } from './diff.js';
+import { copyButton, el, fill, icon } from './dom.js';
 import { count, duration, imagesOf, obj, oneLine, plainWords, pretty, str, textOf } from './format.js';
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
@@ -138,7 +138,7 @@ export class ToolCard {
     else if (name === 'write' && str(args.content))
       this.showInput(args.content, languageOfPath(pathOf(args)), 'content');
     else if (edit.length) {
-      if (!this.hasDiff) this.input.replaceChildren(this.diffView(edit));
+      if (!this.hasDiff) fill(this.input, this.diffView(edit));
     } else {
       const told = [...PATHS, ...(Object.hasOwn(TOLD, name) ? TOLD[name] : [])];
       const title = this.title.textContent;
@@ -152,9 +152,7 @@ export class ToolCard {
   showInput(code, language, label) {
     if (code === this.shown) return;
     this.shown = code;
-    this.input.replaceChildren(
-      ...(code ? [label === 'task' ? asideView(code) : this.codeView(code, language, label)] : []),
-    );
+    fill(this.input, !code ? '' : label === 'task' ? asideView(code) : this.codeView(code, language, label));
   }
 
   /**
@@ -170,12 +168,7 @@ export class ToolCard {
 
   diffView(rows) {
     const { added, removed } = counts(rows);
-    if (added || removed)
-      this.size.replaceChildren(
-        el('span', { class: 'plus' }, `+${added}`),
-        ' ',
-        el('span', { class: 'minus' }, `−${removed}`),
-      );
+    if (added || removed) showSize(this.size, added, removed);
     return diffView(rows, languageOfPath(pathOf(this.args)));
   }
 
@@ -197,7 +190,7 @@ export class ToolCard {
   finish({ content, details }, isError, durationMs = 0) {
     const said = textOf(content).trimEnd();
     this.setState(!isError ? 'done' : REFUSED.test(said) ? 'refused' : 'failed');
-    this.output.replaceChildren();
+    this.output.textContent = '';
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
     const stands = isAside(this.name, this.args) ? STANDING.exec(said) : null;
     const text = exit || stands ? said.slice(0, (exit ?? stands)?.index) : said;
@@ -209,7 +202,7 @@ export class ToolCard {
     const diff = isError ? '' : str(obj(details).diff);
     if (diff) {
       this.hasDiff = true;
-      this.input.replaceChildren();
+      this.input.textContent = '';
       this.output.append(this.diffView(rowsOfDiff(diff)));
     } else if (text && (isError || this.name !== 'write')) {
       const node = this.outputView(text, !isError && this.name === 'read' ? languageOfPath(pathOf(this.args)) : '');
@@ -217,12 +210,16 @@ export class ToolCard {
       node.append(copyButton('Copy output', () => plainOutput(said)));
       this.output.append(node);
     }
-    if (this.name === 'write' && !isError && str(this.args.content)) {
-      const { added } = counts(rowsOfText(this.args.content));
-      this.size.replaceChildren(el('span', { class: 'plus' }, `+${added}`));
-    }
+    if (this.name === 'write' && !isError && str(this.args.content))
+      showSize(this.size, counts(rowsOfText(this.args.content)).added);
     this.output.append(...imagesOf(content).map(picture));
     if (!this.touched && (isError || stands)) this.node.open = isError;
+  }
+
+  /** Show how a command in the background stands now. */
+  stand(words) {
+    this.size.textContent = words;
+    this.setState(/ is running$/.test(words) ? 'running' : / code 0\b/.test(words) ? 'done' : 'failed');
   }
 
   /** Show how a command of the user ended (a bashExecution message). */

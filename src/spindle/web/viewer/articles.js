@@ -1,5 +1,6 @@
 // One entry of the session as an article of the main column, and as a line of the tree.
 
+import { BACKGROUND } from '../shared/background.js';
 import { copyButton, el, icon } from '../shared/dom.js';
 import { count, imagesOf, list, obj, oneLine, plainWords, pretty, str, textOf } from '../shared/format.js';
 import { picture } from '../shared/images.js';
@@ -7,7 +8,7 @@ import { highlight } from '../shared/highlight.js';
 import { levelHeadings, markdown } from '../shared/markdown.js';
 import { callTitle } from '../shared/tool-card.js';
 import { FoldedCard, folded, moreButton } from './folded-card.js';
-import { BACKGROUND, KIND } from './store.js';
+import { KIND } from './store.js';
 import { view } from './view.js';
 
 const TITLES = {
@@ -243,7 +244,7 @@ function toolCard(store, call, result, key, resultEntry) {
   card.paint();
   if (result) card.finish(result, result.isError === true);
   const end = store.ends.get(obj(obj(result).details).backgroundId);
-  if (end) card.size.textContent = end;
+  if (end) card.stand(end);
   if (resultEntry !== undefined) card.node.dataset.entry = resultEntry;
   return card.node;
 }

@@ -2,6 +2,7 @@
 // again when it is shown. So a session of a hundred thousand entries costs a few typed arrays, and no step is
 // quadratic or recursive.
 
+import { BACKGROUND, noteEnd } from '../shared/background.js';
 import { breathe } from '../shared/dom.js';
 import { list, obj, str, textOf } from '../shared/format.js';
 
@@ -41,9 +42,6 @@ export const SHOWN = new Set([
   KIND.SUMMARY,
   KIND.OTHER,
 ]);
-/** The type of messages about commands in the background. */
-export const BACKGROUND = 'spindle.background';
-const ENDED = /^\[?(bg\d+) ((?!is running).* after [\d.]+ s)/m; // how such a command ended, in a message or a result
 export const TOOL_ONLY = 1;
 export const FAULT = 2;
 
@@ -146,21 +144,16 @@ export class Store {
       const call = calls.get(message.toolCallId);
       if (call !== undefined) this.call[i] = call;
       if (message.isError === true) this.flags[i] |= FAULT;
-      if (str(message.toolName).startsWith('bash')) this.noteEnd(textOf(message.content));
+      if (str(message.toolName).startsWith('bash')) noteEnd(this.ends, textOf(message.content));
       this.size[i] = 200;
     } else if (kind === KIND.LABEL) {
       if (str(entry.label)) this.labels.set(str(entry.targetId), entry.label);
       else this.labels.delete(str(entry.targetId));
     } else {
       const text = textOf(message.content ?? entry.content);
-      if (kind === KIND.CUSTOM && (entry.customType ?? message.customType) === BACKGROUND) this.noteEnd(text);
+      if (kind === KIND.CUSTOM && (entry.customType ?? message.customType) === BACKGROUND) noteEnd(this.ends, text);
       this.size[i] = text.length;
     }
-  }
-
-  noteEnd(text) {
-    const [, id, end] = ENDED.exec(text) ?? [];
-    if (id) this.ends.set(id, `${id} ${end}`);
   }
 
   noteAnswer(i, message, calls) {

@@ -2,6 +2,7 @@
 // branch comes first. Only the lines in sight are in the document.
 
 import { el } from '../shared/dom.js';
+import { reconcile } from '../shared/reconcile.js';
 import { TreeMap } from '../shared/tree-map.js';
 import { treeRows } from '../shared/tree.js';
 import { CLASSES, rowText } from './articles.js';
@@ -24,7 +25,7 @@ export class TreeView {
     this.root = root;
     this.status = status;
     this.sheet = el('div', { class: 'rows', role: 'presentation' });
-    root.replaceChildren(this.sheet);
+    root.append(this.sheet);
     this.map = new TreeMap({ say: row => this.say(this.rows[row].node), go: row => this.choose(row) });
     this.map.node.hidden = true;
     root.before(this.map.node);
@@ -32,6 +33,7 @@ export class TreeView {
     this.matches = null; // a flag per entry while a search is on
     this.rows = [];
     this.cursor = 0;
+    this.layouts = 0; // how often the rows have become others
     root.addEventListener('scroll', () => this.paint(), { passive: true });
     root.addEventListener('keydown', event => this.key(event));
     root.addEventListener('click', event => {
@@ -67,7 +69,8 @@ export class TreeView {
     this.sheet.style.height = `${this.rows.length * ROW}px`;
     this.cursor = Math.max(0, Math.min(this.cursor, this.rows.length - 1));
     this.status.textContent = `${this.rows.length.toLocaleString('en')} / ${store.count.toLocaleString('en')} entries`;
-    this.paint(true);
+    this.layouts++;
+    this.paint();
     clearTimeout(this.drawing);
     this.drawing = setTimeout(() => this.drawMap()); // the messages come first
   }
@@ -93,15 +96,16 @@ export class TreeView {
   }
 
   /** Draw the lines in sight. */
-  paint(fresh = false) {
+  paint() {
     const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - 8);
     const last = Math.min(this.rows.length, Math.ceil((this.root.scrollTop + this.root.clientHeight) / ROW) + 8);
-    const state = `${first}-${last}-${this.cursor}-${this.selected}`;
-    if (!fresh && state === this.painted) return;
-    this.painted = state;
-    const fragment = document.createDocumentFragment();
-    for (let row = first; row < last; row++) fragment.append(this.row(row));
-    this.sheet.replaceChildren(fragment);
+    reconcile(
+      this.sheet,
+      this.rows.slice(first, last).map(({ node }, k) => {
+        const [row, isSelected] = [first + k, node === this.selected];
+        return { key: row, state: [this.layouts, row === this.cursor, isSelected].join(), build: () => this.row(row) };
+      }),
+    );
     if (this.cursor >= first && this.cursor < last)
       this.root.setAttribute('aria-activedescendant', `row-${this.cursor}`);
     else this.root.removeAttribute('aria-activedescendant');
@@ -158,7 +162,7 @@ export class TreeView {
     this.selected = i;
     const row = this.rowOf(i);
     if (row >= 0) this.moveTo(row);
-    else this.paint(true);
+    else this.paint();
   }
 
   moveTo(row) {
@@ -167,7 +171,7 @@ export class TreeView {
     const top = this.cursor * ROW;
     const { scrollTop, clientHeight } = this.root;
     if (top < scrollTop || top + ROW > scrollTop + clientHeight) this.root.scrollTop = top - clientHeight / 2;
-    this.paint(true);
+    this.paint();
   }
 
   choose(row) {
