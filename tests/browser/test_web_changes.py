@@ -73,6 +73,30 @@ def test_files_and_parts_of_them_are_taken_back(browser: Any, shared: ServerProc
         assert tab.trouble == []
 
 
+def test_a_phone_shows_how_it_went_and_the_way_back(browser: Any, shared: ServerProcess) -> None:
+    (shared.cwd / "phone.txt").write_text(LINES)
+    command = {"command": "sleep 1.2; sed -i 's/line 5$/LINE 5/' phone.txt; exit 3", "background": True}
+    shared.mock.script(reply(call("bash", command, id="c1")), reply("I wait."), reply("It failed."))
+    with Tab(browser, shared, viewport={"width": 390, "height": 844}) as tab:
+        tab.ask("change it")
+        tab.sees("#feed", "It failed.")
+        tab.sees("[data-call=c1] .size", "bg1 exited with code 3")
+        # The mark at the end of the line is in view, and so is a part of the command.
+        assert tab.js(
+            "(line => line.scrollWidth <= line.clientWidth)(document.querySelector('[data-call=c1] summary'))"
+        )
+        assert tab.js("document.querySelector('[data-call=c1] .gist').clientWidth") > 30
+        tab.sees(".summary summary", "bg1 exited with code 3")
+        # What is said about a revert stands over the pane that covers all else.
+        tab.click("#open-changes")
+        tab.page.get_by_role("button", name="Revert file").click()
+        tab.click("#confirm .primary")
+        tab.page.get_by_role("button", name="Take that back").click()
+        tab.counts(".hunk", 1)
+        assert "LINE 5" in (shared.cwd / "phone.txt").read_text()
+        assert tab.trouble == []
+
+
 def test_selection_and_focus_stay_while_the_agent_edits(browser: Any, shared: ServerProcess) -> None:
     (shared.cwd / "kept.txt").write_text(LINES)
     more = "sed -i 's/line 30$/LINE 30/' kept.txt; rm other.txt"

@@ -1,5 +1,6 @@
 // What stands in the conversation besides answers: messages of the user, summaries, notices, commands.
 
+import { BACKGROUND } from '../shared/background.js';
 import { button, copyButton, el, icon, iconButton, unsent } from '../shared/dom.js';
 import { splitFiles, withFiles } from '../shared/attached.js';
 import { imagesOf, textOf } from '../shared/format.js';
@@ -141,6 +142,8 @@ export function bashExecution(message) {
 }
 
 export function custom({ customType, content }) {
+  const [title, ...rest] = textOf(content).split('\n');
+  if (customType === BACKGROUND) return summary('terminal', title, rest.join('\n'));
   const images = imagesOf(content).map(picture);
   return el(
     'article',

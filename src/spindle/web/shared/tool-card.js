@@ -194,7 +194,8 @@ export class ToolCard {
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
     const stands = isAside(this.name, this.args) ? STANDING.exec(said) : null;
     const text = exit || stands ? said.slice(0, (exit ?? stands)?.index) : said;
-    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : '']
+    // Of a command in the background, what stands there says how long it took.
+    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 && !stands ? duration(durationMs) : '']
       .filter(Boolean)
       .join(' · ');
     if (this.name === 'task') this.size.textContent = workOf(obj(details));
