@@ -11,7 +11,21 @@ import { reconcile } from '../shared/reconcile.js';
 const HUNKS_AT_ONCE = 40; // hunks that are shown before the reader wants more
 
 export class ChangedFile extends Row {
-  /** `pane`: `isWide`, `revert(change, hunk)`. */
+  /** @type {any} */
+  size;
+  /** @type {any} */
+  about;
+  /** @type {any} */
+  body;
+  /** @type {any} */
+  mark;
+
+  /**
+   * `pane`: `isWide`, `revert(change, hunk)`.
+   * @param {any} pane
+   * @param {any} change
+   * @param {boolean} open
+   */
   constructor(pane, change, open) {
     super('changed', () => this.draw(), 46);
     this.pane = pane;
@@ -45,12 +59,16 @@ export class ChangedFile extends Row {
     return el('div', { class: 'changed-row' }, node);
   }
 
+  /** @param {boolean} open */
   setOpen(open) {
     this.open = open;
     this.paint();
   }
 
-  /** The file has changed once more, or more is known of it. */
+  /**
+   * The file has changed once more, or more is known of it.
+   * @param {any} change
+   */
   take(change) {
     const same = change === this.change && change.mark === this.mark;
     this.change = change;
@@ -72,8 +90,8 @@ export class ChangedFile extends Row {
     const language = languageOfPath(change.path);
     const seen = new Map();
     const all = change.parts();
-    const parts = all.slice(0, this.most).map(hunk => {
-      const text = hunk.rows.map(({ sign, text: line }) => `${sign || ' '}${line}`).join('\n');
+    const parts = all.slice(0, this.most).map((/** @type {any} */ hunk) => {
+      const text = hunk.rows.map((/** @type {any} */ { sign, text: line }) => `${sign || ' '}${line}`).join('\n');
       seen.set(text, (seen.get(text) ?? 0) + 1); // two hunks may be the same
       const state = `${hunk.head} ${hunk.rows[0]?.after} ${pane.isWide}`;
       return { key: `${seen.get(text)} ${text}`, state, build: () => this.hunk(hunk, language) };
@@ -83,6 +101,10 @@ export class ChangedFile extends Row {
     reconcile(this.body, parts);
   }
 
+  /**
+   * @param {any} hunk
+   * @param {string} language
+   */
   hunk(hunk, language) {
     const view = this.pane.isWide ? sideBySide : diffView;
     const { change } = this;
@@ -92,6 +114,7 @@ export class ChangedFile extends Row {
     return el('div', { class: 'hunk' }, view(hunk.rows, language), revert);
   }
 
+  /** @param {any} rest */
   more(rest) {
     const show = () => {
       this.most += HUNKS_AT_ONCE;

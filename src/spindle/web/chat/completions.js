@@ -8,6 +8,16 @@ import { reconcile } from '../shared/reconcile.js';
 const MAX_COMPLETIONS = 8;
 
 export class Completions {
+  /** @type {Promise<any[]> | null} */
+  commands;
+  /** @type {any[]} */
+  found;
+
+  /**
+   * @param {Session} session
+   * @param {any} field
+   * @param {any} onTaken
+   */
   constructor(session, field, onTaken) {
     this.session = session;
     this.field = field;
@@ -32,7 +42,7 @@ export class Completions {
     const at = /(?:^|\s)@([^\s@]*)$/.exec(before);
     if (!slash && !at) return this.hide();
     const asked = this.field.value;
-    const [, typed] = slash ?? at;
+    const typed = (slash ?? at)?.[1] ?? '';
     const from = slash ? 0 : before.length - typed.length;
     this.narrow(typed.toLowerCase(), from);
     const found = slash ? await this.commandsFor(typed) : await this.filesFor(typed, from);
@@ -42,19 +52,25 @@ export class Completions {
     return this.show();
   }
 
-  /** Keep of the list what still fits: Tab and Enter may come before the list for what was typed now. */
+  /**
+   * Keep of the list what still fits: Tab and Enter may come before the list for what was typed now.
+   * @param {string} low
+   * @param {number} from
+   */
   narrow(low, from) {
     this.found = this.found.filter(item => item.from === from && item.label.toLowerCase().includes(low));
     this.chosen = 0;
     if (this.open) this.show();
   }
 
+  /** @param {string} typed */
   async commandsFor(typed) {
     this.commands ??= this.session
       .call('get_commands')
       .then(({ commands }) => commands)
       .catch(() => []);
     const low = typed.toLowerCase();
+    /** @param {any} fields */
     const first = ({ name }) => (name.toLowerCase().startsWith(low) ? 0 : 1);
     return (await this.commands)
       .filter(({ name }) => name.toLowerCase().includes(low))
@@ -67,10 +83,14 @@ export class Completions {
       }));
   }
 
+  /**
+   * @param {string} typed
+   * @param {number} from
+   */
   async filesFor(typed, from) {
     try {
       const { paths } = await this.session.call('complete_path', { prefix: typed });
-      return paths.map(path => ({ label: path, detail: '', text: `${path} `, from }));
+      return paths.map((/** @type {string} */ path) => ({ label: path, detail: '', text: `${path} `, from }));
     } catch {
       return [];
     }
@@ -94,7 +114,9 @@ export class Completions {
     return undefined;
   }
 
+  /** @param {any} fields */
   option({ label, detail, text, from }) {
+    /** @param {any} event */
     const take = event => {
       event.preventDefault(); // the field keeps the focus
       this.take({ text, from });
@@ -108,6 +130,7 @@ export class Completions {
     this.field.removeAttribute('aria-activedescendant');
   }
 
+  /** @param {any} fields */
   take({ text, from }) {
     const end = this.field.selectionStart;
     this.field.setRangeText(text, from, from === 0 ? this.field.value.length : end, 'end');
@@ -115,10 +138,13 @@ export class Completions {
     this.onTaken();
   }
 
-  /** Handle a key if it is meant for the list. */
+  /**
+   * Handle a key if it is meant for the list.
+   * @param {any} event
+   */
   key(event) {
     if (!this.open) return false;
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const step = /** @type {Record<string, any>} */ ({ ArrowDown: 1, ArrowUp: -1 })[event.key];
     if (step) {
       this.chosen = (this.chosen + step + this.found.length) % this.found.length;
       this.show();

@@ -2,10 +2,16 @@
 
 import { $, button, el, openDialog } from '../shared/dom.js';
 
-/** Ask; the promise gives whether the user agreed. */
+/**
+ * Ask; the promise gives whether the user agreed.
+ * @param {string} title
+ * @param {string} text
+ * @param {string} yes
+ */
 export function confirm(title, text, yes, kind = '') {
   return new Promise(resolve => {
     const dialog = $('confirm');
+    /** @param {boolean} agreed */
     const end = agreed => {
       dialog.onclose = null;
       dialog.close();
@@ -29,6 +35,10 @@ export function confirm(title, text, yes, kind = '') {
   });
 }
 
-/** Ask before work that goes on is stopped; nothing is asked if there is none. */
+/**
+ * Ask before work that goes on is stopped; nothing is asked if there is none.
+ * @param {Session} session
+ * @param {string} text
+ */
 export const mayStop = (session, text) =>
   session.running ? confirm('Stop what is running?', text, 'Stop it and go on') : Promise.resolve(true);

@@ -18,6 +18,20 @@ import { settled } from './unfinished.js';
 const PART = 24; // blocks in one
 
 export class GrowingMarkdown {
+  /** @type {string} */
+  text;
+  /** @type {number} */
+  done;
+  /** @type {ChildNode[]} */
+  tail;
+  /** @type {any} */
+  open;
+  /** @type {Map<string, any>} */
+  links;
+  /** @type {HTMLElement} */
+  part;
+
+  /** @param {HTMLElement} node */
   constructor(node) {
     this.node = node;
     this.clear();
@@ -33,6 +47,7 @@ export class GrowingMarkdown {
     fill(this.node, this.part);
   }
 
+  /** @param {any} block */
   append(block) {
     // The room above a heading runs together with that below the block before it, which it does not between two parts.
     if (this.part.childElementCount >= PART && !/^H/.test(block.tagName)) {
@@ -43,7 +58,10 @@ export class GrowingMarkdown {
     this.part.append(block);
   }
 
-  /** Show a text. With `live` more may come: what was shown before is then expected to be its beginning. */
+  /**
+   * Show a text. With `live` more may come: what was shown before is then expected to be its beginning.
+   * @param {string} source
+   */
   set(source, live = false) {
     const text = source.includes('\r') ? source.replace(/\r\n?/g, '\n') : source;
     if (this.done > text.length || (!live && !text.startsWith(this.text))) this.clear();
@@ -57,6 +75,11 @@ export class GrowingMarkdown {
     else this.grow(raw, lines, live);
   }
 
+  /**
+   * @param {string[]} raw
+   * @param {string[]} lines
+   * @param {boolean} live
+   */
   grow(raw, lines, live) {
     const rest = document.createDocumentFragment();
     const shown = live ? settled(lines) : lines;
@@ -83,6 +106,7 @@ export class GrowingMarkdown {
 
   // -- a block of code that is being written --------------------------------------------------------
 
+  /** @param {string} line */
   beginCode(line) {
     const fence = new Fence(line);
     const block = new CodeBlock(fence.language);
@@ -92,7 +116,10 @@ export class GrowingMarkdown {
     this.readCode(true);
   }
 
-  /** Show what was added to the code. Returns whether it has ended, and `done` stands behind it. */
+  /**
+   * Show what was added to the code. Returns whether it has ended, and `done` stands behind it.
+   * @param {boolean} live
+   */
   readCode(live) {
     const { fence, block } = this.open;
     const { text } = this;
@@ -110,6 +137,7 @@ export class GrowingMarkdown {
     return false;
   }
 
+  /** @param {number} at */
   endCode(at) {
     const { fence, block } = this.open;
     block.set(fence.code);
@@ -120,12 +148,19 @@ export class GrowingMarkdown {
   }
 }
 
+/**
+ * @param {string[]} raw
+ * @param {number} i
+ */
 function hasEnd(raw, i) {
   const fence = new Fence(raw[i]);
   return raw.some((line, k) => k > i && k < raw.length - 1 && fence.isEnd(line));
 }
 
-/** Render a text that is complete. */
+/**
+ * Render a text that is complete.
+ * @param {string} text
+ */
 export function rendered(text) {
   return el('div', { class: 'md' }, markdown(text));
 }

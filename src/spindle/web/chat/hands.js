@@ -6,17 +6,21 @@ import { reconcile } from '../shared/reconcile.js';
 import { callTitle } from '../shared/tool-card.js';
 
 export class Hands {
+  /** @type {any[]} */
+  commands;
+
+  /** @param {Session} session */
   constructor(session) {
     this.node = $('background');
     this.commands = []; // as get_state lists them
     this.subagents = new Map(); // call id → {title, progress}
-    session.on('background', commands => {
+    session.on('background', (/** @type {any[]} */ commands) => {
       this.commands = commands;
       this.show();
     });
-    session.on('tool_execution_start', event => this.follow(event));
-    session.on('tool_execution_update', event => this.follow(event));
-    session.on('tool_execution_end', ({ toolCallId }) => this.forget(toolCallId));
+    session.on('tool_execution_start', (/** @type {any} */ event) => this.follow(event));
+    session.on('tool_execution_update', (/** @type {any} */ event) => this.follow(event));
+    session.on('tool_execution_end', (/** @type {any} */ { toolCallId }) => this.forget(toolCallId));
     for (const event of ['agent_settled', 'reset']) session.on(event, () => this.forget());
     this.count = el('b');
     this.words = el('span');
@@ -24,6 +28,7 @@ export class Hands {
     this.node.append(el('summary', null, icon('clock'), this.count, this.words, icon('chevron')), this.list);
   }
 
+  /** @param {any} fields */
   follow({ toolCallId, toolName, args, partialResult }) {
     if (toolName !== 'task') return;
     const progress = oneLine(textOf(partialResult?.content ?? ''), 160);
@@ -31,7 +36,10 @@ export class Hands {
     this.show();
   }
 
-  /** A call, or all of them, have come to their end. */
+  /**
+   * A call, or all of them, have come to their end.
+   * @param {string} [id]
+   */
   forget(id) {
     const known = this.subagents.size;
     if (id) this.subagents.delete(id);

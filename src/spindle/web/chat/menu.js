@@ -5,11 +5,15 @@ import { reconcile } from '../shared/reconcile.js';
 
 const FILTER_FROM = 9;
 const MAX_SHOWN = 200;
+/** @type {any} */
 let opener = null;
 
 /**
  * Open the list at `anchor`. `items`: {label, detail, chosen, danger, pick}. The arrow keys move, Enter picks, Escape closes.
  * As a `palette` it stands in the middle of the page and is always searched.
+ * @param {HTMLElement} anchor
+ * @param {string} label
+ * @param {any[]} items
  */
 export function openMenu(anchor, label, items, { palette = false } = {}) {
   const menu = $('menu');
@@ -34,6 +38,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
       : null;
   const narrow = () => {
     const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
+    /** @param {any} item */
     const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
     const shown = items.filter(fits).slice(0, MAX_SHOWN);
     reconcile(
@@ -49,7 +54,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   };
   fill(menu, filter ?? el('p', { class: 'menu-title' }, label), list);
   filter?.addEventListener('input', narrow);
-  menu.onkeydown = event => key(event, list);
+  menu.onkeydown = (/** @type {any} */ event) => key(event, list);
   narrow();
   menu.classList.toggle('palette', palette);
   menu.style.left = menu.style.top = '';
@@ -58,6 +63,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   (filter ?? list).focus();
 }
 
+/** @param {any} fields */
 function option({ label, detail, chosen, danger, pick }) {
   const choose = () => {
     $('menu').hidePopover();
@@ -68,7 +74,10 @@ function option({ label, detail, chosen, danger, pick }) {
     role: 'option',
     class: danger ? 'danger' : null,
     'data-chosen': Boolean(chosen),
-    on: { click: choose, mousemove: ({ currentTarget }) => markOption(currentTarget.parentNode, currentTarget) },
+    on: {
+      click: choose,
+      mousemove: (/** @type {any} */ { currentTarget }) => markOption(currentTarget.parentNode, currentTarget),
+    },
   };
   return el(
     'div',
@@ -79,7 +88,11 @@ function option({ label, detail, chosen, danger, pick }) {
   );
 }
 
-/** Make `node` the one that Enter picks. */
+/**
+ * Make `node` the one that Enter picks.
+ * @param {any} list
+ * @param {Element | null} node
+ */
 function markOption(list, node) {
   for (const one of list.children) one.setAttribute('aria-selected', String(one === node));
   const field = $('menu').querySelector('input') ?? list;
@@ -91,8 +104,13 @@ function markOption(list, node) {
   node?.scrollIntoView({ block: 'nearest' });
 }
 
+/**
+ * @param {any} event
+ * @param {any} list
+ */
 function key(event, list) {
   const current = list.querySelector('[aria-selected=true]');
+  /** @type {Record<string, any>} */
   const moves = {
     ArrowDown: () => current?.nextElementSibling ?? list.firstElementChild,
     ArrowUp: () => current?.previousElementSibling ?? list.lastElementChild,
@@ -107,6 +125,10 @@ function key(event, list) {
   event.stopPropagation();
 }
 
+/**
+ * @param {HTMLElement} menu
+ * @param {HTMLElement} anchor
+ */
 function placeMenu(menu, anchor) {
   const at = anchor.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();

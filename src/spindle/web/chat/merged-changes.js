@@ -4,9 +4,15 @@
 import { common } from '../shared/diff.js';
 
 const CONTEXT = 4; // lines that stay, shown around those that do not
+/** @type {any} */
 const GAP = { sign: '', before: '', after: '', text: '…' };
 
 export class MergedChanges {
+  /** @type {any[]} */
+  pieces;
+  /** @type {Map<number, string>} */
+  gone;
+
   constructor() {
     // The file as it stands, as far as it is known: lines, and stretches of lines that no change has shown (`text` is
     // null). A stretch is one piece however long it is. {origin: number before all changes or null, text, length}
@@ -18,7 +24,10 @@ export class MergedChanges {
     this.patch = ''; // of the only change
   }
 
-  /** The file was written whole; what was before is not known. */
+  /**
+   * The file was written whole; what was before is not known.
+   * @param {any[]} rows
+   */
   write(rows) {
     this.pieces = rows.map(({ text }) => ({ origin: null, text, length: 1 }));
     this.gone = new Map();
@@ -26,12 +35,18 @@ export class MergedChanges {
     this.size++;
   }
 
-  /** Take the rows of a diff. Returns whether they fit what is known: if not, something else has changed the file. */
+  /**
+   * Take the rows of a diff. Returns whether they fit what is known: if not, something else has changed the file.
+   * @param {any[]} rows
+   * @param {string} patch
+   */
   edit(rows, patch) {
+    /** @type {any[]} */
     const made = [];
     const gone = new Map(this.gone);
     const rest = this.pieces.toReversed(); // the next one is the last
     let [at, to, { next }] = [0, 0, this]; // lines that are taken, and made
+    /** @param {number} most */
     const take = most => {
       const piece = rest.pop() ?? { origin: (next += most) - most, text: null, length: most };
       const { origin, length } = piece;
@@ -39,6 +54,7 @@ export class MergedChanges {
       at += Math.min(most, length);
       return length > most ? { ...piece, length: most } : piece;
     };
+    /** @param {any} piece */
     const put = piece => {
       made.push(piece);
       to += piece.length;
@@ -67,10 +83,14 @@ export class MergedChanges {
   rows() {
     const gone = [...this.gone].sort(([a], [b]) => b - a).map(([before, text]) => ({ before, text })); // the next is the last
     const all = [];
-    let [after, fresh] = [1, []];
+    let after = 1;
+    /** @type {any[]} */
+    let fresh = [];
+    /** @param {number} end */
     const replace = end => {
+      /** @type {any[]} */
       const old = [];
-      while (gone.length && gone.at(-1).before < end) old.push(gone.pop());
+      while (gone.length && gone[gone.length - 1].before < end) old.push(gone.pop());
       if (!old.length && !fresh.length) return;
       // What was taken away and put back is no change.
       for (const [sign, text] of common(
@@ -95,15 +115,23 @@ export class MergedChanges {
   }
 }
 
-/** Leave out what is far from any change, or not known. */
+/**
+ * Leave out what is far from any change, or not known.
+ * @param {any[]} rows
+ */
 function near(rows) {
   const shown = new Set();
+  /**
+   * @param {number} from
+   * @param {number} by
+   */
   const show = (from, by) => {
     for (let k = from; Math.abs(k - from) <= CONTEXT && typeof rows[k]?.text === 'string'; k += by) shown.add(k);
   };
   rows.forEach(({ sign }, i) => {
     if (sign) [1, -1].forEach(by => show(i, by));
   });
+  /** @type {any[]} */
   const found = [];
   let last = -1;
   rows.forEach((row, i) => {
@@ -115,14 +143,23 @@ function near(rows) {
   return found;
 }
 
-/** The difference as text that `patch` reads. */
+/**
+ * The difference as text that `patch` reads.
+ * @param {string} path
+ * @param {MergedChanges} changes
+ */
 export function patchOf(path, changes) {
   if (changes.patch) return changes.patch;
+  /** @type {any[][]} */
   const hunks = [[]];
   for (const row of changes.rows()) {
     if (row === GAP) hunks.push([]);
-    else hunks.at(-1).push(row);
+    else hunks[hunks.length - 1].push(row);
   }
+  /**
+   * @param {any[]} rows
+   * @param {string} key
+   */
   const place = (rows, key) => {
     const numbered = rows.filter(row => row[key] !== '');
     return `${numbered[0]?.[key] ?? 0},${numbered.length}`;

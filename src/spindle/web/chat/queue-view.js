@@ -7,9 +7,19 @@ import { reconcile } from '../shared/reconcile.js';
 
 /** @import { Child } from '../shared/reconcile.js' */
 
+/** @type {Record<string, any>} */
 const KINDS = { steer: 'steer', followUp: 'then' };
 
 export class QueueView {
+  /** @type {any[]} */
+  items;
+  /** @type {any} */
+  editing;
+
+  /**
+   * @param {Session} session
+   * @param {any} composer
+   */
   constructor(session, composer) {
     this.session = session;
     this.composer = composer;
@@ -19,7 +29,7 @@ export class QueueView {
     this.head = el('div', { class: 'queue-head' });
     this.list = el('ul');
     $('queue').append(this.head, this.list);
-    session.on('queue', ({ items, size }) => {
+    session.on('queue', (/** @type {any} */ { items, size }) => {
       Object.assign(this, { items, size });
       this.show();
     });
@@ -48,6 +58,11 @@ export class QueueView {
     const words = stopped
       ? `${count(items.length, 'message')} did not go out: the run was stopped`
       : `${count(size, 'message')} waiting`;
+    /**
+     * @param {string} kind
+     * @param {any} act
+     * @param {string} label
+     */
     const action = (kind, act, label) => ({ key: label, build: () => button(`link ${kind}`, act, label) });
     /** @type {Child[]} */
     const parts = [{ key: 'words', state: words, build: () => el('span', null, words) }];
@@ -58,6 +73,7 @@ export class QueueView {
     reconcile(this.head, parts);
   }
 
+  /** @param {any} item */
   row(item) {
     const { id, kind, text, images } = item;
     const { text: said, files } = splitFiles(text);
@@ -73,10 +89,15 @@ export class QueueView {
     );
   }
 
+  /**
+   * @param {string} command
+   * @param {any} fields
+   */
   call(command, { id }, more = {}) {
     return this.session.attempt(() => this.session.call(command, { queuedId: id, ...more }));
   }
 
+  /** @param {any} item */
   edit(item) {
     const field = el('textarea', { rows: '2', 'aria-label': 'Message that waits' });
     field.value = item.text;
@@ -91,14 +112,16 @@ export class QueueView {
     this.composer.field.focus();
   }
 
+  /** @param {any} item */
   form(item) {
     const { field } = this.editing;
+    /** @param {Event} [event] */
     const submit = async event => {
       event?.preventDefault();
       const text = field.value.trim();
       if (!text || text === item.text || (await this.call('edit_queued', item, { message: text }))) this.closeEditing();
     };
-    field.addEventListener('keydown', event => {
+    field.addEventListener('keydown', (/** @type {any} */ event) => {
       if (event.isComposing) return;
       if (event.key === 'Escape') this.closeEditing();
       else if (event.key === 'Enter' && !event.shiftKey) submit();

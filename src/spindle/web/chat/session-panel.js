@@ -12,6 +12,7 @@ import { PERMISSION_MODES, SANDBOX_LEVELS } from './permission-words.js';
 
 const MOST_TOLD = 100;
 const NEWEST_TOLD = 3;
+/** @type {Record<string, any>} */
 const SERVER_STATES = {
   idle: 'not needed yet',
   starting: 'starting',
@@ -25,7 +26,18 @@ const SERVER_STATES = {
 const BAD_STATES = new Set(['failed', 'login', 'invalid']);
 
 export class SessionPanel {
-  /** `actions`: `compact()`, `ask(on)` for questions before every tool, `showCall(id)`, `toast(text, kind)`. */
+  /** @type {HTMLElement} */
+  body;
+  /** @type {any[]} */
+  told;
+  /** @type {any[]} */
+  rules;
+
+  /**
+   * `actions`: `compact()`, `ask(on)` for questions before every tool, `showCall(id)`, `toast(text, kind)`.
+   * @param {Session} session
+   * @param {any} actions
+   */
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
@@ -40,11 +52,11 @@ export class SessionPanel {
     session.on('state_changed', () => this.learnRules());
     session.on('attached', () => this.recall());
     session.on('agent_settled', () => this.learnRules());
-    session.on('notice', ({ message, level = 'warning' }) => {
+    session.on('notice', (/** @type {any} */ { message, level = 'warning' }) => {
       this.tell({ kind: level, text: message });
       if (!this.isOpen) actions.toast(message, level === 'info' ? level : 'notice');
     });
-    session.on('permission_denied', event => {
+    session.on('permission_denied', (/** @type {any} */ event) => {
       const { toolCallId, toolName, arguments: args, reason } = event;
       this.tell({ kind: 'refused', text: reason, call: toolCallId, about: `${toolName} ${callTitle(toolName, args)}` });
     });
@@ -74,6 +86,7 @@ export class SessionPanel {
     this.show();
   }
 
+  /** @param {any} what */
   tell(what) {
     this.told = [...this.told, { ...what, when: Date.now() }].slice(-MOST_TOLD);
     unsent.set(`told-${this.session.id}`, JSON.stringify(this.told));
@@ -107,7 +120,9 @@ export class SessionPanel {
   }
 
   showButton() {
-    const broken = (this.session.state.mcpServers ?? []).filter(({ state }) => BAD_STATES.has(state)).length;
+    const broken = (this.session.state.mcpServers ?? []).filter((/** @type {any} */ { state }) =>
+      BAD_STATES.has(state),
+    ).length;
     const words = [broken ? count(broken, 'server') + ' failed' : '', this.unseen ? `${this.unseen} new` : ''];
     const about = ['Session', ...words.filter(Boolean)].join(', ');
     $('open-panel').ariaLabel = about;
@@ -134,7 +149,9 @@ export class SessionPanel {
     const problems = [
       ...(state.saveError ? [`Not saved: ${state.saveError}`] : []),
       ...(state.sessionSaved === false ? ['This session is kept in memory only'] : []),
-      ...untrustedResources.map(path => `Not loaded, because the project is not trusted: ${path}`),
+      ...untrustedResources.map(
+        (/** @type {string} */ path) => `Not loaded, because the project is not trusted: ${path}`,
+      ),
     ];
     const told = this.told.toReversed();
     const older = told.splice(NEWEST_TOLD);
@@ -148,7 +165,9 @@ export class SessionPanel {
       ['Context and cost', ...(stats ? this.figures(stats) : [])],
       [
         'What may run',
-        choices('Permission mode', PERMISSION_MODES, permissionMode, mode => this.change({ mode })),
+        choices('Permission mode', PERMISSION_MODES, permissionMode, (/** @type {string} */ mode) =>
+          this.change({ mode }),
+        ),
         this.askFirst(approval.tools),
       ],
       ['Rules', listOf('rules', this.rules, ruleLine) ?? NO_RULES],
@@ -160,6 +179,7 @@ export class SessionPanel {
     return parts.map(([title, ...children]) => [title, ...children.filter(child => child !== null)]);
   }
 
+  /** @param {boolean} asks */
   askFirst(asks) {
     const build = () => {
       const box = el('input', { type: 'checkbox', name: 'first' });
@@ -169,17 +189,19 @@ export class SessionPanel {
     return {
       key: 'first',
       build,
-      update: node => {
+      update: (/** @type {any} */ node) => {
         node.firstChild.checked = asks;
       },
     };
   }
 
+  /** @param {any} fields */
   sandbox({ level, network, holds = [], doesNotHold = [] }) {
     const ports = Array.isArray(network) ? `ports ${network.join(', ')}` : (network ?? 'on');
+    /** @param {string} words */
     const title = words => ({ key: words, build: () => el('h4', null, words) });
     return [
-      choices('Sandbox', SANDBOX_LEVELS, level, value => this.change({ sandbox: value })),
+      choices('Sandbox', SANDBOX_LEVELS, level, (/** @type {any} */ value) => this.change({ sandbox: value })),
       listOf('network', level === 'off' ? [] : [`Network: ${ports}`], plainLine),
       holds.length ? title('Holds here') : null,
       listOf('holds', holds, text => plainLine(text, 'check')),
@@ -188,12 +210,16 @@ export class SessionPanel {
     ];
   }
 
-  /** What cannot be had is refused with its reason; then the state says what is. */
+  /**
+   * What cannot be had is refused with its reason; then the state says what is.
+   * @param {any} fields
+   */
   async change(fields) {
     await this.session.attempt(() => this.session.call('set_permissions', fields));
     await this.session.attempt(() => this.session.refresh());
   }
 
+  /** @param {any} fields */
   figures({ tokens: used, cost: dollars, costSource, contextUsage, subagents }) {
     const facts = [];
     if (contextUsage)
@@ -219,11 +245,16 @@ export class SessionPanel {
     ]);
     const compact = () => button('plain', this.actions.compact, icon('compact'), 'Summarise older messages');
     return [
-      { key: 'facts', build: () => el('dl', { class: 'facts-list' }), update: node => reconcile(node, lines) },
+      {
+        key: 'facts',
+        build: () => el('dl', { class: 'facts-list' }),
+        update: (/** @type {HTMLElement} */ node) => reconcile(node, lines),
+      },
       { key: 'compact', build: compact },
     ];
   }
 
+  /** @param {any} fields */
   toldLine({ kind, text, when, call, about }) {
     return el(
       'li',
@@ -241,24 +272,41 @@ export class SessionPanel {
   }
 }
 
-/** A choice with its words. */
+/**
+ * A choice with its words.
+ * @param {any} input
+ * @param {string} title
+ * @param {string} help
+ */
 const choice = (input, title, help) =>
   el('label', { class: 'choice' }, input, el('span', null, el('b', null, title), el('small', null, help)));
 
-/** One of several, each with its words: [value, title, help]. */
+/**
+ * One of several, each with its words: [value, title, help].
+ * @param {string} name
+ * @param {any} all
+ * @param {any} chosen
+ * @param {any} choose
+ */
 function choices(name, all, chosen, choose) {
+  /** @param {any} fields */
   const option = ([value, title, help]) =>
     choice(el('input', { type: 'radio', name, value, on: { change: () => choose(value) } }), title, help);
   return {
     key: name,
     build: () => el('div', { role: 'radiogroup', 'aria-label': name }, ...all.map(option)),
-    update: node => {
+    update: (/** @type {HTMLElement} */ node) => {
       for (const input of node.querySelectorAll('input')) input.checked = input.value === chosen;
     },
   };
 }
 
-/** A list, folded away if it has a title; nothing if there is nothing in it. */
+/**
+ * A list, folded away if it has a title; nothing if there is nothing in it.
+ * @param {string} key
+ * @param {any[]} items
+ * @param {(item: any) => HTMLElement} line
+ */
 function listOf(key, items, line, title = '') {
   if (!items.length) return null;
   const lines = items.map(item => ({ key: JSON.stringify(item), build: () => line(item) }));
@@ -266,6 +314,7 @@ function listOf(key, items, line, title = '') {
     const node = el('ul', { class: 'plain-list' });
     return title ? el('details', { class: 'folded' }, el('summary', null, el('span'), icon('chevron')), node) : node;
   };
+  /** @param {any} node */
   const update = node => {
     if (title) node.querySelector('span').textContent = title;
     reconcile(title ? node.lastChild : node, lines);
@@ -275,8 +324,10 @@ function listOf(key, items, line, title = '') {
 
 const NO_RULES = { key: 'none', build: () => el('p', { class: 'soft' }, 'None: the mode decides.') };
 
+/** @param {string} text */
 const plainLine = (text, symbol = '') => el('li', null, symbol ? icon(symbol) : null, el('span', null, text));
 
+/** @param {any} fields */
 const ruleLine = ({ behavior, rule, source }) =>
   el(
     'li',
@@ -285,6 +336,7 @@ const ruleLine = ({ behavior, rule, source }) =>
     el('span', null, el('code', null, rule), el('small', null, source)),
   );
 
+/** @param {any} fields */
 const serverLine = ({ name, state, transport, tools, error, source }) =>
   el(
     'li',
@@ -305,5 +357,6 @@ const serverLine = ({ name, state, transport, tools, error, source }) =>
     ),
   );
 
+/** @param {any} fields */
 const toolLine = ({ name, description }) =>
   el('li', null, el('span', null, el('code', null, name), el('small', null, oneLine(description ?? '', 140))));

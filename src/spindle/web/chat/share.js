@@ -5,7 +5,10 @@ import { qrModules } from './qr.js';
 
 const QUIET = 4; // modules around the code
 
-/** Show an address to be opened elsewhere. */
+/**
+ * Show an address to be opened elsewhere.
+ * @param {string} address
+ */
 export function showLink(address) {
   const dialog = $('share');
   const local = /^(?:localhost|127\.|\[::1\])/.test(location.hostname);
@@ -33,6 +36,7 @@ export function showLink(address) {
   );
 }
 
+/** @param {any[]} modules */
 function drawing(modules) {
   const size = modules.length + 2 * QUIET;
   const svg = document.createElementNS(SVG, 'svg');
@@ -41,7 +45,9 @@ function drawing(modules) {
   svg.setAttribute('role', 'img');
   svg.setAttribute('aria-label', 'The address as a QR code');
   const path = document.createElementNS(SVG, 'path');
-  const dark = modules.flatMap((row, y) => row.map((on, x) => (on ? `M${x + QUIET} ${y + QUIET}h1v1h-1z` : '')));
+  const dark = modules.flatMap((row, y) =>
+    row.map((/** @type {boolean} */ on, /** @type {number} */ x) => (on ? `M${x + QUIET} ${y + QUIET}h1v1h-1z` : '')),
+  );
   path.setAttribute('d', dark.join(''));
   svg.append(path);
   return svg;

@@ -12,6 +12,8 @@ const TOAST_MS = 7000;
 /**
  * Show a message above the field, with buttons if there is something to do. What went wrong stays until it is dismissed,
  * what is `offline` until there is a connection again; the rest goes away by itself.
+ * @param {string} text
+ * @param {...any} buttons
  */
 export function toast(text, kind = 'error', ...buttons) {
   for (const other of $('toasts').children) if (other.querySelector('span').textContent === text) other.remove();
@@ -30,13 +32,14 @@ export function toast(text, kind = 'error', ...buttons) {
 }
 
 export class StatusView {
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     this.title = $('title'); // which is not on the page while its text is edited
-    session.on('stats', stats => this.showStats(stats));
-    session.on('message_update', ({ usage }) => this.showLive(usage));
-    session.on('todos', phases => this.showTodos(phases));
-    session.on('connection', connection => this.showConnection(connection));
+    session.on('stats', (/** @type {any} */ stats) => this.showStats(stats));
+    session.on('message_update', (/** @type {any} */ { usage }) => this.showLive(usage));
+    session.on('todos', (/** @type {any[]} */ phases) => this.showTodos(phases));
+    session.on('connection', (/** @type {any} */ connection) => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());
     session.on('message_end', () => this.showTitle());
@@ -81,6 +84,7 @@ export class StatusView {
 
   // -- figures ------------------------------------------------------------------------------------
 
+  /** @param {any} fields */
   showStats({ tokens: used, cost: dollars, costSource, contextUsage }) {
     const percent = contextUsage?.percent;
     $('context').hidden = !contextUsage;
@@ -113,7 +117,10 @@ export class StatusView {
         : 'Computed from the price list';
   }
 
-  /** While an answer is written: what it has used so far comes on top of the session's figures. */
+  /**
+   * While an answer is written: what it has used so far comes on top of the session's figures.
+   * @param {any} usage
+   */
   showLive(usage) {
     const { stats } = this.session;
     if (!usage || !stats || this.shown === usage.output) return;
@@ -129,6 +136,7 @@ export class StatusView {
     this.showStats({ ...stats, tokens: { ...used, total }, cost: stats.cost + (usage.cost?.total ?? 0) });
   }
 
+  /** @param {any[]} phases */
   showTodos(phases) {
     const tasks = phases.flatMap(phase => phase.tasks);
     const done = tasks.filter(({ status }) => status === 'completed' || status === 'abandoned').length;
@@ -137,10 +145,14 @@ export class StatusView {
     $('todos').hidden = tasks.length === 0;
     $('todos').querySelector('b').textContent = `${done}/${tasks.length}`;
     $('todos').querySelector('span').textContent = current?.content ?? 'All done';
+    /**
+     * @param {any} fields
+     * @param {number} i
+     */
     const line = ({ content, status }, i) => ({
       key: `${i} ${content}`,
       build: () => el('li', null, content),
-      update: item => {
+      update: (/** @type {any} */ item) => {
         item.className = status;
       },
     });
@@ -156,8 +168,10 @@ export class StatusView {
 
   // -- the connection -----------------------------------------------------------------------------
 
+  /** @param {any} fields */
   showConnection({ state, until, reason }) {
     clearInterval(this.countdown);
+    /** @type {Record<string, any>} */
     const words = {
       open: 'Connected',
       connecting: 'Connecting…',
@@ -175,6 +189,10 @@ export class StatusView {
     if (state === 'waiting') this.countDown(until, reason);
   }
 
+  /**
+   * @param {number} until
+   * @param {string} reason
+   */
   countDown(until, reason) {
     const tick = () => {
       const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
@@ -185,6 +203,10 @@ export class StatusView {
     this.countdown = setInterval(tick, 1000);
   }
 
+  /**
+   * @param {string} words
+   * @param {any} action
+   */
   showBanner(words, action) {
     $('banner').hidden = false;
     $('banner-words').textContent = words;

@@ -1,7 +1,11 @@
 // Making the children of an element be what a list says. Those that are there already stay where they are, and with them
 // the focus, a selection, and what the reader has opened or is about to click.
 
-/** Let an element have these children, in this order. */
+/**
+ * Let an element have these children, in this order.
+ * @param {any} parent
+ * @param {any[]} nodes
+ */
 export function arrange(parent, nodes) {
   const wanted = new Set(nodes);
   for (const node of [...parent.childNodes]) if (!wanted.has(node)) node.remove();

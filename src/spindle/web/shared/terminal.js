@@ -5,10 +5,16 @@ import { el } from './dom.js';
 const SEQUENCE = /\x1b(?:\[([0-9;:?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])/g;
 const MAX_STYLED = 4000; // elements in one output; the rest is plain
 
-/** Output of a program as it would stand there in the end, without colours: for copying. */
+/**
+ * Output of a program as it would stand there in the end, without colours: for copying.
+ * @param {string} text
+ */
 export const plainOutput = text => overwritten(text.replace(SEQUENCE, ''));
 
-/** Return the output as a fragment. */
+/**
+ * Return the output as a fragment.
+ * @param {string} text
+ */
 export function terminal(text) {
   const fragment = document.createDocumentFragment();
   const source = overwritten(text);
@@ -16,9 +22,11 @@ export function terminal(text) {
     fragment.append(source);
     return fragment;
   }
+  /** @type {any[]} */
   let style = [];
   let at = 0;
   let made = 0;
+  /** @param {number} to */
   const add = to => {
     if (to === at) return;
     const piece = source.slice(at, to);
@@ -34,7 +42,10 @@ export function terminal(text) {
   return fragment;
 }
 
-/** A carriage return goes back to the beginning of the line: what follows is written over what stood there. */
+/**
+ * A carriage return goes back to the beginning of the line: what follows is written over what stood there.
+ * @param {string} text
+ */
 function overwritten(text) {
   if (!text.includes('\r')) return text;
   return text
@@ -44,6 +55,7 @@ function overwritten(text) {
     .join('\n');
 }
 
+/** @param {string} line */
 function overwrittenLine(line) {
   let shown = '';
   for (const part of line.split('\r')) {
@@ -55,7 +67,9 @@ function overwrittenLine(line) {
   return shown;
 }
 
+/** @type {Record<string, any>} */
 const SIMPLE = { 1: 'a-bold', 2: 'a-dim', 3: 'a-italic', 4: 'a-under', 9: 'a-strike' };
+/** @type {Record<string, any>} */
 const ENDS = {
   22: /^a-(?:bold|dim)$/,
   23: /^a-italic$/,
@@ -65,6 +79,10 @@ const ENDS = {
   49: /^a-g\d+$/,
 };
 
+/**
+ * @param {string[]} style
+ * @param {string} codes
+ */
 function styled(style, codes) {
   const numbers = codes.split(/[;:]/).map(Number);
   for (let k = 0; k < numbers.length; k++) {
@@ -84,12 +102,20 @@ function styled(style, codes) {
   return style;
 }
 
+/**
+ * @param {string[]} style
+ * @param {string} kind
+ * @param {any} number
+ */
 function coloured(style, kind, number) {
   const others = style.filter(one => !one.startsWith(`a-${kind}`));
   return [...others, `a-${kind}${number}`];
 }
 
-/** One of the sixteen colours for one of the 256. */
+/**
+ * One of the sixteen colours for one of the 256.
+ * @param {number} n
+ */
 function paletted(n) {
   if (!(n >= 16)) return Math.max(0, n || 0);
   if (n >= 232) return n < 240 ? 8 : n < 250 ? 7 : 15;
@@ -97,7 +123,9 @@ function paletted(n) {
   return nearest([Math.floor(m / 36) * 51, Math.floor((m % 36) / 6) * 51, (m % 6) * 51]);
 }
 
+/** @param {number[]} colour */
 function nearest([r = 0, g = 0, b = 0]) {
+  /** @param {any} value */
   const bit = value => (value > 110 ? 1 : 0);
   const bright = Math.max(r, g, b) > 200 ? 8 : 0;
   return bright + bit(r) + 2 * bit(g) + 4 * bit(b);

@@ -22,7 +22,9 @@ export const KIND = {
   STATE: 12,
   OTHER: 13,
 };
+/** @type {Record<string, any>} */
 const ROLES = { user: KIND.USER, assistant: KIND.ASSISTANT, toolResult: KIND.TOOL, bashExecution: KIND.BASH };
+/** @type {Record<string, any>} */
 const TYPES = {
   compaction: KIND.COMPACTION,
   branch_summary: KIND.SUMMARY,
@@ -45,6 +47,7 @@ export const SHOWN = new Set([
 export const TOOL_ONLY = 1;
 export const FAULT = 2;
 
+/** @param {any} entry */
 function kindOf(entry) {
   if (entry.type === 'message') {
     const role = str(obj(entry.message).role);
@@ -68,6 +71,7 @@ export class Store {
   /** @type {string[]} */
   parentIds;
 
+  /** @param {string} text */
   constructor(text) {
     this.text = text;
     let at = text.indexOf('\n') + 1;
@@ -98,10 +102,12 @@ export class Store {
     return this.text.slice(this.sessionAt).replace(/\\(?:\\|u003c)/g, found => (found === '\\\\' ? found : '<'));
   }
 
+  /** @param {number} i */
   line(i) {
     return this.text.slice(this.starts[i], this.starts[i + 1] - 1);
   }
 
+  /** @param {number} i */
   entry(i) {
     let entry = this.cache.get(i);
     if (entry === undefined) {
@@ -112,7 +118,10 @@ export class Store {
     return entry;
   }
 
-  /** Read all lines, a slice at a time, so that the page answers meanwhile. */
+  /**
+   * Read all lines, a slice at a time, so that the page answers meanwhile.
+   * @param {any} progress
+   */
   async load(progress) {
     const calls = new Map();
     let at = this.firstEntryAt;
@@ -132,6 +141,11 @@ export class Store {
     this.link();
   }
 
+  /**
+   * @param {number} i
+   * @param {any} entry
+   * @param {Map<string, number>} calls
+   */
   note(i, entry, calls) {
     const id = (this.ids[i] = str(entry.id) || `#${i}`);
     this.byId.set(id, i);
@@ -156,6 +170,11 @@ export class Store {
     }
   }
 
+  /**
+   * @param {number} i
+   * @param {any} message
+   * @param {Map<string, number>} calls
+   */
   noteAnswer(i, message, calls) {
     let text = 0;
     let tools = 0;
@@ -204,6 +223,7 @@ export class Store {
     }
   }
 
+  /** @param {number} i */
   sortChildren(i) {
     const children = this.childList.subarray(this.childStart[i], this.childStart[i + 1]);
     if (children.length < 2) return;
@@ -211,6 +231,7 @@ export class Store {
     children.sort((a, b) => this.time[a] - this.time[b] || a - b);
   }
 
+  /** @param {number} i */
   children(i) {
     return this.childList.subarray(this.childStart[i], this.childStart[i + 1]);
   }
@@ -234,18 +255,25 @@ export class Store {
     }
   }
 
-  /** The entries from the root to `leaf`. */
+  /**
+   * The entries from the root to `leaf`.
+   * @param {number} leaf
+   */
   path(leaf) {
     const path = [];
     for (let i = leaf; i >= 0; i = this.parent[i]) path.push(i);
     return path.reverse();
   }
 
+  /** @param {number} i */
   label(i) {
     return this.labels.get(this.ids[i]);
   }
 
-  /** The branches that begin beside `i`, itself included, of those with something to read; none if there is no choice. */
+  /**
+   * The branches that begin beside `i`, itself included, of those with something to read; none if there is no choice.
+   * @param {number} i
+   */
   siblings(i) {
     const all = this.children(this.parent[i] < 0 ? this.count : this.parent[i]);
     return all.length < 2 ? [] : Array.from(all).filter(child => this.readable[child]);
