@@ -188,6 +188,7 @@ export class Answer {
   /**
    * The message is complete. `thoughts` are those of the same answer when it was written.
    * @param {any} message
+   * @param {number[] | null} thoughts
    */
   finish(message, thoughts = null) {
     this.take(message);

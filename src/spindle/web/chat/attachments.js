@@ -8,7 +8,7 @@ const LARGEST_FILE = 3_500_000;
 
 /**
  * Turn a file into an image block, made smaller if it is very large; null if it is no image.
- * @param {any} file
+ * @param {File} file
  */
 export async function readImage(file) {
   if (!file.type.startsWith('image/')) return null;
@@ -22,9 +22,9 @@ export async function readImage(file) {
 }
 
 /**
- * @param {any} bitmap
- * @param {any} scale
- * @param {any} type
+ * @param {ImageBitmap} bitmap
+ * @param {number} scale
+ * @param {string} type
  */
 async function redraw(bitmap, scale, type) {
   const canvas = el('canvas');
@@ -37,7 +37,7 @@ async function redraw(bitmap, scale, type) {
   return first.size > LARGEST_FILE ? encode('image/jpeg') : first;
 }
 
-/** @param {any} blob */
+/** @param {Blob} blob */
 export function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();

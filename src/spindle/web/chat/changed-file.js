@@ -114,7 +114,7 @@ export class ChangedFile extends Row {
     return el('div', { class: 'hunk' }, view(hunk.rows, language), revert);
   }
 
-  /** @param {any} rest */
+  /** @param {number} rest */
   more(rest) {
     const show = () => {
       this.most += HUNKS_AT_ONCE;

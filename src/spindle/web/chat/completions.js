@@ -16,7 +16,7 @@ export class Completions {
   /**
    * @param {Session} session
    * @param {any} field
-   * @param {any} onTaken
+   * @param {Act} onTaken
    */
   constructor(session, field, onTaken) {
     this.session = session;

@@ -47,7 +47,7 @@ export class Composer {
     this.listen();
     session.on('state', () => this.showState());
     session.on('reset', () => this.changeDraft());
-    session.on('deleted', (/** @type {any} */ id) => this.forget(id));
+    session.on('deleted', (/** @type {string} */ id) => this.forget(id));
     setTimeout(forgetOld, FORGET_MS);
     session.on('stats', () => this.offerAgain());
     for (const event of ['reset', 'entries', 'queue'])
@@ -123,7 +123,7 @@ export class Composer {
 
   // -- sending ------------------------------------------------------------------------------------
 
-  /** @param {any} behaviour */
+  /** @param {string} behaviour */
   async send(behaviour) {
     const text = this.field.value;
     const { images, files } = this;
@@ -146,15 +146,15 @@ export class Composer {
 
   /**
    * Nothing that was written may be lost: it stands where it was, before what was written since.
-   * @param {any} owner
+   * @param {string | null} owner
    * @param {any} text
    * @param {any[]} images
    * @param {any[]} files
    */
   putBack(owner, text, images, files) {
     /**
-     * @param {any} first
-     * @param {any} second
+     * @param {string} first
+     * @param {string} second
      */
     const join = (first, second) => [first, second].filter(part => part.trim()).join('\n\n');
     if (owner !== this.owner && owner !== null) {
@@ -306,7 +306,7 @@ export class Composer {
 
   /**
    * A conversation is no more.
-   * @param {any} id
+   * @param {string} id
    */
   forget(id) {
     this.keep(id, null);
@@ -316,21 +316,21 @@ export class Composer {
 
   /**
    * Keep a draft: for this tab, and for whoever comes back to the conversation in another one.
-   * @param {any} id
+   * @param {string} id
    * @param {any} text
    */
   keep(id, text) {
     for (const storage of [remembered, unsent]) storage.set(`draft-${id}`, text || null);
   }
 
-  /** @param {any} id */
+  /** @param {string} id */
   kept(id) {
     return unsent.get(`draft-${id}`) ?? remembered.get(`draft-${id}`) ?? '';
   }
 
   /**
    * A conversation is gone: what was written for it is meant for the next one.
-   * @param {any} id
+   * @param {string} id
    */
   moveOn(id) {
     const text = this.field.value || this.kept(id);
@@ -386,7 +386,7 @@ export class Composer {
 
   /**
    * Bring any other file to the server, where tools can read it.
-   * @param {any} file
+   * @param {File} file
    */
   async upload(file) {
     if (file.size > MAX_FILE) throw new Error(`${file.name} is too large to send (${Math.round(file.size / 1e6)} MB)`);
@@ -416,7 +416,7 @@ export class Composer {
     return el('figure', null, thumbnail, this.removeButton('image', remove));
   }
 
-  /** @param {any} file */
+  /** @param {File} file */
   fileToSend(file) {
     const remove = () => {
       this.files = this.files.filter(other => other !== file);
@@ -428,7 +428,7 @@ export class Composer {
 
   /**
    * @param {string} name
-   * @param {any} remove
+   * @param {Act} remove
    */
   removeButton(name, remove) {
     return iconButton(`Remove ${name}`, 'close', () => {

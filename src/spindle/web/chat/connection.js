@@ -71,7 +71,7 @@ export class Connection {
 
   /**
    * Send a command; the promise gives its data.
-   * @param {any} type
+   * @param {string} type
    */
   call(type, fields = {}, id = this.newId()) {
     if (this.socket?.readyState !== WebSocket.OPEN) return Promise.reject(new Disconnected('Not connected'));
@@ -150,7 +150,7 @@ export class Connection {
 
   /**
    * Ask for one of the first things; it may have been asked before this script ran.
-   * @param {any} type
+   * @param {string} type
    */
   first(type) {
     const asked = this.asked.get(type);
@@ -161,7 +161,7 @@ export class Connection {
   /**
    * Open a conversation for one command, and leave it again.
    * @param {string | null} sessionId
-   * @param {any} type
+   * @param {string} type
    * @param {any} [fields]
    */
   once(sessionId, type, fields) {

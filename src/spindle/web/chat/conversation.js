@@ -61,7 +61,7 @@ export class Conversation {
     this.repaint = perFrame(() => this.paint());
     this.hooks = {
       ...actions,
-      addCard: (/** @type {string} */ id, /** @type {any} */ card) => this.cards.set(id, card),
+      addCard: (/** @type {string} */ id, /** @type {LiveCard} */ card) => this.cards.set(id, card),
     };
     this.clear();
     this.listen();
@@ -85,8 +85,8 @@ export class Conversation {
 
   listen() {
     /**
-     * @param {any} type
-     * @param {any} listener
+     * @param {string} type
+     * @param {Act} listener
      */
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
@@ -472,7 +472,7 @@ export class Conversation {
 
   /**
    * A call has its result. Of a command in the background, how it stands now is shown, too.
-   * @param {any} card
+   * @param {LiveCard} card
    * @param {any} result
    * @param {boolean} isError
    * @param {number} [durationMs]

@@ -45,7 +45,7 @@ function callOf(tool, message) {
 
 /**
  * Whether a card shows all of what is asked about, and nothing else.
- * @param {any} card
+ * @param {LiveCard} card
  * @param {any} message
  */
 function isShown(card, message) {
@@ -147,7 +147,7 @@ export class Dialogs {
   /**
    * Where a refusal can be explained; the model reads it.
    * @param {any} request
-   * @param {any} deny
+   * @param {Act} deny
    */
   reasonField(request, deny) {
     const field = el('input', {
@@ -167,7 +167,7 @@ export class Dialogs {
   /**
    * Keep what is written in an answer: the question may be asked again, after a break or a reload.
    * @param {any} fields
-   * @param {any} field
+   * @param {HTMLInputElement | HTMLTextAreaElement} field
    */
   keeping({ id }, field) {
     field.value = unsent.get(`answer-${id}`) ?? field.value;
@@ -237,7 +237,7 @@ export class Dialogs {
 
   /**
    * @param {any} request
-   * @param {any} field
+   * @param {HTMLInputElement | HTMLTextAreaElement} field
    */
   askText(request, field) {
     /** @param {any} event */
@@ -398,8 +398,8 @@ export class Dialogs {
   showExtras() {
     /**
      * @param {string} key
-     * @param {any} state
-     * @param {any} build
+     * @param {string} state
+     * @param {Act} build
      */
     const child = (key, state, build) => ({ key, state, build: () => build(state) });
     /** @param {string} text */

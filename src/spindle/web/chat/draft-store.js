@@ -18,7 +18,7 @@ function openStore() {
 
 /**
  * @param {IDBTransactionMode} mode
- * @param {any} act
+ * @param {Act} act
  */
 async function transact(mode, act) {
   const transaction = (await openStore()).transaction('drafts', mode);

@@ -13,7 +13,7 @@ const KEYS = new Set(['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End
 
 /**
  * Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with.
- * @param {any} paint
+ * @param {Act} paint
  */
 export function perFrame(paint) {
   let asked = false;
@@ -43,7 +43,7 @@ export class Feed extends VirtualList {
 
   /**
    * `busy()` says whether something is being written.
-   * @param {any} busy
+   * @param {Act} busy
    */
   constructor(busy) {
     super($('scroller'), $('feed'), WHOLE);
@@ -57,7 +57,7 @@ export class Feed extends VirtualList {
     this.listen();
   }
 
-  /** @param {any} row */
+  /** @param {MessageRow} row */
   make(row) {
     const node = el('div', { class: `row ${row.kind}-row` }, row.build());
     levelHeadings(node, 1);
@@ -109,7 +109,7 @@ export class Feed extends VirtualList {
 
   /**
    * The reader has opened something in a row: it is not built again, as long as that is not long ago.
-   * @param {any} row
+   * @param {MessageRow} row
    */
   touch(row) {
     if (row.keep) return;
@@ -120,7 +120,7 @@ export class Feed extends VirtualList {
 
   /**
    * A row need not keep its element any more.
-   * @param {any} row
+   * @param {MessageRow} row
    */
   letGo(row) {
     row.keep = this.touched.includes(row);
@@ -128,7 +128,7 @@ export class Feed extends VirtualList {
   }
 
   /**
-   * @param {any} row
+   * @param {MessageRow} row
    * @param {number} [offset]
    */
   reveal(row, offset) {

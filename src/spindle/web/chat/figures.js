@@ -23,7 +23,7 @@ export const fullTime = when => full.format(new Date(when));
  * @param {number} when
  */
 export function daysAgo(when) {
-  /** @param {any} date */
+  /** @param {Date} date */
   const midnight = date => new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
   return Math.round((midnight(new Date()) - midnight(new Date(when))) / 86_400_000);
 }

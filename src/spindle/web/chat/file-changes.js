@@ -48,7 +48,7 @@ class Told {
 
   /**
    * Put together what was told; `pause` is waited for after each step.
-   * @param {any} pause
+   * @param {Act} pause
    */
   async ready(pause) {
     if (!this.steps.length) return;
@@ -111,7 +111,7 @@ export class FileChanges {
   /**
    * `changed()` is called when files have changed.
    * @param {Session} session
-   * @param {any} changed
+   * @param {Act} changed
    */
   constructor(session, changed) {
     this.session = session;

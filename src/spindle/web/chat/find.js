@@ -19,7 +19,7 @@ export class Find {
 
   /**
    * @param {Session} session
-   * @param {any} conversation
+   * @param {Conversation} conversation
    */
   constructor(session, conversation) {
     this.session = session;
@@ -32,7 +32,7 @@ export class Find {
     this.now = null; // the range of the hit that is shown
     this.wanted = null; // a hit of another conversation, which is on its way: {id, entryId, text}
     this.field.addEventListener('input', () => this.soon());
-    this.field.addEventListener('keydown', (/** @type {any} */ event) => this.key(event));
+    this.field.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => this.key(event));
     $('find-next').addEventListener('click', () => this.step(1));
     $('find-previous').addEventListener('click', () => this.step(-1));
     $('find-close').addEventListener('click', () => this.close());
@@ -69,7 +69,7 @@ export class Find {
     $('prompt').focus();
   }
 
-  /** @param {any} event */
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (event.isComposing) return;
     if (event.key === 'Enter') this.step(event.shiftKey ? -1 : 1);
@@ -125,7 +125,7 @@ export class Find {
   firstFromHere() {
     const { feed } = this.conversation;
     const top = feed.sticks ? feed.rows.at(-1) : (feed.anchor()?.row ?? feed.rows[0]);
-    const id = feed.rows.slice(top?.place ?? 0).find((/** @type {any} */ row) => row.id)?.id;
+    const id = feed.rows.slice(top?.place ?? 0).find((/** @type {MessageRow} */ row) => row.id)?.id;
     const order = new Map(this.session.entries.path().map((entry, i) => [entry.id, i]));
     const from = order.get(id) ?? order.size;
     return this.found.find(({ entryId }) => (order.get(entryId) ?? 0) >= from)?.start ?? this.total - 1;
@@ -252,7 +252,7 @@ function unfold({ startContainer }) {
 
 /**
  * Scroll every box around a place so that it is in the middle.
- * @param {any} range
+ * @param {Range} range
  */
 function centre(range) {
   for (let node = range.startContainer.parentElement; node && node !== document.body; node = node.parentElement) {

@@ -69,15 +69,15 @@ export function listenToKeys(actions) {
   $('help').addEventListener('click', showHelp);
 }
 
-/** @param {any} event */
+/** @param {KeyboardEvent} event */
 function plain(event) {
   if (event.key === '?') run(event, showHelp);
   else if (event.key === '/') run(event, () => $('prompt').focus());
 }
 
 /**
- * @param {any} event
- * @param {any} action
+ * @param {KeyboardEvent} event
+ * @param {Act} action
  */
 function run(event, action) {
   event.preventDefault();
@@ -103,7 +103,7 @@ function showHelp() {
       el('dl', null, ...keys.flatMap((/** @type {any} */ [name, text]) => [key(name), el('dd', null, text)])),
     );
   const close = iconButton('Close', 'close', () => dialog.close());
-  dialog.onclick = (/** @type {any} */ event) => event.target === dialog && dialog.close();
+  dialog.onclick = (/** @type {KeyboardEvent} */ event) => event.target === dialog && dialog.close();
   openDialog(
     dialog,
     el('header', null, el('h2', { id: 'keys-title' }, 'Keys'), close),

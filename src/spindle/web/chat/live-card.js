@@ -19,7 +19,7 @@ export class LiveCard extends ToolCard {
   /**
    * @param {string} id
    * @param {string} name
-   * @param {any} state
+   * @param {string} state
    */
   constructor(id, name, state) {
     super(name, state);
@@ -166,7 +166,7 @@ function grow(node, fresh) {
  * The card of a command that the user runs; the model is told of it unless it is `hidden`.
  * @param {string} command
  * @param {boolean} hidden
- * @param {any} state
+ * @param {string} state
  */
 export function shellCard(command, hidden, state) {
   const card = new LiveCard('', 'bash', state);

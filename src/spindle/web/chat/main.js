@@ -66,7 +66,7 @@ const panel = new SessionPanel(session, {
 
 /**
  * Go to another place of the conversation; the text to edit, if there is one, goes where the user writes.
- * @param {any} action
+ * @param {Act} action
  */
 function move(action) {
   return session.attempt(async () => {
@@ -128,7 +128,7 @@ function undo(entryId) {
 
 /**
  * Show another branch: the newest end of it.
- * @param {any} entry
+ * @param {Entry} entry
  */
 function branch(entry) {
   return move(() => session.jump(session.entries.newest(entry).id));

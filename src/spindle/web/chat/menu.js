@@ -54,7 +54,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   };
   fill(menu, filter ?? el('p', { class: 'menu-title' }, label), list);
   filter?.addEventListener('input', narrow);
-  menu.onkeydown = (/** @type {any} */ event) => key(event, list);
+  menu.onkeydown = (/** @type {KeyboardEvent} */ event) => key(event, list);
   narrow();
   menu.classList.toggle('palette', palette);
   menu.style.left = menu.style.top = '';
@@ -105,7 +105,7 @@ function markOption(list, node) {
 }
 
 /**
- * @param {any} event
+ * @param {KeyboardEvent} event
  * @param {any} list
  */
 function key(event, list) {

@@ -133,7 +133,7 @@ function edit(node, bubble, actions, { id, text, save }) {
  * ‹ 2/3 › at a message where the conversation divides.
  * @param {number} place
  * @param {number} total
- * @param {any} go
+ * @param {Act} go
  */
 export function branchSwitch(place, total, go) {
   /**

@@ -125,7 +125,7 @@ function remainder(data, degree) {
 }
 
 /**
- * @param {any} grid
+ * @param {any[][]} grid
  * @param {number} version
  */
 function functionPatterns(grid, version) {
@@ -187,7 +187,7 @@ function formatPlaces(size) {
 
 /**
  * Put the codewords where nothing stands yet, in the zigzag of the standard; 2 and 3 are data, still to be masked.
- * @param {any} grid
+ * @param {any[][]} grid
  * @param {number[]} words
  */
 function place(grid, words) {
@@ -219,7 +219,7 @@ const MASKS = [
 ];
 
 /**
- * @param {any} grid
+ * @param {any[][]} grid
  * @param {number} mask
  */
 function masked(grid, mask) {
@@ -240,7 +240,7 @@ function masked(grid, mask) {
   return made;
 }
 
-/** @param {any} grid */
+/** @param {any[][]} grid */
 function penalty(grid) {
   const size = grid.length;
   let score = 0;

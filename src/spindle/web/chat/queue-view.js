@@ -18,7 +18,7 @@ export class QueueView {
 
   /**
    * @param {Session} session
-   * @param {any} composer
+   * @param {Composer} composer
    */
   constructor(session, composer) {
     this.session = session;
@@ -60,7 +60,7 @@ export class QueueView {
       : `${count(size, 'message')} waiting`;
     /**
      * @param {string} kind
-     * @param {any} act
+     * @param {Act} act
      * @param {string} label
      */
     const action = (kind, act, label) => ({ key: label, build: () => button(`link ${kind}`, act, label) });
@@ -121,7 +121,7 @@ export class QueueView {
       const text = field.value.trim();
       if (!text || text === item.text || (await this.call('edit_queued', item, { message: text }))) this.closeEditing();
     };
-    field.addEventListener('keydown', (/** @type {any} */ event) => {
+    field.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
       if (event.isComposing) return;
       if (event.key === 'Escape') this.closeEditing();
       else if (event.key === 'Enter' && !event.shiftKey) submit();

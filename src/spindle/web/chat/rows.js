@@ -14,17 +14,17 @@ const ROWS_AT_ONCE = 400; // entries whose rows are made in a few milliseconds
 export class MessageRow extends Row {
   /**
    * @param {string} kind
-   * @param {any} build
+   * @param {Act} build
    * @param {number} [height]
    */
   constructor(kind, build, height) {
     super(kind, build, height);
-    /** @type {any} */
+    /** @type {string | null} */
     this.id = null; // of its entry
-    /** @type {any} */
+    /** @type {Turn | null} */
     this.turn = null;
     this.step = -1; // of an answer: its place in the turn
-    /** @type {any} */
+    /** @type {number[] | null} */
     this.thoughts = null; // how long it thought, by the place of the thoughts in the message
     this.older = false; // a summary stands for it
     this.gone = false; // not to be seen
@@ -49,7 +49,7 @@ export class Rows {
    */
   constructor(page) {
     this.page = page;
-    /** @type {any[]} */
+    /** @type {MessageRow[]} */
     this.all = [];
     this.byEntry = new Map(); // entry id → row
     this.calls = new Map(); // the last call with each id: {row, index, block}; some servers use ids again and again
@@ -60,7 +60,7 @@ export class Rows {
 
   /**
    * Put the rows of what came before in front of these. They are of other turns.
-   * @param {any} earlier
+   * @param {Rows} earlier
    */
   prepend(earlier) {
     this.all = [...earlier.all, ...this.all];
@@ -282,7 +282,7 @@ export class Rows {
     return row;
   }
 
-  /** @param {any} turn */
+  /** @param {Turn} turn */
   addLine(turn, before = this.all.length) {
     turn.line = new MessageRow('turn', () => turn.build(), 38);
     this.all.splice(before, 0, turn.line);

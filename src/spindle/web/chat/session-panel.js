@@ -274,7 +274,7 @@ export class SessionPanel {
 
 /**
  * A choice with its words.
- * @param {any} input
+ * @param {HTMLInputElement} input
  * @param {string} title
  * @param {string} help
  */
@@ -284,9 +284,9 @@ const choice = (input, title, help) =>
 /**
  * One of several, each with its words: [value, title, help].
  * @param {string} name
- * @param {any} all
- * @param {any} chosen
- * @param {any} choose
+ * @param {any[]} all
+ * @param {string} chosen
+ * @param {Act} choose
  */
 function choices(name, all, chosen, choose) {
   /** @param {any} fields */

@@ -89,8 +89,8 @@ export class Session {
   }
 
   /**
-   * @param {any} type
-   * @param {any} listener
+   * @param {string} type
+   * @param {Act} listener
    */
   on(type, listener) {
     const all = this.listeners.get(type) ?? [];
@@ -98,7 +98,7 @@ export class Session {
   }
 
   /**
-   * @param {any} type
+   * @param {string} type
    * @param {any} [value]
    */
   emit(type, value) {
@@ -284,7 +284,7 @@ export class Session {
   // -- commands -----------------------------------------------------------------------------------
 
   /**
-   * @param {any} type
+   * @param {string} type
    * @param {any} [fields]
    */
   call(type, fields) {
@@ -294,7 +294,7 @@ export class Session {
   /**
    * Send one command to another conversation, over a connection of its own; to this one over the one there is.
    * @param {string} id
-   * @param {any} type
+   * @param {string} type
    */
   aside(id, type, fields = {}) {
     return id === this.id ? this.call(type, fields) : this.wire.once(id, type, fields);
@@ -302,7 +302,7 @@ export class Session {
 
   /**
    * Run an action and show what went wrong, if something did. Returns whether it went well.
-   * @param {any} action
+   * @param {Act} action
    */
   async attempt(action) {
     try {
@@ -314,7 +314,7 @@ export class Session {
     }
   }
 
-  /** @param {any} error */
+  /** @param {Error} error */
   complain(error) {
     // The connection shows its own state.
     if (!(error instanceof Disconnected)) this.report(error.message || String(error));

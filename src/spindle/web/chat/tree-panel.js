@@ -123,7 +123,7 @@ export class TreePanel {
 
   /** List the entries worth a line. Answers that only call tools are gathered into one. */
   lines() {
-    /** @param {any} entry */
+    /** @param {Entry} entry */
     const isShown = entry => {
       if (!SHOWN.has(entry.role)) return false;
       const { text, images, calls, error } = gist(entry);
@@ -134,7 +134,7 @@ export class TreePanel {
     const lines = [];
     /** @type {any[]} */
     const lineOf = []; // of each row
-    treeRows(this.entries.roots, (/** @type {any} */ entry) => entry.children, isShown).forEach(
+    treeRows(this.entries.roots, (/** @type {Entry} */ entry) => entry.children, isShown).forEach(
       ({ node: entry, above, depth, branch }, i) => {
         const { text, calls } = gist(entry);
         const steps = entry.role === 'assistant' && !text && calls.length ? calls : null;

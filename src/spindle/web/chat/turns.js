@@ -11,7 +11,7 @@ export class Turn {
   /**
    * `toggled()` is called when the reader opens or closes it.
    * @param {number} began
-   * @param {any} toggled
+   * @param {Act} toggled
    */
   constructor(began, toggled) {
     this.began = began; // milliseconds
@@ -19,11 +19,11 @@ export class Turn {
     this.tools = 0;
     this.files = new Set();
     this.cost = 0;
-    /** @type {any} */
+    /** @type {boolean | null} */
     this.chosen = null; // whether it is open, if the reader has decided that
     this.newest = false;
     this.running = false;
-    /** @type {any} */
+    /** @type {string | null} */
     this.id = null; // of the message it begins with
     /** @type {any} */
     this.waited = null; // milliseconds in which the user was asked something, as far as this tab knows
@@ -31,7 +31,7 @@ export class Turn {
     this.steps = 0; // answers
     this.recent = 0; // the first of the newest turn's steps that are in view
     this.last = null; // the row of the last answer, which is always in view
-    /** @type {any} */
+    /** @type {MessageRow | null} */
     this.line = null; // its own row
     this.toggled = toggled;
   }
@@ -46,7 +46,7 @@ export class Turn {
 
   /**
    * Whether all steps are in view.
-   * @returns {any}
+   * @returns {boolean}
    */
   get open() {
     return this.chosen ?? (this.newest && this.recent === 0);

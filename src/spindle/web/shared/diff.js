@@ -187,7 +187,7 @@ export function diffView(rows, language = '') {
  * Let the reader add what is left, a part at a time.
  * @param {HTMLElement} node
  * @param {any[]} rows
- * @param {any} make
+ * @param {Act} make
  */
 function showMore(node, rows, make) {
   const next = Math.min(rows.length, MORE_ROWS);
@@ -302,7 +302,7 @@ function wordMarks(rows) {
 /**
  * @param {any} gone
  * @param {any} come
- * @param {any} marks
+ * @param {Map<any, any>} marks
  */
 function markWords(gone, come, marks) {
   if (gone.text.length + come.text.length > 2000) return;

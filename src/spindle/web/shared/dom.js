@@ -50,7 +50,7 @@ export function icon(name) {
 /**
  * A button of a kind (a class): `plain`, `primary`, `link`.
  * @param {string} kind
- * @param {any} listener
+ * @param {Act} listener
  * @param {...any} content
  */
 export const button = (kind, listener, ...content) =>
@@ -60,7 +60,7 @@ export const button = (kind, listener, ...content) =>
  * A button with nothing but a symbol.
  * @param {string} label
  * @param {string} symbol
- * @param {any} listener
+ * @param {Act} listener
  */
 export function iconButton(label, symbol, listener) {
   const node = button('quiet', listener, icon(symbol));
@@ -70,7 +70,7 @@ export function iconButton(label, symbol, listener) {
 
 /**
  * @param {string} label
- * @param {any} getText
+ * @param {Act} getText
  */
 export function copyButton(label, getText, symbol = 'copy') {
   const node = iconButton(label, symbol, async () => {
@@ -116,7 +116,7 @@ export function fill(node, ...content) {
 
 /**
  * Open a dialog with this in it.
- * @param {any} dialog
+ * @param {HTMLDialogElement} dialog
  * @param {...any} content
  */
 export function openDialog(dialog, ...content) {
@@ -159,7 +159,7 @@ export function announce(text) {
   announced = setTimeout(() => node.classList.remove('on'), 1600);
 }
 
-/** @param {any} getStorage */
+/** @param {Act} getStorage */
 const keptIn = getStorage => ({
   /** @param {string} key */
   get(key) {

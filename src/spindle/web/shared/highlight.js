@@ -311,7 +311,7 @@ export class CodePainter {
    * @param {any[]} spans
    * @param {number} from
    * @param {number} to
-   * @param {any} add
+   * @param {Act} add
    */
   emit(code, spans, from, to, add) {
     let at = from;
@@ -391,7 +391,7 @@ function spansOf(code, language, from) {
 /**
  * @param {string} code
  * @param {any} language
- * @param {any} paint
+ * @param {Act} paint
  * @param {number} start
  */
 function paintCode(code, language, paint, start) {
@@ -417,7 +417,7 @@ function paintCode(code, language, paint, start) {
 
 /**
  * @param {string} code
- * @param {any} paint
+ * @param {Act} paint
  * @param {number} start
  */
 function paintDiff(code, paint, start) {
@@ -433,7 +433,7 @@ function paintDiff(code, paint, start) {
 
 /**
  * @param {string} code
- * @param {any} paint
+ * @param {Act} paint
  * @param {number} start
  */
 function paintMarkup(code, paint, start) {

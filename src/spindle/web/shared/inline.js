@@ -43,7 +43,7 @@ export const linkKey = label => label.trim().replace(/\s+/g, ' ').toLowerCase();
 /**
  * Add `text` to `parent`; `links` are the definitions it may refer to.
  * @param {string} text
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {Map<string, string>} links
  */
 export function renderInline(text, parent, links) {
@@ -115,7 +115,7 @@ function tokenize(text, links) {
 /**
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readEscape(text, at, push) {
   const next = text[at + 1];
@@ -142,7 +142,7 @@ function lastTicks(text) {
  * @param {string} text
  * @param {number} at
  * @param {any} ticks
- * @param {any} push
+ * @param {Act} push
  */
 function readCode(text, at, ticks, push) {
   const run = /`+/y;
@@ -167,7 +167,7 @@ function readCode(text, at, ticks, push) {
 /**
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readDelimiters(text, at, push) {
   const c = text[at];
@@ -207,7 +207,7 @@ function characterBefore(text, at) {
  * `[^1]`: a mark that leads to a note. Returns 0 if this is none.
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readFootnote(text, at, push) {
   const mark = /\[\^([\w-]{1,30})\](?!:)/y;
@@ -273,7 +273,7 @@ function readTarget(text, at, label, links) {
  * Mathematics between dollars; a price is none.
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readMath(text, at, push) {
   const math = /\$\$([^$]{1,4000})\$\$|\$(?![\s$])([^$\n]{0,400}[^\s$\\])\$(?![\d\w])/y;
@@ -291,7 +291,7 @@ function readMath(text, at, push) {
  * Mathematics as TeX writes it: \\( … \\) and \\[ … \\]. Returns 0 if this is none.
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readTexInline(text, at, push) {
   const close = { '(': '\\)', '[': '\\]' }[text[at + 1]];
@@ -305,7 +305,7 @@ function readTexInline(text, at, push) {
 /**
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readAngle(text, at, push) {
   PLAIN_TAG.lastIndex = at;
@@ -326,7 +326,7 @@ function readAngle(text, at, push) {
 /**
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readEntity(text, at, push) {
   const entity = /&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-z]{2,8});/y;
@@ -351,7 +351,7 @@ function decodeEntities(text) {
  * A bare address; the full stop or bracket after it is not part of it.
  * @param {string} text
  * @param {number} at
- * @param {any} push
+ * @param {Act} push
  */
 function readUrl(text, at, push) {
   const address = /https?:\/\/[^\s<>"`\\^{|}]{1,2000}/y;
@@ -422,7 +422,7 @@ function pairDelimiters(tokens, from) {
 
 /**
  * Look for the nearest opener that fits; only a few are tried, so that hostile text stays cheap.
- * @param {any} stack
+ * @param {any[]} stack
  * @param {any} closer
  */
 function findOpener(stack, closer) {
@@ -443,7 +443,7 @@ function fits(opener, closer) {
 
 /**
  * @param {any[]} tokens
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  */
 function build(tokens, parent) {
   const open = [parent];

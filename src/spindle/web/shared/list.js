@@ -14,7 +14,7 @@ export class Row {
   /**
    * `build()` returns what is to be seen of it.
    * @param {string} kind
-   * @param {any} build
+   * @param {Act} build
    */
   constructor(kind, build, height = 90) {
     this.kind = kind;
@@ -121,7 +121,7 @@ export class VirtualList {
 
   /**
    * Let the rows from `first` to `last` be those in the document. Returns whether that has changed heights.
-   * @param {any} first
+   * @param {number} first
    * @param {any} last
    */
   mount(first, last) {

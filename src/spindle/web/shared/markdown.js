@@ -43,7 +43,7 @@ export function markdown(text) {
  * @param {string[]} raw
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {Map<string, string>} links
  */
 export function renderTop(raw, lines, i, parent, links) {
@@ -103,7 +103,7 @@ export function findDefinitions(lines) {
 
 /**
  * @param {string[]} lines
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {number} depth
  * @param {Map<string, string>} links
  */
@@ -116,7 +116,7 @@ function renderBlocks(lines, parent, depth, links) {
  * Add the block that begins at line `i` to `parent`. Returns where the next one may begin.
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {number} depth
  * @param {Map<string, string>} links
  */
@@ -181,7 +181,7 @@ export class Fence {
  * Add a block of code. Returns where the next block may begin.
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  */
 function renderFence(lines, i, parent) {
   const fence = new Fence(lines[i]);
@@ -201,7 +201,7 @@ function renderFence(lines, i, parent) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  */
 function renderIndented(lines, i, parent) {
   const body = [];
@@ -243,7 +243,7 @@ export class CodeBlock {
  * What opens and closes: `<details><summary>…</summary>` up to `</details>`, with Markdown inside.
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {number} depth
  * @param {Map<string, string>} links
  */
@@ -273,7 +273,7 @@ function renderDetails(lines, i, parent, depth, links) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {Map<string, string>} links
  */
 function renderFootnote(lines, i, parent, links) {
@@ -287,7 +287,7 @@ function renderFootnote(lines, i, parent, links) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {Map<string, string>} links
  */
 function renderHeading(lines, i, parent, links) {
@@ -319,7 +319,7 @@ export function levelHeadings(message, above) {
 
 /**
  * A heading of a message stands below the headings of the page (h1 the session, h2 each message).
- * @param {any} level
+ * @param {number} level
  * @param {string} text
  * @param {Map<string, string>} links
  */
@@ -333,7 +333,7 @@ function heading(level, text, links) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {number} depth
  * @param {Map<string, string>} links
  */
@@ -381,7 +381,7 @@ function endsInText(line) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {number} depth
  * @param {Map<string, string>} links
  */
@@ -416,7 +416,7 @@ function renderList(lines, i, parent, depth, links) {
  * Collect the lines of one list item, their indentation taken off.
  * @param {string[]} lines
  * @param {number} i
- * @param {any} match
+ * @param {RegExpExecArray} match
  */
 function readItem(lines, i, match) {
   const space = match[3] ?? ' ';
@@ -510,7 +510,7 @@ function cells(line) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {Map<string, string>} links
  */
 function renderTable(lines, i, parent, links) {
@@ -543,7 +543,7 @@ function renderTable(lines, i, parent, links) {
 /**
  * @param {string[]} lines
  * @param {number} i
- * @param {any} parent
+ * @param {ParentNode & Node} parent
  * @param {number} depth
  * @param {Map<string, string>} links
  */

@@ -112,7 +112,7 @@ function plainSign(sign) {
  * @param {any} fields
  */
 function inAlphabet(node, [capital, small, digit]) {
-  /** @param {any} c */
+  /** @param {string} c */
   const letter = c => {
     const at = /[A-Z]/.test(c) ? capital - 65 : /[a-z]/.test(c) ? small - 97 : digit && /\d/.test(c) ? digit - 48 : 0;
     const made = at ? String.fromCodePoint(c.charCodeAt(0) + at) : c;

@@ -105,7 +105,7 @@ function styled(style, codes) {
 /**
  * @param {string[]} style
  * @param {string} kind
- * @param {any} number
+ * @param {number} number
  */
 function coloured(style, kind, number) {
   const others = style.filter(one => !one.startsWith(`a-${kind}`));

@@ -110,7 +110,7 @@ export class ToolCard {
 
   /**
    * @param {string} name
-   * @param {any} state
+   * @param {string} state
    */
   constructor(name, state) {
     this.name = name;
@@ -151,7 +151,7 @@ export class ToolCard {
     this.touched = true;
   }
 
-  /** @param {any} state */
+  /** @param {string} state */
   setState(state) {
     this.state = this.node.dataset.state = state;
     this.mark.ariaLabel = this.mark.title = CARD_STATES[state];

@@ -212,7 +212,7 @@ export class TreeMap {
   /**
    * The two rows of a lane above and below a level.
    * @param {any[]} rows
-   * @param {any} level
+   * @param {number} level
    */
   around(rows, level) {
     let low = 0;

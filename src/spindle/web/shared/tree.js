@@ -6,9 +6,9 @@
 
 /**
  * Return the rows of all visible nodes, each above what hangs on it.
- * @param {any} roots
- * @param {any} childrenOf
- * @param {any} isVisible
+ * @param {any[]} roots
+ * @param {Act} childrenOf
+ * @param {Act} isVisible
  */
 export function treeRows(roots, childrenOf, isVisible) {
   /** @type {any[]} */

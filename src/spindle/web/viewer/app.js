@@ -188,7 +188,7 @@ const app = {
    * A switch for all overrules what was opened one by one.
    * @param {HTMLElement} button
    * @param {boolean} on
-   * @param {any} isMeant
+   * @param {Act} isMeant
    */
   switched(button, on, isMeant) {
     for (const key of view.chosen.keys()) if (isMeant(key)) view.chosen.delete(key);
@@ -216,7 +216,7 @@ const app = {
   wire() {
     /**
      * @param {string} id
-     * @param {any} act
+     * @param {Act} act
      */
     const onClick = (id, act) => $(id).addEventListener('click', act);
     onClick('menu', () =>
@@ -308,7 +308,7 @@ function wireGrip() {
   });
 }
 
-app.start().catch((/** @type {any} */ error) => {
+app.start().catch((/** @type {Error} */ error) => {
   // Browsers hold no text of more than half a gigabyte.
   $('status').textContent = 'Too large for this browser: only the plain transcript is shown';
   throw error;

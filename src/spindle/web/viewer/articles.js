@@ -64,11 +64,11 @@ function timeElement(stamp, began) {
 
 /**
  * Make the article of entry `i`. `results` are the tool results (entries) that belong to its calls.
- * @param {any} store
+ * @param {Store} store
  * @param {number} i
  * @param {any[]} results
  * @param {boolean} continued
- * @param {any} linkTo
+ * @param {Act} linkTo
  */
 export function renderEntry(store, i, results, continued, linkTo) {
   const entry = store.entry(i);
@@ -97,7 +97,7 @@ export function renderEntry(store, i, results, continued, linkTo) {
 }
 
 /**
- * @param {any} store
+ * @param {Store} store
  * @param {number} i
  * @param {any} entry
  * @param {any} message
@@ -144,7 +144,7 @@ function renderBody(store, i, entry, message, results) {
 }
 
 /**
- * @param {any} provider
+ * @param {string} provider
  * @param {any} model
  */
 const modelName = (provider, model) => [str(provider), str(model)].filter(Boolean).join('/') || 'unknown';
@@ -212,7 +212,7 @@ function appendImages(body, content) {
 
 /**
  * @param {HTMLElement} body
- * @param {any} store
+ * @param {Store} store
  * @param {any} message
  * @param {number} i
  * @param {any[]} results
@@ -316,7 +316,7 @@ function disclosure(key, standard, title, text, style = 'folded') {
 
 /**
  * The card of a call and, inside it, of its result (null while none is known).
- * @param {any} store
+ * @param {Store} store
  * @param {any} call
  * @param {any} result
  * @param {string} key
@@ -377,7 +377,7 @@ function sourceText(entry) {
 
 /**
  * Everything of an entry that a search looks at.
- * @param {any} store
+ * @param {Store} store
  * @param {number} i
  */
 export function searchText(store, i) {
@@ -414,7 +414,7 @@ const rowWords = text => plainWords(text, ROW_LIMIT);
 
 /**
  * The text of entry `i` in the tree: who, and the beginning of what.
- * @param {any} store
+ * @param {Store} store
  * @param {number} i
  */
 export function rowText(store, i) {
@@ -464,7 +464,7 @@ function answerRow(message) {
 }
 
 /**
- * @param {any} store
+ * @param {Store} store
  * @param {number} i
  * @param {any} message
  */

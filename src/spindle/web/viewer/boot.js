@@ -3,7 +3,7 @@ document.documentElement.classList.add('js');
 
 /**
  * Run `main` once the plain transcript is painted; a tab in the background gets no frame, so do not wait for ever.
- * @param {any} main
+ * @param {Act} main
  */
 // eslint-disable-next-line no-unused-vars -- the page's one script begins with it
 function afterPaint(main) {

@@ -23,7 +23,7 @@ export class Feed extends VirtualList {
 
   /**
    * `actions`: `select(entry)`, `linkTo(entry)`, and `painted()` after every drawing.
-   * @param {any} store
+   * @param {Store} store
    * @param {HTMLElement} root
    * @param {any} actions
    */
@@ -160,7 +160,7 @@ export class Feed extends VirtualList {
     const from = Math.max(0, Math.min(this.left?.row.place ?? 0, count - PRINT_LIMIT));
     const to = Math.min(count, from + PRINT_LIMIT);
     /**
-     * @param {any} number
+     * @param {number} number
      * @param {string} where
      */
     const missing = (number, where) =>

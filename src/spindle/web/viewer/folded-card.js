@@ -16,7 +16,7 @@ export class FoldedCard extends ToolCard {
   /**
    * `key` says to the view which card this is.
    * @param {string} name
-   * @param {any} state
+   * @param {string} state
    * @param {string} key
    */
   constructor(name, state, key) {
@@ -74,7 +74,7 @@ export class FoldedCard extends ToolCard {
  * @param {number} limit
  * @param {string} key
  * @param {string} text
- * @param {any} draw
+ * @param {Act} draw
  */
 export function folded(lines, limit, key, text, draw, tail = false) {
   const expanded = view.isOpen(key, view.tools, text);

@@ -8,7 +8,7 @@ export class Search {
   /** @type {any[]} */
   words;
 
-  /** @param {any} store */
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.words = [];
@@ -18,7 +18,7 @@ export class Search {
   /**
    * Look for entries that hold all words of `query` and report a flag per entry, or null if there are no words.
    * @param {string} query
-   * @param {any} report
+   * @param {Act} report
    */
   async start(query, report) {
     const run = ++this.run;

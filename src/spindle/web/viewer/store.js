@@ -120,7 +120,7 @@ export class Store {
 
   /**
    * Read all lines, a slice at a time, so that the page answers meanwhile.
-   * @param {any} progress
+   * @param {Act} progress
    */
   async load(progress) {
     const calls = new Map();

@@ -36,7 +36,7 @@ export class TreeView {
    * @param {any} store
    * @param {HTMLElement} root
    * @param {HTMLElement} status
-   * @param {any} select
+   * @param {Act} select
    */
   constructor(store, root, status, select) {
     this.onSelect = select;
@@ -215,7 +215,7 @@ export class TreeView {
     if (row < this.rows.length) this.onSelect(this.rows[row].node);
   }
 
-  /** @param {any} event */
+  /** @param {KeyboardEvent} event */
   key(event) {
     const page = Math.max(1, Math.floor(this.root.clientHeight / ROW) - 1);
     /** @type {Record<string, any>} */

@@ -12,7 +12,7 @@ export const view = {
    * Whether a part is open: as the reader left it, else because the search found something in it, else `standard`.
    * @param {string} key
    * @param {boolean} standard
-   * @param {any} text
+   * @param {string} text
    */
   isOpen(key, standard, text) {
     if (this.printing) return true; // paper cannot be opened
@@ -38,7 +38,7 @@ export const view = {
 };
 
 /**
- * @param {any} text
+ * @param {string} text
  * @param {any} words
  */
 function holdsAny(text, words) {
