@@ -137,7 +137,8 @@ def test_many_changes_are_made_when_they_are_looked_at(browser: Any, shared: Ser
         args = {"path": path, "edits": [{"oldText": "a", "newText": "b"}]}
         edit = {"type": "toolCall", "id": f"c{n}", "name": "edit", "arguments": args}
         result = {"toolCallId": f"c{n}", "toolName": "edit", "isError": False, "content": []}
-        diff = f" {n} def f():\n-{n + 1} old {n}\n+{n + 1} new {n}\n {n + 2} end"
+        at = 20_000 + n
+        diff = f" {at} def f():\n-{at + 1} old {n}\n+{at + 1} new {n}\n {at + 2} end"
         messages += [
             {"role": "user", "content": f"Edit {n}"},
             {"role": "assistant", "content": [edit], "stopReason": "toolUse"},
@@ -153,6 +154,9 @@ def test_many_changes_are_made_when_they_are_looked_at(browser: Any, shared: Ser
         tab.counts(".hunk", 0)
         tab.click(".changed summary")
         tab.sees(".changed[open] .hunk", "new 0")
+        # Long numbers of lines have room: the texts stand below each other.
+        starts = "[...document.querySelectorAll('.hunk .diff > div > span')].map(one => one.getBoundingClientRect().x)"
+        assert len({round(x) for x in tab.js(starts)}) == 1
         tab.js("document.querySelector('.changed-files').scrollTop = 1e6")
         tab.sees(".changed >> nth=-1", "file299.py")
         assert tab.trouble == []

@@ -78,7 +78,7 @@ class ElementNode extends Fragment {
     this.tagName = tag.toUpperCase();
     this.attributes = new Map();
     this.dataset = {};
-    this.style = {};
+    this.style = { setProperty() {} };
     const names = () => new Set(this.className.split(' ').filter(Boolean));
     this.classList = {
       contains: name => names().has(name),

@@ -8,9 +8,10 @@ import { LiveCard } from './live-card.js';
 import { oneStop } from './roving.js';
 
 class TextBlock {
-  constructor() {
-    this.node = el('div', { class: 'md' });
-    this.view = new GrowingMarkdown(this.node);
+  /** @param {HTMLElement} node has the text, or something around it */
+  constructor(node = el('div', { class: 'md' }), body = node) {
+    this.node = node;
+    this.view = new GrowingMarkdown(body);
     this.source = '';
   }
 
@@ -29,41 +30,32 @@ class TextBlock {
   }
 }
 
-class ThinkingBlock {
+class ThinkingBlock extends TextBlock {
   /** @param {boolean} live */
   constructor(live) {
-    this.label = el('span', { class: live ? 'shimmer' : null }, live ? 'Thinking' : 'Thoughts');
+    const label = el('span', { class: live ? 'shimmer' : null }, live ? 'Thinking' : 'Thoughts');
     const body = el('div', { class: 'md' });
-    const summary = el('summary', null, icon('thought'), this.label, icon('chevron'));
-    this.node = el('details', { class: 'thinking', open: live }, summary, body);
+    const summary = el('summary', null, icon('thought'), label, icon('chevron'));
+    const details = el('details', { class: 'thinking', open: live }, summary, body);
+    super(details, body);
+    this.details = details;
+    this.label = label;
     summary.addEventListener('click', () => {
       this.touched = true;
     });
-    this.view = new GrowingMarkdown(body);
-    this.source = '';
     this.started = live ? performance.now() : 0;
     this.took = 0; // milliseconds, if somebody has watched
   }
 
-  /** @param {string} delta */
-  push(delta) {
-    this.source += delta;
-  }
-
-  /** @param {boolean} live */
-  paint(live) {
-    this.view.set(this.source, live);
-  }
-
   /** Fold the thoughts away once they are complete, unless the reader has taken over. */
   end() {
-    this.paint(false);
+    super.end();
     this.node.hidden = this.source.trim() === '';
     this.label.className = '';
     if (!this.started) return;
     this.showTime(performance.now() - this.started);
     this.started = 0;
-    if (!this.touched) this.node.open = false;
+    if (!this.touched) this.details.open = false;
   }
 
   /** @param {number} took */

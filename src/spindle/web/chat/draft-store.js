@@ -36,8 +36,11 @@ async function transact(mode, act) {
  */
 export function keepAttached(id, { images, files }) {
   const draft = { images, files, when: Date.now() };
-  /** @param {any} store */
-  const act = store => (images.length || files.length ? store.put(draft, id) : store.delete(id));
+  const act = (/** @type {IDBObjectStore} */ store) => {
+    if (images.length || files.length) store.put(draft, id);
+    else store.delete(id);
+    store.transaction.commit(); // the page may be left at once
+  };
   return transact('readwrite', act).catch(() => null);
 }
 

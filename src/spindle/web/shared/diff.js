@@ -169,13 +169,24 @@ export function counts(rows) {
 }
 
 /**
+ * What a diff stands in, with room for the highest number of a line.
+ * @param {string} kind
+ * @param {any[]} rows
+ */
+function box(kind, rows) {
+  const highest = rows.reduce((most, { before, after }) => Math.max(most, before, after), 0);
+  const names = highest ? kind : `${kind} bare`;
+  const node = el('div', { class: names, tabindex: '0', role: 'group', 'aria-label': 'changes' });
+  node.style.setProperty('--digits', `${String(highest).length}`);
+  return node;
+}
+
+/**
  * A diff, of a very long one the beginning until the reader wants all of it.
  * @param {any[]} rows
  */
 export function diffView(rows, language = '') {
-  const node = el('div', { class: 'diff', tabindex: '0', role: 'group', 'aria-label': 'changes' });
-  const numbered = rows.some(({ before, after }) => before !== '' || after !== '');
-  if (!numbered) node.classList.add('bare');
+  const node = box('diff', rows);
   const made = withWords(rows.slice(0, MAX_ROWS), language);
   node.append(...made);
   if (rows.length > MAX_ROWS)
@@ -224,7 +235,7 @@ export function showSize(node, added, removed) {
  * @param {any[]} rows
  */
 export function sideBySide(rows, language = '') {
-  const node = el('div', { class: 'diff split', tabindex: '0', role: 'group', 'aria-label': 'changes' });
+  const node = box('diff split', rows);
   /** @param {any} part */
   const make = part => pairs(part).map(([left, right]) => el('div', null, half(left, 'del'), half(right, 'add')));
   /**

@@ -90,8 +90,8 @@ function styled(style, codes) {
     if (n === 0) style = [];
     else if (SIMPLE[n]) style = [...style.filter(one => one !== SIMPLE[n]), SIMPLE[n]];
     else if (ENDS[n]) style = style.filter(one => !ENDS[n].test(one));
-    else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97)) style = coloured(style, 'c', n < 90 ? n - 30 : n - 82);
-    else if ((n >= 40 && n <= 47) || (n >= 100 && n <= 107)) style = coloured(style, 'g', n < 100 ? n - 40 : n - 92);
+    else if ((n >= 30 && n <= 37) || (n >= 90 && n <= 97)) style = coloured(style, 'c', n % 10);
+    else if ((n >= 40 && n <= 47) || (n >= 100 && n <= 107)) style = coloured(style, 'g', n % 10);
     else if (n === 38 || n === 48) {
       const direct = numbers[k + 1] === 2;
       const number = direct ? nearest(numbers.slice(k + 2, k + 5)) : paletted(numbers[k + 2]);
@@ -113,20 +113,18 @@ function coloured(style, kind, number) {
 }
 
 /**
- * One of the sixteen colours for one of the 256.
+ * One of the eight colours for one of the 256; bright ones look like the others.
  * @param {number} n
  */
 function paletted(n) {
-  if (!(n >= 16)) return Math.max(0, n || 0);
-  if (n >= 232) return n < 240 ? 8 : n < 250 ? 7 : 15;
+  if (!(n >= 16)) return Math.max(0, n || 0) % 8;
+  if (n >= 232) return n < 240 ? 0 : 7;
   const m = n - 16;
   return nearest([Math.floor(m / 36) * 51, Math.floor((m % 36) / 6) * 51, (m % 6) * 51]);
 }
 
 /** @param {number[]} colour */
 function nearest([r = 0, g = 0, b = 0]) {
-  /** @param {any} value */
-  const bit = value => (value > 110 ? 1 : 0);
-  const bright = Math.max(r, g, b) > 200 ? 8 : 0;
-  return bright + bit(r) + 2 * bit(g) + 4 * bit(b);
+  const bit = (/** @type {number} */ value) => (value > 110 ? 1 : 0);
+  return bit(r) + 2 * bit(g) + 4 * bit(b);
 }
