@@ -11,6 +11,7 @@ export default [
       'no-restricted-properties': [
         'error',
         ...MARKUP.map(property => ({ property, message: 'Text must never become markup: build elements with el().' })),
+        { property: 'replaceChildren', message: 'Use reconcile(), which keeps focus and selection, or fill().' },
       ],
       'no-restricted-syntax': [
         'error',

@@ -15,3 +15,27 @@ interface Element {
 
 /** Where the server is, and how it is reached: made by early.js. */
 declare var wire: any;
+
+type Session = import('./src/spindle/web/chat/session.js').Session;
+type MessageRow = import('./src/spindle/web/chat/rows.js').MessageRow;
+/** A function that is handed over, to be called. */
+type Act = (...args: any[]) => any;
+
+type Store = import('./src/spindle/web/viewer/store.js').Store;
+type LiveCard = import('./src/spindle/web/chat/live-card.js').LiveCard;
+type Turn = import('./src/spindle/web/chat/turns.js').Turn;
+type Composer = import('./src/spindle/web/chat/composer.js').Composer;
+type Conversation = import('./src/spindle/web/chat/conversation.js').Conversation;
+type Row = import('./src/spindle/web/shared/list.js').Row;
+
+/** An entry of a session as the page knows it (entries.js); `raw` is as the server sent it. */
+interface Entry {
+  id: string;
+  parentId: string | null;
+  type: string;
+  role: string;
+  order: number;
+  children: Entry[];
+  raw: any;
+  gist?: any;
+}

@@ -168,7 +168,7 @@ def _protected() -> list[str]:
 def _tool_kinds() -> str:
     kinds = "".join(f"  {name}: '{tool.kind}',\n" for name, tool in TOOLS.items())
     head = "// What the tools of the agent do. Made by scripts/manual.py from shapes/builtin_tools.py; do not edit.\n\n"
-    return f"{head}export const TOOL_KINDS = {{\n{kinds}}};\n"
+    return f"{head}/** @type {{Record<string, string>}} */\nexport const TOOL_KINDS = {{\n{kinds}}};\n"
 
 
 def _permission_words() -> str:

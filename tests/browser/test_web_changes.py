@@ -73,6 +73,30 @@ def test_files_and_parts_of_them_are_taken_back(browser: Any, shared: ServerProc
         assert tab.trouble == []
 
 
+def test_a_phone_shows_how_it_went_and_the_way_back(browser: Any, shared: ServerProcess) -> None:
+    (shared.cwd / "phone.txt").write_text(LINES)
+    command = {"command": "sleep 1.2; sed -i 's/line 5$/LINE 5/' phone.txt; exit 3", "background": True}
+    shared.mock.script(reply(call("bash", command, id="c1")), reply("I wait."), reply("It failed."))
+    with Tab(browser, shared, viewport={"width": 390, "height": 844}) as tab:
+        tab.ask("change it")
+        tab.sees("#feed", "It failed.")
+        tab.sees("[data-call=c1] .size", "bg1 exited with code 3")
+        # The mark at the end of the line is in view, and so is a part of the command.
+        assert tab.js(
+            "(line => line.scrollWidth <= line.clientWidth)(document.querySelector('[data-call=c1] summary'))"
+        )
+        assert tab.js("document.querySelector('[data-call=c1] .gist').clientWidth") > 30
+        tab.sees(".summary summary", "bg1 exited with code 3")
+        # What is said about a revert stands over the pane that covers all else.
+        tab.click("#open-changes")
+        tab.page.get_by_role("button", name="Revert file").click()
+        tab.click("#confirm .primary")
+        tab.page.get_by_role("button", name="Take that back").click()
+        tab.counts(".hunk", 1)
+        assert "LINE 5" in (shared.cwd / "phone.txt").read_text()
+        assert tab.trouble == []
+
+
 def test_selection_and_focus_stay_while_the_agent_edits(browser: Any, shared: ServerProcess) -> None:
     (shared.cwd / "kept.txt").write_text(LINES)
     more = "sed -i 's/line 30$/LINE 30/' kept.txt; rm other.txt"
@@ -113,7 +137,8 @@ def test_many_changes_are_made_when_they_are_looked_at(browser: Any, shared: Ser
         args = {"path": path, "edits": [{"oldText": "a", "newText": "b"}]}
         edit = {"type": "toolCall", "id": f"c{n}", "name": "edit", "arguments": args}
         result = {"toolCallId": f"c{n}", "toolName": "edit", "isError": False, "content": []}
-        diff = f" {n} def f():\n-{n + 1} old {n}\n+{n + 1} new {n}\n {n + 2} end"
+        at = 20_000 + n
+        diff = f" {at} def f():\n-{at + 1} old {n}\n+{at + 1} new {n}\n {at + 2} end"
         messages += [
             {"role": "user", "content": f"Edit {n}"},
             {"role": "assistant", "content": [edit], "stopReason": "toolUse"},
@@ -129,6 +154,9 @@ def test_many_changes_are_made_when_they_are_looked_at(browser: Any, shared: Ser
         tab.counts(".hunk", 0)
         tab.click(".changed summary")
         tab.sees(".changed[open] .hunk", "new 0")
+        # Long numbers of lines have room: the texts stand below each other.
+        starts = "[...document.querySelectorAll('.hunk .diff > div > span')].map(one => one.getBoundingClientRect().x)"
+        assert len({round(x) for x in tab.js(starts)}) == 1
         tab.js("document.querySelector('.changed-files').scrollTop = 1e6")
         tab.sees(".changed >> nth=-1", "file299.py")
         assert tab.trouble == []

@@ -208,3 +208,73 @@ def test_subagents_at_work_are_listed(open_tab: Any) -> None:
     tab.server.mock.release("explorer")
     tab.sees(".answer >> nth=-1", "done")
     tab.hides("#background")
+
+
+HOLD = """
+() => {
+  window.held = {};
+  for (const [name, selector] of Object.entries({
+    queued: '.queued .queued-text', todo: '#todos li', background: '#background li', fact: '#panel dt',
+  })) held[name] = document.querySelector(selector);
+}
+"""
+
+
+def test_focus_and_selection_stay_where_the_page_is_updated(open_tab: Any) -> None:
+    """Queue, plan, background, panel and banner are brought up to date around what the reader does there."""
+    plan, done = (
+        [{"name": "Plan", "tasks": [{"content": "dig", "status": status}, {"content": "fill", "status": "pending"}]}]
+        for status in ("in_progress", "completed")
+    )
+    sleep = {"command": "until [ -e over ]; do sleep 0.05; done", "background": True}
+    tab = open_tab(
+        reply(call("bash", sleep, id="b1")),
+        reply("so far", gate("held"), call("todo_write", {"ops": [{"op": "replace", "phases": done}]}, id="t2")),
+        reply("end", gate("last")),
+        reply("k"),
+        reply("k"),
+    )
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        other.call("set_todos", phases=plan)
+    tab.say("go")
+    tab.server.mock.wait_gate("held")
+    for text in ("alpha", "beta"):
+        tab.page.fill("#prompt", text)
+        tab.press("Alt+Enter")
+    tab.counts(".queued", 2)
+    tab.press("Alt+i")
+    tab.click("#todos summary")
+    tab.click("#background summary")
+    tab.sees("#background li", "bg1")
+    tab.js(HOLD)
+    # The keyboard is at a button of the queue while a message is added, and another one is edited.
+    tab.page.locator(".queued >> nth=1").get_by_role("button", name="Send it now").focus()
+    tab.js("getSelection().selectAllChildren(held.queued)")
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        other.call("prompt", message="gamma", streamingBehavior="followUp")
+    tab.counts(".queued", 3)
+    assert tab.js("getSelection().toString()") == "alpha"
+    assert tab.js("document.activeElement.closest('.queued').innerText").split() == ["then", "beta"]
+    # A message is written over while the others come and go.
+    tab.click(".queued [aria-label='Edit this message']", 1)
+    tab.page.fill(".queued textarea", "better")
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        queued = other.call("get_state")["data"]["queueItems"]
+        other.call("remove_queued", queuedId=queued[0]["id"])
+    tab.counts(".queued", 2)
+    assert tab.js("document.activeElement.value") == "better"
+    tab.press("Enter")
+    tab.sees(".queued >> nth=0", "better")
+    # The plan goes on, figures change, a command ends: what is there already is not built again.
+    tab.page.get_by_role("button", name="Summarise older messages").focus()
+    tab.server.mock.release("held")
+    tab.server.mock.wait_gate("last")
+    tab.shows("#todos li.completed")
+    assert tab.js("document.activeElement.innerText") == "Summarise older messages"
+    assert tab.js("held.todo.isConnected && held.fact.isConnected && held.background.isConnected")
+    (tab.server.cwd / "over").touch()
+    tab.hides("#background")
+    tab.sees("[data-call=b1] .size", "bg1 exited with code 0")
+    tab.server.mock.release("last")
+    tab.settled()
+    assert tab.trouble == []

@@ -330,6 +330,7 @@ def test_two_tabs_agree_on_everything(browser: Any) -> None:
         one.press("Alt+t")
         one.click("#tree .line")
         two.counts(".user", 0)
+        one.counts(".user", 0)
         one.ask("differently")
         two.sees(".answer >> nth=-1", "again")
         first = one.session

@@ -1,8 +1,10 @@
 """What surrounds the conversation on the web page: changed files, the list of conversations, files, the palette."""
 
 import json
+import os
 import random
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ pytest.importorskip("playwright.sync_api", reason="the Python package playwright
 
 from tests.wires.server.server import ServerProcess
 
+from .test_web_panel import server_state
 from .web_page import Tab, user_texts
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,11 +38,38 @@ def test_commands_in_the_background_are_listed(browser: Any, shared: ServerProce
         tab.sees("#background summary", "1")
         tab.click("#background summary")
         tab.sees("#background li", "bg1 until [ -e now ]")
+        tab.sees(".tool[data-state=running] .size", "bg1 is running")
         (shared.cwd / "now").touch()
         tab.hides("#background")
-        tab.sees("#feed", "bg1 exited with code 0")
+        tab.sees(".tool[data-state=done] .size", re.compile(r"^bg1 exited with code 0 after [\d.]+ s$"))
         tab.sees("#feed", "It is done.")
         assert tab.trouble == []
+
+
+def test_the_card_of_a_command_in_the_background_says_how_it_ended(browser: Any) -> None:
+    start = [call("bash", {"command": "sleep 60", "background": True}, id=id) for id in ("a", "b")]
+    with ServerProcess([reply(*start), reply(call("bash_kill", {"id": "bg1"}, id="k")), reply("ok")]) as server:
+        with Tab(browser, server) as tab:
+            tab.ask("run them")
+            tab.sees("[data-call=a][data-state=failed] .size", re.compile(r"^bg1 was ended after [\d.]+ s$"))
+            tab.sees("[data-call=b][data-state=running] .size", "bg2 is running")
+            session = tab.session
+            # Of one that is killed from outside, the signal is told until the model gets to know of it.
+            server.mock.script(reply("noted"))
+            os.killpg(server_state(server, session)["background"][0]["pid"], signal.SIGKILL)
+            tab.sees(
+                "[data-call=b][data-state=failed] .size",
+                re.compile("^bg2 (was killed by signal 9|exited with code 137)"),
+            )
+            tab.sees("#feed", "noted")
+            server.mock.script(reply(call("bash", {"command": "sleep 60", "background": True}, id="c")), reply("ok"))
+            tab.ask("one more")
+            tab.sees("[data-call=c][data-state=running] .size", "bg3 is running")
+        server.process.kill()
+        server.process.wait()
+        with ServerProcess(base=server.base) as again, Tab(browser, again, session=session) as tab:
+            tab.sees("[data-call=c][data-state=failed] .size", "bg3 has ended")
+            assert tab.trouble == []
 
 
 def test_changed_files_stand_together_and_turns_fold(browser: Any, shared: ServerProcess) -> None:

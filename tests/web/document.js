@@ -42,7 +42,7 @@ class Fragment extends TreeNode {
     }
   }
   replaceChildren(...nodes) {
-    for (const child of [...this.childNodes]) child.remove();
+    this.textContent = '';
     this.append(...nodes);
   }
   get children() {
@@ -55,7 +55,8 @@ class Fragment extends TreeNode {
     return this.childNodes.map(node => node.textContent).join('');
   }
   set textContent(text) {
-    this.replaceChildren(...(text ? [text] : []));
+    for (const child of [...this.childNodes]) child.remove();
+    if (text) this.append(text);
   }
   insertBefore(node, next) {
     node.remove();
@@ -77,7 +78,7 @@ class ElementNode extends Fragment {
     this.tagName = tag.toUpperCase();
     this.attributes = new Map();
     this.dataset = {};
-    this.style = {};
+    this.style = { setProperty() {} };
     const names = () => new Set(this.className.split(' ').filter(Boolean));
     this.classList = {
       contains: name => names().has(name),

@@ -38,20 +38,16 @@ test('children that stay keep their elements, in whatever order they are wanted'
 test('of items with keys, only those are built again that look different', () => {
   const parent = document.createElement('div');
   const built = [];
-  const how = {
-    key: item => item.id,
-    state: item => item.text,
-    build: item => {
-      built.push(item.id);
-      return document.createElement('p');
-    },
-  };
   const show = (...items) => {
     built.length = 0;
     reconcile(
       parent,
-      items.map(([id, text]) => ({ id, text })),
-      how,
+      items.map(([key, state]) => ({
+        key,
+        state,
+        build: () => built.push(key) && document.createElement('p'),
+        update: node => (node.textContent = `${key}${state}`),
+      })),
     );
     return [...parent.childNodes];
   };
@@ -60,6 +56,7 @@ test('of items with keys, only those are built again that look different', () =>
   assert.deepEqual(built, [3, 1]);
   assert.equal(d, b);
   assert.ok(c !== a && e !== a);
+  assert.equal(parent.textContent, '3c2b1changed');
 });
 
 /** A list in a window of 800 pixels, whose rows have their height only once they are in the document. */

@@ -33,7 +33,10 @@ PAGE = "chat/index.html"
 MADE = frozenset(("early.js", "chat.js", "chat.css"))
 """Files that are made of others, so that one round trip loads all that the page needs."""
 STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css", "chat/panels.css")
-COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$|/\*\* @type .*?\*/ ?", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(
+    r"^[ ]*/\*\* @type [^\n]*\*/\n[ ]*\w+;$|^[ \t]*/\*(?:(?!\*/).)*\*/$|/\*\* @type .*?\*/ ?", re.MULTILINE | re.DOTALL
+)
+"""Also a member that is only declared, with its type."""
 REMARK = re.compile(r"(?<=[;,{(]) // [^'\"`]*$")
 PATTERN = re.compile(r"[\"`/\\]")
 """A line with such a character may have a pattern or a template in it."""

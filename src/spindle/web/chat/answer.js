@@ -8,16 +8,19 @@ import { LiveCard } from './live-card.js';
 import { oneStop } from './roving.js';
 
 class TextBlock {
-  constructor() {
-    this.node = el('div', { class: 'md' });
-    this.view = new GrowingMarkdown(this.node);
+  /** @param {HTMLElement} node has the text, or something around it */
+  constructor(node = el('div', { class: 'md' }), body = node) {
+    this.node = node;
+    this.view = new GrowingMarkdown(body);
     this.source = '';
   }
 
+  /** @param {string} delta */
   push(delta) {
     this.source += delta;
   }
 
+  /** @param {boolean} live */
   paint(live) {
     this.view.set(this.source, live);
   }
@@ -27,40 +30,35 @@ class TextBlock {
   }
 }
 
-class ThinkingBlock {
+class ThinkingBlock extends TextBlock {
+  /** @param {boolean} live */
   constructor(live) {
-    this.label = el('span', { class: live ? 'shimmer' : null }, live ? 'Thinking' : 'Thoughts');
+    const label = el('span', { class: live ? 'shimmer' : null }, live ? 'Thinking' : 'Thoughts');
     const body = el('div', { class: 'md' });
-    const summary = el('summary', null, icon('thought'), this.label, icon('chevron'));
-    this.node = el('details', { class: 'thinking', open: live }, summary, body);
+    const summary = el('summary', null, icon('thought'), label, icon('chevron'));
+    const details = el('details', { class: 'thinking', open: live }, summary, body);
+    super(details, body);
+    this.details = details;
+    this.label = label;
     summary.addEventListener('click', () => {
       this.touched = true;
     });
-    this.view = new GrowingMarkdown(body);
-    this.source = '';
     this.started = live ? performance.now() : 0;
     this.took = 0; // milliseconds, if somebody has watched
   }
 
-  push(delta) {
-    this.source += delta;
-  }
-
-  paint(live) {
-    this.view.set(this.source, live);
-  }
-
   /** Fold the thoughts away once they are complete, unless the reader has taken over. */
   end() {
-    this.paint(false);
+    super.end();
     this.node.hidden = this.source.trim() === '';
     this.label.className = '';
     if (!this.started) return;
     this.showTime(performance.now() - this.started);
     this.started = 0;
-    if (!this.touched) this.node.open = false;
+    if (!this.touched) this.details.open = false;
   }
 
+  /** @param {number} took */
   showTime(took) {
     this.took = took;
     this.label.textContent = `Thought for ${took < 1000 ? 'a moment' : duration(took)}`;
@@ -68,9 +66,13 @@ class ThinkingBlock {
 }
 
 export class Answer {
+  /** @type {any[]} */
+  blocks;
+
   /**
    * `hooks`: `addCard(id, card)` gets the tool cards of a live answer, `again()` regenerates, `againWith(button)` with
    * another model, `goOn()` lets the model continue, `nameOf(message)` promises the name of a model.
+   * @param {any} hooks
    */
   constructor(hooks, live = false) {
     this.hooks = hooks;
@@ -88,7 +90,10 @@ export class Answer {
     this.node.append(this.foot);
   }
 
-  /** Take a `message_update`. */
+  /**
+   * Take a `message_update`.
+   * @param {any} fields
+   */
   update({ assistantMessageEvent: event, message }) {
     if (message) {
       this.take(message);
@@ -104,20 +109,27 @@ export class Answer {
     else if (event.type !== 'thinking_delta' && event.type !== 'thinking_start') this.endThoughts(event.contentIndex);
   }
 
-  /** Some APIs close thoughts only with the whole answer; what follows them says the same. */
+  /**
+   * Some APIs close thoughts only with the whole answer; what follows them says the same.
+   * @param {number} index
+   */
   endThoughts(index) {
     for (const block of this.blocks.slice(0, index))
       if (block instanceof ThinkingBlock && block.started) this.endBlock(block);
   }
 
+  /** @param {any} block */
   endBlock(block) {
     this.changed.delete(block);
     block.end();
   }
 
-  /** Show the message as it stands. */
+  /**
+   * Show the message as it stands.
+   * @param {any} message
+   */
   take(message) {
-    message.content.forEach((content, index) => {
+    message.content.forEach((/** @type {any} */ content, /** @type {number} */ index) => {
       const block = this.block(index, content.type, { id: content.id, toolName: content.name });
       if (content.type === 'text') block.source = content.text;
       else if (content.type === 'thinking') block.source = content.thinking;
@@ -126,6 +138,11 @@ export class Answer {
     });
   }
 
+  /**
+   * @param {number} index
+   * @param {string} type
+   * @param {any} call
+   */
   block(index, type = '', { id, toolName }) {
     if (this.blocks[index]) return this.blocks[index];
     let block;
@@ -160,7 +177,11 @@ export class Answer {
     return this.blocks.map(block => block?.took ?? 0);
   }
 
-  /** The message is complete. `thoughts` are those of the same answer when it was written. */
+  /**
+   * The message is complete. `thoughts` are those of the same answer when it was written.
+   * @param {any} message
+   * @param {number[] | null} thoughts
+   */
   finish(message, thoughts = null) {
     this.take(message);
     for (const [index, block] of this.blocks.entries()) {
@@ -169,10 +190,10 @@ export class Answer {
     }
     this.changed.clear();
     this.live = false;
-    this.foot.replaceChildren();
+    this.foot.textContent = '';
     this.foot.classList.remove('marked');
     const text = textOf(message.content).trim();
-    const calls = message.content.some(block => block.type === 'toolCall');
+    const calls = message.content.some((/** @type {any} */ block) => block.type === 'toolCall');
     if (message.stopReason === 'error') this.add(this.failure(readable(message.errorMessage ?? 'The model failed.')));
     else if (message.stopReason === 'aborted') this.add(this.cut('stop', 'Interrupted'));
     else if (message.stopReason === 'lost')
@@ -186,26 +207,37 @@ export class Answer {
     return text;
   }
 
+  /** @param {HTMLElement} node */
   add(node) {
     this.node.insertBefore(node, this.foot.parentNode === this.node ? this.foot : null);
   }
 
-  /** Say that there is more to come, and let it come. */
+  /**
+   * Say that there is more to come, and let it come.
+   * @param {string} symbol
+   * @param {string} words
+   */
   cut(symbol, words) {
     return el('p', { class: 'aside' }, icon(symbol), words, button('link again', this.hooks.goOn, 'Continue'));
   }
 
+  /** @param {any} error */
   failure(error, kind = 'failure') {
     const again = button('plain', this.hooks.again, icon('again'), 'Try again');
     return el('div', { class: kind }, icon('warning'), el('p', { title: error }, error), again);
   }
 
+  /**
+   * @param {any} message
+   * @param {string} text
+   */
   fillFoot(message, text) {
     const { usage, timestamp } = message;
     const again = iconButton('Regenerate', 'again', this.hooks.again);
     const other = iconButton('Regenerate with another model', 'branch', () => this.hooks.againWith(other));
     for (const one of [again, other]) one.classList.add('again');
     const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null });
+    /** @param {string} name */
     const show = name => {
       about.textContent = [name, usage?.output ? count(usage.output, 'token', tokens) : ''].filter(Boolean).join(' · ');
     };

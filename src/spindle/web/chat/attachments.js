@@ -6,7 +6,10 @@ import { IMAGE_TYPE } from '../shared/images.js';
 const LONGEST_SIDE = 2000; // models scale larger ones down anyway
 const LARGEST_FILE = 3_500_000;
 
-/** Turn a file into an image block, made smaller if it is very large; null if it is no image. */
+/**
+ * Turn a file into an image block, made smaller if it is very large; null if it is no image.
+ * @param {File} file
+ */
 export async function readImage(file) {
   if (!file.type.startsWith('image/')) return null;
   const bitmap = await createImageBitmap(file).catch(() => null);
@@ -18,16 +21,23 @@ export async function readImage(file) {
   return { type: 'image', data: await base64(blob), mimeType: blob.type };
 }
 
+/**
+ * @param {ImageBitmap} bitmap
+ * @param {number} scale
+ * @param {string} type
+ */
 async function redraw(bitmap, scale, type) {
   const canvas = el('canvas');
   canvas.width = Math.max(1, Math.round(bitmap.width * scale));
   canvas.height = Math.max(1, Math.round(bitmap.height * scale));
-  canvas.getContext('2d').drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  canvas.getContext('2d')?.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  /** @param {string} kind */
   const encode = kind => new Promise(resolve => canvas.toBlob(resolve, kind, 0.9));
   const first = await encode(type === 'image/jpeg' ? type : 'image/png');
   return first.size > LARGEST_FILE ? encode('image/jpeg') : first;
 }
 
+/** @param {Blob} blob */
 export function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();

@@ -1,7 +1,7 @@
 // A changed file in the list of changes: a line, which opens into its hunks. They are made when it is opened, and those
 // that stay the same stay in the document while the agent goes on editing.
 
-import { diffView, sideBySide } from '../shared/diff.js';
+import { diffView, showSize, sideBySide } from '../shared/diff.js';
 import { button, copyButton, el, icon } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
@@ -10,14 +10,22 @@ import { reconcile } from '../shared/reconcile.js';
 
 const HUNKS_AT_ONCE = 40; // hunks that are shown before the reader wants more
 
-export const sizeOf = ({ added, removed }) => [
-  el('span', { class: 'plus' }, `+${added}`),
-  ' ',
-  el('span', { class: 'minus' }, `−${removed}`),
-];
-
 export class ChangedFile extends Row {
-  /** `pane`: `isWide`, `revert(change, hunk)`. */
+  /** @type {any} */
+  size;
+  /** @type {any} */
+  about;
+  /** @type {any} */
+  body;
+  /** @type {any} */
+  mark;
+
+  /**
+   * `pane`: `isWide`, `revert(change, hunk)`.
+   * @param {any} pane
+   * @param {any} change
+   * @param {boolean} open
+   */
   constructor(pane, change, open) {
     super('changed', () => this.draw(), 46);
     this.pane = pane;
@@ -51,12 +59,16 @@ export class ChangedFile extends Row {
     return el('div', { class: 'changed-row' }, node);
   }
 
+  /** @param {boolean} open */
   setOpen(open) {
     this.open = open;
     this.paint();
   }
 
-  /** The file has changed once more, or more is known of it. */
+  /**
+   * The file has changed once more, or more is known of it.
+   * @param {any} change
+   */
   take(change) {
     const same = change === this.change && change.mark === this.mark;
     this.change = change;
@@ -67,7 +79,7 @@ export class ChangedFile extends Row {
     if (!this.body) return;
     const { change } = this;
     this.mark = change.mark;
-    this.size.replaceChildren(...sizeOf(change));
+    showSize(this.size, change.added, change.removed);
     this.about.textContent = change.about;
     this.about.hidden = !change.about;
     if (this.open) this.paintHunks();
@@ -78,20 +90,21 @@ export class ChangedFile extends Row {
     const language = languageOfPath(change.path);
     const seen = new Map();
     const all = change.parts();
-    const shown = all.slice(0, this.most).map(hunk => {
-      const text = hunk.rows.map(({ sign, text: line }) => `${sign || ' '}${line}`).join('\n');
+    const parts = all.slice(0, this.most).map((/** @type {any} */ hunk) => {
+      const text = hunk.rows.map((/** @type {any} */ { sign, text: line }) => `${sign || ' '}${line}`).join('\n');
       seen.set(text, (seen.get(text) ?? 0) + 1); // two hunks may be the same
-      return { hunk, key: `${seen.get(text)} ${text}` };
+      const state = `${hunk.head} ${hunk.rows[0]?.after} ${pane.isWide}`;
+      return { key: `${seen.get(text)} ${text}`, state, build: () => this.hunk(hunk, language) };
     });
-    const rest = all.length - shown.length;
-    const items = rest ? [...shown, { key: 'more', rest }] : shown;
-    reconcile(this.body, items, {
-      key: item => item.key,
-      state: ({ hunk, rest: left }) => `${hunk?.head} ${hunk?.rows[0]?.after} ${pane.isWide} ${left}`,
-      build: ({ hunk, rest: left }) => (hunk ? this.hunk(hunk, language) : this.more(left)),
-    });
+    const rest = all.length - parts.length;
+    if (rest) parts.push({ key: 'more', state: String(rest), build: () => this.more(rest) });
+    reconcile(this.body, parts);
   }
 
+  /**
+   * @param {any} hunk
+   * @param {string} language
+   */
   hunk(hunk, language) {
     const view = this.pane.isWide ? sideBySide : diffView;
     const { change } = this;
@@ -101,6 +114,7 @@ export class ChangedFile extends Row {
     return el('div', { class: 'hunk' }, view(hunk.rows, language), revert);
   }
 
+  /** @param {number} rest */
   more(rest) {
     const show = () => {
       this.most += HUNKS_AT_ONCE;

@@ -1,9 +1,10 @@
 // All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
+import { showSize } from '../shared/diff.js';
 import { $, copyButton, el, iconButton, slices } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { VirtualList } from '../shared/list.js';
-import { ChangedFile, sizeOf } from './changed-file.js';
+import { ChangedFile } from './changed-file.js';
 import { FileChanges } from './file-changes.js';
 import { firstCheckpoint, restore } from './restore.js';
 
@@ -12,6 +13,14 @@ const FEW = { files: 6, lines: 600 }; // that stand open by themselves
 const WIDE = 760; // pixels, from which on there is room for two columns
 
 export class ChangesPane {
+  /** @type {VirtualList} */
+  list;
+  /** @type {HTMLElement} */
+  sum;
+  /** @type {HTMLElement} */
+  empty;
+
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     this.node = $('changes');
@@ -106,11 +115,16 @@ export class ChangesPane {
 
   addUp() {
     const files = [...this.changes.files.values()];
+    /** @param {string} key */
     const total = key => files.reduce((sum, change) => sum + change[key], 0);
-    this.sum.replaceChildren(...sizeOf({ added: total('added'), removed: total('removed') }));
+    showSize(this.sum, total('added'), total('removed'));
   }
 
-  /** Give a file, or one part of it, the state from before the conversation. */
+  /**
+   * Give a file, or one part of it, the state from before the conversation.
+   * @param {any} fields of the change
+   * @param {any} hunk
+   */
   revert({ path, oldPath }, hunk = null) {
     return this.session.attempt(async () => {
       const checkpoint = await firstCheckpoint(this.session);

@@ -4,6 +4,7 @@
 import { $, announce, button, el, iconButton, remembered, unsent } from '../shared/dom.js';
 import { splitFiles, withFiles } from '../shared/attached.js';
 import { textOf } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 import { Disconnected } from './connection.js';
@@ -17,6 +18,20 @@ const MAX_FILE = 11_000_000;
 const FORGET_MS = 20_000; // after the page was opened
 
 export class Composer {
+  /** @type {any[]} */
+  images;
+  /** @type {any[]} */
+  files;
+  /** @type {number | undefined} */
+  recalled;
+  /** @type {any} */
+  unsure;
+  /** @type {string | null} */
+  owner;
+  /** @type {string | null} */
+  heir;
+
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     this.field = $('prompt');
@@ -32,47 +47,50 @@ export class Composer {
     this.listen();
     session.on('state', () => this.showState());
     session.on('reset', () => this.changeDraft());
-    session.on('deleted', id => this.forget(id));
+    session.on('deleted', (/** @type {string} */ id) => this.forget(id));
     setTimeout(forgetOld, FORGET_MS);
     session.on('stats', () => this.offerAgain());
-    for (const event of ['reset', 'entries', 'queue']) session.on(event, told => this.findUnsure(told?.items));
+    for (const event of ['reset', 'entries', 'queue'])
+      session.on(event, (/** @type {any} */ told) => this.findUnsure(told?.items));
   }
 
   listen() {
     this.field.addEventListener('input', () => this.changed());
     this.field.addEventListener('click', () => this.completions.update());
-    this.field.addEventListener('keydown', event => this.key(event));
-    $('composer').addEventListener('submit', event => {
+    this.field.addEventListener('keydown', (/** @type {any} */ event) => this.key(event));
+    $('composer').addEventListener('submit', (/** @type {any} */ event) => {
       event.preventDefault();
       this.send('steer');
     });
     $('later').addEventListener('click', () => this.send('followUp'));
     $('stop').addEventListener('click', () => this.session.abort());
     $('attach').addEventListener('click', () => $('files').click());
-    $('files').addEventListener('change', ({ target }) => {
+    $('files').addEventListener('change', (/** @type {any} */ { target }) => {
       this.addFiles([...target.files]);
       target.value = '';
     });
-    this.field.addEventListener('paste', event => {
+    this.field.addEventListener('paste', (/** @type {any} */ event) => {
       const files = [...event.clipboardData.files];
       if (files.length === 0) return;
       event.preventDefault();
       this.addFiles(files);
     });
     addEventListener('dragover', event => {
-      if (!event.dataTransfer.types.includes('Files')) return;
+      if (!event.dataTransfer?.types.includes('Files')) return;
       event.preventDefault();
       $('composer').classList.add('dropping');
     });
     addEventListener('dragleave', event => event.relatedTarget === null && $('composer').classList.remove('dropping'));
     addEventListener('drop', event => {
       $('composer').classList.remove('dropping');
-      if (!event.dataTransfer.files.length) return;
+      const files = [...(event.dataTransfer?.files ?? [])];
+      if (!files.length) return;
       event.preventDefault();
-      this.addFiles([...event.dataTransfer.files]);
+      this.addFiles(files);
     });
   }
 
+  /** @param {any} event */
   key(event) {
     if (event.isComposing || this.completions.key(event)) return;
     if (event.key === 'Enter' && !TOUCH && !event.shiftKey && !event.ctrlKey && !event.metaKey) {
@@ -85,7 +103,11 @@ export class Composer {
     }
   }
 
-  /** Go through what was said before, as a shell does; anything that is typed ends it. */
+  /**
+   * Go through what was said before, as a shell does; anything that is typed ends it.
+   * @param {any} event
+   * @param {number} by
+   */
   recall(event, by) {
     const said = this.session.messages
       .filter(({ role }) => role === 'user')
@@ -101,6 +123,7 @@ export class Composer {
 
   // -- sending ------------------------------------------------------------------------------------
 
+  /** @param {string} behaviour */
   async send(behaviour) {
     const text = this.field.value;
     const { images, files } = this;
@@ -121,8 +144,18 @@ export class Composer {
     }
   }
 
-  /** Nothing that was written may be lost: it stands where it was, before what was written since. */
+  /**
+   * Nothing that was written may be lost: it stands where it was, before what was written since.
+   * @param {string | null} owner
+   * @param {any} text
+   * @param {any[]} images
+   * @param {any[]} files
+   */
   putBack(owner, text, images, files) {
+    /**
+     * @param {string} first
+     * @param {string} second
+     */
     const join = (first, second) => [first, second].filter(part => part.trim()).join('\n\n');
     if (owner !== this.owner && owner !== null) {
       const draft = this.drafts.get(owner) ?? { images: [], files: [] };
@@ -138,7 +171,10 @@ export class Composer {
     this.showImages();
   }
 
-  /** The connection broke before a message was answered, but it may have arrived: then it must not be sent again. */
+  /**
+   * The connection broke before a message was answered, but it may have arrived: then it must not be sent again.
+   * @param {any[]} [queued]
+   */
   findUnsure(queued = []) {
     if (!this.unsure) return;
     const { text, whole, images, after } = this.unsure;
@@ -174,20 +210,28 @@ export class Composer {
 
   // -- the text -----------------------------------------------------------------------------------
 
+  /** @param {any} text */
   setText(text) {
     this.field.value = text;
     this.changed();
     this.field.setSelectionRange(text.length, text.length);
   }
 
-  /** Write what was said once: its text, and the files that came along. */
+  /**
+   * Write what was said once: its text, and the files that came along.
+   * @param {any} message
+   */
   take(message) {
     const { text, files } = splitFiles(message);
     this.files = files;
     this.setText(text);
   }
 
-  /** Put a text to edit here, unless the user is in the middle of writing something else. */
+  /**
+   * Put a text to edit here, unless the user is in the middle of writing something else.
+   * @param {any} text
+   * @param {any[]} [images]
+   */
   offer(text, images = []) {
     if (this.field.value.trim() === '' && this.images.length === 0) {
       if (text) this.take(text);
@@ -197,7 +241,11 @@ export class Composer {
     this.field.focus();
   }
 
-  /** Put something behind what is written already. */
+  /**
+   * Put something behind what is written already.
+   * @param {any} message
+   * @param {any[]} images
+   */
   addText(message, images) {
     const before = this.field.value.trimEnd();
     const { text, files } = splitFiles(message);
@@ -241,7 +289,11 @@ export class Composer {
     this.heir = null;
   }
 
-  /** Bring back what was attached before a reload. */
+  /**
+   * Bring back what was attached before a reload.
+   * @param {string} from
+   * @param {string} id
+   */
   async fetchAttached(from, id) {
     const found = await attachedTo(from);
     if (!found || id !== this.owner) return;
@@ -252,23 +304,34 @@ export class Composer {
     this.showState();
   }
 
-  /** A conversation is no more. */
+  /**
+   * A conversation is no more.
+   * @param {string} id
+   */
   forget(id) {
     this.keep(id, null);
     this.drafts.delete(id);
     keepAttached(id, { images: [], files: [] });
   }
 
-  /** Keep a draft: for this tab, and for whoever comes back to the conversation in another one. */
+  /**
+   * Keep a draft: for this tab, and for whoever comes back to the conversation in another one.
+   * @param {string} id
+   * @param {any} text
+   */
   keep(id, text) {
     for (const storage of [remembered, unsent]) storage.set(`draft-${id}`, text || null);
   }
 
+  /** @param {string} id */
   kept(id) {
     return unsent.get(`draft-${id}`) ?? remembered.get(`draft-${id}`) ?? '';
   }
 
-  /** A conversation is gone: what was written for it is meant for the next one. */
+  /**
+   * A conversation is gone: what was written for it is meant for the next one.
+   * @param {string} id
+   */
   moveOn(id) {
     const text = this.field.value || this.kept(id);
     if (this.owner === id) this.forget(id);
@@ -295,13 +358,14 @@ export class Composer {
     $('blind').hidden = !this.images.length || !model || model.input.includes('image');
     $('blind').lastChild.textContent = `${model?.name} does not see images`;
     $('send').title = shell ? 'Run (Enter)' : running ? 'Steer (Enter)' : 'Send (Enter)';
-    $('composer').dataset.shell = { '!': 'You run this', '!!': 'You run this; the model does not see it' }[shell] ?? '';
+    $('composer').dataset.shell = shell ? `You run this${shell === '!!' ? '; the model does not see it' : ''}` : '';
     this.field.placeholder = running ? 'Steer while it works' : 'Message Spindle';
     document.body.classList.toggle('running', running);
   }
 
   // -- images -------------------------------------------------------------------------------------
 
+  /** @param {any[]} files */
   async addFiles(files) {
     for (const file of files) {
       await this.session.attempt(async () => {
@@ -320,7 +384,10 @@ export class Composer {
     this.showState();
   }
 
-  /** Bring any other file to the server, where tools can read it. */
+  /**
+   * Bring any other file to the server, where tools can read it.
+   * @param {File} file
+   */
   async upload(file) {
     if (file.size > MAX_FILE) throw new Error(`${file.name} is too large to send (${Math.round(file.size / 1e6)} MB)`);
     const { path } = await this.session.call('upload_file', { name: file.name, data: await base64(file) });
@@ -334,32 +401,41 @@ export class Composer {
       this.stored = { images, files };
       keepAttached(this.owner, { images, files });
     }
-    $('attachments').replaceChildren(
-      ...this.images.map(image => {
-        const remove = iconButton('Remove image', 'close', () => {
-          this.images = this.images.filter(other => other !== image);
-          this.showImages();
-          this.showState();
-          this.field.focus();
-        });
-        return el(
-          'figure',
-          null,
-          el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' }),
-          remove,
-        );
-      }),
-      ...this.files.map(file => {
-        const remove = iconButton(`Remove ${file.name}`, 'close', () => {
-          this.files = this.files.filter(other => other !== file);
-          this.showImages();
-          this.showState();
-          this.field.focus();
-        });
-        const chip = fileChip(file);
-        chip.append(remove);
-        return chip;
-      }),
-    );
+    reconcile($('attachments'), [
+      ...images.map(image => ({ key: image, build: () => this.imageToSend(image) })),
+      ...files.map(file => ({ key: file, build: () => this.fileToSend(file) })),
+    ]);
+  }
+
+  /** @param {any} image */
+  imageToSend(image) {
+    const remove = () => {
+      this.images = this.images.filter(other => other !== image);
+    };
+    const thumbnail = el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' });
+    return el('figure', null, thumbnail, this.removeButton('image', remove));
+  }
+
+  /** @param {File} file */
+  fileToSend(file) {
+    const remove = () => {
+      this.files = this.files.filter(other => other !== file);
+    };
+    const chip = fileChip(file);
+    chip.append(this.removeButton(file.name, remove));
+    return chip;
+  }
+
+  /**
+   * @param {string} name
+   * @param {Act} remove
+   */
+  removeButton(name, remove) {
+    return iconButton(`Remove ${name}`, 'close', () => {
+      remove();
+      this.showImages();
+      this.showState();
+      this.field.focus();
+    });
   }
 }

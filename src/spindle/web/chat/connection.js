@@ -15,7 +15,10 @@ export class CommandError extends Error {}
 /** The connection went away before the answer came. */
 export class Disconnected extends CommandError {}
 
-/** The address of this page with the token, for another device. */
+/**
+ * The address of this page with the token, for another device.
+ * @param {string | null} sessionId
+ */
 export function addressWithToken(sessionId) {
   const token = sessionStorage.getItem(wire.TOKEN);
   const base = location.origin + location.pathname;
@@ -27,6 +30,7 @@ export class Connection {
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of
    * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session` and `closed` (by the agent, for
    * good); `askToken(wrong)` returns a promise of a token.
+   * @param {any} fields
    */
   constructor({ onReady, onEvent, onState, askToken }) {
     this.onReady = onReady;
@@ -48,7 +52,10 @@ export class Connection {
     setInterval(() => document.hidden || this.beat(), BEAT);
   }
 
-  /** Leave the present session and go to another; null is a new one. */
+  /**
+   * Leave the present session and go to another; null is a new one.
+   * @param {string | null} sessionId
+   */
   open(sessionId) {
     this.drop();
     this.sessionId = sessionId;
@@ -62,7 +69,10 @@ export class Connection {
     return `${this.name}-${++this.lastId}`;
   }
 
-  /** Send a command; the promise gives its data. */
+  /**
+   * Send a command; the promise gives its data.
+   * @param {string} type
+   */
   call(type, fields = {}, id = this.newId()) {
     if (this.socket?.readyState !== WebSocket.OPEN) return Promise.reject(new Disconnected('Not connected'));
     return new Promise((resolve, reject) => {
@@ -71,7 +81,10 @@ export class Connection {
     });
   }
 
-  /** Send a frame that gets no response. Returns whether it could be sent. */
+  /**
+   * Send a frame that gets no response. Returns whether it could be sent.
+   * @param {any} frame
+   */
   tell(frame) {
     if (this.socket?.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(frame));
@@ -110,20 +123,23 @@ export class Connection {
     socket.addEventListener('open', () => {
       opened = true;
     });
-    socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
-    socket.onclose = ({ code, reason }) => {
+    socket.onmessage = (/** @type {any} */ { data }) => this.receive(JSON.parse(data));
+    socket.onclose = (/** @type {any} */ { code, reason }) => {
       if (this.socket === socket) this.lost(opened, code, reason);
     };
     if (early) this.takeOver(early);
   }
 
-  /** Take what has come before this script ran. */
+  /**
+   * Take what has come before this script ran.
+   * @param {any} fields
+   */
   async takeOver({ socket, frames }) {
     for (const type in wire.FIRST)
       this.asked.set(type, new Promise((resolve, reject) => this.calls.set(type, { resolve, reject })));
     for (const promise of this.asked.values()) promise.catch(() => null); // nobody may want it
     const { onmessage } = socket;
-    socket.onmessage = frame => frames.push(frame);
+    socket.onmessage = (/** @type {any} */ frame) => frames.push(frame);
     // One at a time, as they would come: what is told of one is done before the next.
     while (frames.length && this.socket === socket) {
       onmessage(frames.shift());
@@ -132,29 +148,39 @@ export class Connection {
     if (this.socket === socket) socket.onmessage = onmessage;
   }
 
-  /** Ask for one of the first things; it may have been asked before this script ran. */
+  /**
+   * Ask for one of the first things; it may have been asked before this script ran.
+   * @param {string} type
+   */
   first(type) {
     const asked = this.asked.get(type);
     this.asked.delete(type);
     return asked ?? this.call(type, wire.FIRST[type]);
   }
 
-  /** Open a conversation for one command, and leave it again. */
+  /**
+   * Open a conversation for one command, and leave it again.
+   * @param {string | null} sessionId
+   * @param {string} type
+   * @param {any} [fields]
+   */
   once(sessionId, type, fields) {
     return new Promise((resolve, reject) => {
       const socket = wire.open(sessionId);
       socket.onopen = () => socket.send(JSON.stringify({ id: 'once', type, ...fields }));
-      socket.onmessage = ({ data }) => {
+      socket.onmessage = (/** @type {MessageEvent} */ { data }) => {
         const frame = JSON.parse(data);
         if (frame.type !== 'response') return;
         if (frame.success) resolve(frame.data);
         else reject(new CommandError(frame.error));
         socket.close();
       };
-      socket.onclose = ({ reason }) => reject(new CommandError(reason || 'The conversation could not be opened'));
+      socket.onclose = (/** @type {CloseEvent} */ { reason }) =>
+        reject(new CommandError(reason || 'The conversation could not be opened'));
     });
   }
 
+  /** @param {any} frame */
   receive(frame) {
     if (frame.type === 'response') {
       const call = this.calls.get(frame.id);
@@ -174,6 +200,7 @@ export class Connection {
     }
   }
 
+  /** @param {boolean} opened */
   async lost(opened, code = 0, reason = '') {
     this.drop();
     if (code === NO_SUCH_SESSION) {

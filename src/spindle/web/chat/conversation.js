@@ -2,7 +2,7 @@
 // once per frame. A row knows the id of its entry: that is how messages are found again.
 
 import { announce, breathe, button, unsent } from '../shared/dom.js';
-import { count, imagesOf, oneLine } from '../shared/format.js';
+import { count, imagesOf, obj, oneLine } from '../shared/format.js';
 import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
 import { Feed, perFrame } from './feed.js';
@@ -18,7 +18,38 @@ const loading = () => {
 };
 
 export class Conversation {
-  /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `undo(entryId)`, `branch(entry)`, and hooks of answers. */
+  /** @type {Rows} */
+  rows;
+  /** @type {Map<string, any>} */
+  cards;
+  /** @type {Set<any>} */
+  busyCards;
+  /** @type {Map<string, any>} */
+  asides;
+  /** @type {any} */
+  live;
+  /** @type {any} */
+  compaction;
+  /** @type {any} */
+  retry;
+  /** @type {boolean} */
+  olderOpen;
+  /** @type {any} */
+  waits;
+  /** @type {any} */
+  unanswered;
+  /** @type {any} */
+  lastAnswer;
+  /** @type {any} */
+  adding;
+  /** @type {boolean | undefined} */
+  printing;
+
+  /**
+   * `actions`: `save(entryId, text, images)`, `fork(entryId)`, `undo(entryId)`, `branch(entry)`, and hooks of answers.
+   * @param {Session} session
+   * @param {any} actions
+   */
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
@@ -28,7 +59,10 @@ export class Conversation {
       this.show();
     };
     this.repaint = perFrame(() => this.paint());
-    this.hooks = { ...actions, addCard: (id, card) => this.cards.set(id, card) };
+    this.hooks = {
+      ...actions,
+      addCard: (/** @type {string} */ id, /** @type {LiveCard} */ card) => this.cards.set(id, card),
+    };
     this.clear();
     this.listen();
     setInterval(() => this.tick(), 1000);
@@ -38,6 +72,7 @@ export class Conversation {
     this.rows = new Rows(this);
     this.cards = new Map(); // cards of calls that may go on, by id
     this.busyCards = new Set();
+    this.asides = new Map(); // commands in the background of which no end is told yet, by id: {card, exit}
     this.live = null; // the row of the answer being written
     this.compaction = this.retry = null;
     this.olderOpen = false;
@@ -49,14 +84,18 @@ export class Conversation {
   }
 
   listen() {
+    /**
+     * @param {string} type
+     * @param {Act} listener
+     */
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
     on('entries', this.showBranches);
-    on('earlier', ({ path }) => {
+    on('earlier', (/** @type {any} */ { path }) => {
       this.adding = this.addEarlier(path);
     });
     on('state', () => this.turn?.wait(this.session.asking));
-    on('connection', ({ state }) => state === 'waiting' && this.keepHalf());
+    on('connection', (/** @type {any} */ { state }) => state === 'waiting' && this.keepHalf());
     addEventListener('pagehide', () => this.turn?.wait(false));
     on('message_start', this.messageStart);
     on('message_update', this.messageUpdate);
@@ -64,13 +103,15 @@ export class Conversation {
     on('tool_execution_start', this.toolStart);
     on('tool_execution_update', this.toolUpdate);
     on('tool_execution_end', this.toolEnd);
+    on('background', this.showAsides);
+    on('background_end', this.asideEnd);
     on('agent_settled', this.settled);
     on('compaction_start', this.compactionStart);
     on('compaction_end', this.compactionEnd);
     on('auto_retry_start', this.retryStart);
     on('auto_retry_end', this.retryEnd);
-    on('extension_error', event => this.notice('warning', `An extension failed: ${event.error}`));
-    on('client_error', event => this.notice('warning', event.error));
+    on('extension_error', (/** @type {any} */ event) => this.notice('warning', `An extension failed: ${event.error}`));
+    on('client_error', (/** @type {any} */ event) => this.notice('warning', event.error));
     on('shell_start', this.shellStart);
     on('bash_execution_update', this.shellUpdate);
     on('shell_end', this.shellEnd);
@@ -78,9 +119,10 @@ export class Conversation {
 
   // -- history --------------------------------------------------------------------------------------
 
+  /** @param {any} fields */
   reset({ path, isWhole = true }) {
     const field = document.activeElement?.closest(/** @type {'textarea'} */ ('.edit textarea')); // the rows are built again around it
-    const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
+    const editing = field && { id: field.closest('.row')?.row.id, at: [field.selectionStart, field.selectionEnd] };
     this.turn?.wait(false);
     this.clear();
     if (!isWhole) this.waits = this.rows.add(new MessageRow('notice', () => loading(), 42));
@@ -99,7 +141,10 @@ export class Conversation {
     this.tick();
   }
 
-  /** What came before the first row is here: put it there, without moving what is in view. */
+  /**
+   * What came before the first row is here: put it there, without moving what is in view.
+   * @param {Entry[]} path
+   */
   async addEarlier(path) {
     const { rows } = this;
     const earlier = new Rows(this);
@@ -114,7 +159,10 @@ export class Conversation {
     this.show();
   }
 
-  /** Say so if the work has ended before its answer: the server may have been stopped. Returns the notice. */
+  /**
+   * Say so if the work has ended before its answer: the server may have been stopped. Returns the notice.
+   * @param {Entry[]} path
+   */
   tellUnanswered(path) {
     const { message } = path.findLast(({ type }) => type === 'message' || type === 'compaction')?.raw ?? {};
     const calls = message?.role === 'assistant' && message.stopReason === 'toolUse';
@@ -138,9 +186,11 @@ export class Conversation {
     const half = unsent.get(`half-${this.turn?.id}`);
     if (half === null) return;
     const message = { role: 'assistant', content: JSON.parse(half), stopReason: 'lost' };
-    this.append(this.rows.rowOf(message, Date.now()));
+    const row = this.rows.rowOf(message, Date.now());
+    if (row) this.append(row);
   }
 
+  /** @param {any} fields */
   editAgain({ id, at }) {
     const row = this.rows.byEntry.get(id);
     if (!row) return;
@@ -150,15 +200,16 @@ export class Conversation {
     field?.setSelectionRange(...at);
   }
 
+  /** @param {MessageRow} row */
   buildAnswer(row) {
     const { message } = row;
     const answer = new Answer(this.hooks);
     answer.finish(message, row.thoughts);
-    message.content.forEach((call, index) => {
+    message.content.forEach((/** @type {any} */ call, /** @type {number} */ index) => {
       if (call?.type !== 'toolCall') return;
       const card = answer.blocks[index];
       const result = row.results.get(index);
-      if (result) card.finish(result, result.isError, row.durations.get(index));
+      if (result) this.finishCard(card, result, result.isError, row.durations.get(index));
       else if (row.atWork && this.session.running) {
         card.setState('running');
         card.restart();
@@ -172,6 +223,7 @@ export class Conversation {
 
   // -- rows -----------------------------------------------------------------------------------------
 
+  /** @param {MessageRow} row */
   isShown(row) {
     if (row.gone) return false;
     if (this.printing) return true;
@@ -189,7 +241,10 @@ export class Conversation {
     this.show();
   }
 
-  /** Bring a message into view, out of whatever it is folded into. Returns its row; of a result that of its call. */
+  /**
+   * Bring a message into view, out of whatever it is folded into. Returns its row; of a result that of its call.
+   * @param {string} entryId
+   */
   async reveal(entryId) {
     if (!this.rowOf(entryId)) {
       await this.session.whole;
@@ -204,6 +259,7 @@ export class Conversation {
     return row;
   }
 
+  /** @param {string} entryId */
   rowOf(entryId) {
     const { byId } = this.session.entries;
     let entry = byId.get(entryId);
@@ -211,12 +267,18 @@ export class Conversation {
     return this.rows.byEntry.get(entry?.id);
   }
 
-  /** Bring a tool call into view. */
+  /**
+   * Bring a tool call into view.
+   * @param {string} id
+   */
   showCall(id) {
     this.reveal(this.rows.calls.get(id)?.row.id);
   }
 
-  /** Add a row that has just come. */
+  /**
+   * Add a row that has just come.
+   * @param {MessageRow} row
+   */
   append(row) {
     const shown = this.rows.all.length;
     this.rows.add(row);
@@ -244,13 +306,17 @@ export class Conversation {
     }
   }
 
+  /**
+   * @param {MessageRow} row
+   * @param {HTMLElement} node
+   */
   addSwitch(row, node) {
     node.querySelector('.fork')?.remove();
     node.querySelector('.actions')?.classList.toggle('marked', Boolean(row.fork));
     if (!row.fork) return;
     const { all, entry } = row.fork;
     const place = all.indexOf(entry);
-    const made = branchSwitch(place, all.length, target => this.actions.branch(all[target]));
+    const made = branchSwitch(place, all.length, (/** @type {any} */ target) => this.actions.branch(all[target]));
     const actions = node.querySelector('.actions');
     if (row.kind === 'user' && actions) actions.append(made);
     else if (actions) actions.prepend(made);
@@ -259,6 +325,7 @@ export class Conversation {
 
   // -- events ---------------------------------------------------------------------------------------
 
+  /** @param {any} fields */
   messageStart({ message }) {
     if (message.role === 'assistant') this.beginAnswer();
   }
@@ -278,6 +345,7 @@ export class Conversation {
     return row;
   }
 
+  /** @param {any} event */
   messageUpdate(event) {
     const row = this.live ?? this.beginAnswer();
     row.answer.update(event);
@@ -290,26 +358,31 @@ export class Conversation {
     this.repaint();
   }
 
+  /** @param {any} fields */
   messageEnd({ message, entryId }) {
     if (entryId && this.rows.byEntry.has(entryId)) return; // it was among what was fetched
     if (message.role === 'assistant') this.endAnswer(message, entryId);
     else if (message.role === 'toolResult') this.endCall(message);
     else {
       const row = this.rows.rowOf(message, Date.now());
-      if (!row) return;
-      this.rows.name(row, entryId);
-      if (message.role === 'user') {
-        this.turn.running = true;
+      if (row) this.rows.name(row, entryId);
+      if (row && message.role === 'user') {
+        if (this.turn) this.turn.running = true;
         const { model } = this.session.state;
         if (imagesOf(message.content).length && model && !model.input.includes('image'))
           row.note = `${model.name} does not see images`;
         this.rows.add(row);
         this.show(); // the turn before is folded
         this.feed.toEnd();
-      } else this.append(row);
+      } else if (row) this.append(row);
     }
+    this.showAsides();
   }
 
+  /**
+   * @param {any} message
+   * @param {string} entryId
+   */
   endAnswer(message, entryId) {
     const row = this.live ?? this.beginAnswer();
     this.live = null;
@@ -324,27 +397,34 @@ export class Conversation {
     levelHeadings(answer.node, 1);
     this.addSwitch(row, answer.node);
     this.lastAnswer = row;
-    row.atWork = message.content.some(block => block?.type === 'toolCall');
+    row.atWork = message.content.some((/** @type {any} */ block) => block?.type === 'toolCall');
     if (!row.atWork) this.feed.letGo(row);
     if (text) announce(oneLine(text, 400));
     else if (message.errorMessage) announce(readable(message.errorMessage));
   }
 
-  /** A call has its result. A row whose calls have all ended may leave the document, and be built again. */
+  /**
+   * A call has its result. A row whose calls have all ended may leave the document, and be built again.
+   * @param {any} message
+   */
   endCall(message) {
     const row = this.rows.takeResult(message, Date.now());
     if (!row?.atWork) return;
-    const calls = row.message.content.filter(block => block?.type === 'toolCall');
+    const calls = row.message.content.filter((/** @type {any} */ block) => block?.type === 'toolCall');
     if (row.results.size >= calls.length) this.endWork(row);
   }
 
+  /** @param {MessageRow} row */
   endWork(row) {
     row.atWork = false;
     for (const block of row.message.content) if (block?.type === 'toolCall') this.cards.delete(block.id);
     this.feed.letGo(row);
   }
 
-  /** The card of a call, if there is one. */
+  /**
+   * The card of a call, if there is one.
+   * @param {string} toolCallId
+   */
   cardOf(toolCallId) {
     const call = this.rows.calls.get(toolCallId);
     // A card that was not built yet, because its row was out of sight.
@@ -357,6 +437,7 @@ export class Conversation {
     for (const card of this.busyCards) if (card.state === 'running' && !card.liveOutput) card.restart();
   }
 
+  /** @param {any} fields */
   toolStart({ toolCallId, toolName, args }) {
     let card = this.cards.get(toolCallId);
     if (!card) {
@@ -371,6 +452,7 @@ export class Conversation {
     this.busyCards.add(card);
   }
 
+  /** @param {any} fields */
   toolUpdate({ toolCallId, partialResult }) {
     const card = this.cards.get(toolCallId);
     if (!card) return;
@@ -379,12 +461,48 @@ export class Conversation {
     this.repaint();
   }
 
+  /** @param {any} fields */
   toolEnd({ toolCallId, result, isError, durationMs }) {
     const card = this.cards.get(toolCallId);
-    card?.finish(result, isError, durationMs);
+    if (card) this.finishCard(card, result, isError, durationMs);
     const call = this.rows.calls.get(toolCallId);
     call?.row.durations.set(call.index, durationMs);
     this.busyCards.delete(card);
+  }
+
+  /**
+   * A call has its result. Of a command in the background, how it stands now is shown, too.
+   * @param {LiveCard} card
+   * @param {any} result
+   * @param {boolean} isError
+   * @param {number} [durationMs]
+   */
+  finishCard(card, result, isError, durationMs) {
+    card.finish(result, isError, durationMs);
+    const id = obj(result.details).backgroundId;
+    if (!id) return;
+    this.asides.set(id, { card, exit: '' });
+    this.showAsides();
+  }
+
+  showAsides() {
+    const running = new Set(this.session.background.map(({ id }) => id));
+    for (const [id, { card, exit }] of this.asides) {
+      const end = this.rows.ends.get(id);
+      // One that does not run, and of which no end is known, has gone with its server.
+      card.stand(end ?? `${id} ${exit || (running.has(id) ? 'is running' : 'has ended')}`);
+      if (end) this.asides.delete(id);
+    }
+  }
+
+  /**
+   * A command in the background has ended. How, a message tells in more words, when the model reads it.
+   * @param {any} fields
+   */
+  asideEnd({ id, exitCode }) {
+    const aside = this.asides.get(id);
+    if (aside) aside.exit = exitCode > 128 ? `was killed by signal ${exitCode - 128}` : `exited with code ${exitCode}`;
+    this.showAsides();
   }
 
   paint() {
@@ -414,6 +532,7 @@ export class Conversation {
 
   // -- commands of the user -------------------------------------------------------------------------
 
+  /** @param {any} fields */
   shellStart({ id, command, hidden }) {
     const card = shellCard(command, hidden, 'running');
     card.start({ command });
@@ -425,6 +544,7 @@ export class Conversation {
     this.feed.toEnd();
   }
 
+  /** @param {any} fields */
   shellUpdate({ id, delta }) {
     const card = this.cards.get(id); // those of other clients are shown when they are done
     if (!card) return;
@@ -432,6 +552,7 @@ export class Conversation {
     this.repaint();
   }
 
+  /** @param {any} fields */
   shellEnd({ id, message }) {
     const card = this.cards.get(id);
     this.busyCards.delete(card);
@@ -443,6 +564,11 @@ export class Conversation {
 
   // -- notices --------------------------------------------------------------------------------------
 
+  /**
+   * @param {string} symbol
+   * @param {string} text
+   * @param {...any} more
+   */
   notice(symbol, text, ...more) {
     const node = noticeOf(symbol, text, ...more);
     const row = new MessageRow('notice', () => node, 42);
@@ -451,6 +577,7 @@ export class Conversation {
     return node;
   }
 
+  /** @param {HTMLElement} node */
   remove(node) {
     const row = this.rows.all.find(one => one.node?.contains(node));
     if (!row) return;
@@ -458,12 +585,17 @@ export class Conversation {
     this.show();
   }
 
+  /** @param {any} fields */
   compactionStart({ reason }) {
-    const why = { threshold: 'The context is nearly full', overflow: 'The context was full' }[reason];
+    const why = /** @type {Record<string, any>} */ ({
+      threshold: 'The context is nearly full',
+      overflow: 'The context was full',
+    })[reason];
     this.compaction = this.notice('compact', `${why ? why + ': s' : 'S'}ummarising the conversation…`);
     this.compaction.classList.add('busy');
   }
 
+  /** @param {any} fields */
   compactionEnd({ result, aborted, errorMessage }) {
     const left = result?.estimatedTokensAfter ? ` to ${tokens(result.estimatedTokensAfter)}` : '';
     const node = result
@@ -474,6 +606,7 @@ export class Conversation {
     this.compaction = null;
   }
 
+  /** @param {any} fields */
   retryStart({ attempt, maxAttempts, delayMs, errorMessage }) {
     // The failed attempt is out of sight while it is tried again; the notice says what happened.
     if (this.lastAnswer) this.lastAnswer.gone = true;
@@ -486,7 +619,8 @@ export class Conversation {
     const tick = () => {
       const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
       const next = left ? `Trying again in ${left} s` : 'Trying again';
-      node.querySelector('span').textContent = `${words}. ${next} (attempt ${attempt} of ${maxAttempts})`;
+      /** @type {Element} */ (node.querySelector('span')).textContent =
+        `${words}. ${next} (attempt ${attempt} of ${maxAttempts})`;
     };
     tick();
     this.retry = { node, timer: setInterval(tick, 1000) };
@@ -500,6 +634,7 @@ export class Conversation {
     this.retry = null;
   }
 
+  /** @param {any} fields */
   retryEnd({ success, attempt }) {
     this.endRetry();
     if (success) {

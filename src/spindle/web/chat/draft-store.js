@@ -3,6 +3,7 @@
 
 const KEPT_MS = 30 * 24 * 3600 * 1000; // of conversations that nobody comes back to
 
+/** @type {Promise<IDBDatabase> | null} */
 let database = null;
 
 function openStore() {
@@ -15,6 +16,10 @@ function openStore() {
   return database;
 }
 
+/**
+ * @param {IDBTransactionMode} mode
+ * @param {Act} act
+ */
 async function transact(mode, act) {
   const transaction = (await openStore()).transaction('drafts', mode);
   const request = act(transaction.objectStore('drafts'));
@@ -24,22 +29,34 @@ async function transact(mode, act) {
   });
 }
 
-/** Keep images and files of a conversation; none takes them away. */
+/**
+ * Keep images and files of a conversation; none takes them away.
+ * @param {string} id
+ * @param {any} fields
+ */
 export function keepAttached(id, { images, files }) {
   const draft = { images, files, when: Date.now() };
-  const act = store => (images.length || files.length ? store.put(draft, id) : store.delete(id));
+  const act = (/** @type {IDBObjectStore} */ store) => {
+    if (images.length || files.length) store.put(draft, id);
+    else store.delete(id);
+    store.transaction.commit(); // the page may be left at once
+  };
   return transact('readwrite', act).catch(() => null);
 }
 
-/** Return the images and files that are kept for a conversation, or null. */
+/**
+ * Return the images and files that are kept for a conversation, or null.
+ * @param {string} id
+ */
 export function attachedTo(id) {
-  return transact('readonly', store => store.get(id)).catch(() => null);
+  return transact('readonly', (/** @type {any} */ store) => store.get(id)).catch(() => null);
 }
 
 /** Forget what is very old. */
 export function forgetOld() {
+  /** @param {any} store */
   const look = store => {
-    store.openCursor().onsuccess = ({ target: { result: cursor } }) => {
+    store.openCursor().onsuccess = (/** @type {any} */ { target: { result: cursor } }) => {
       if (!cursor) return;
       if (Date.now() - cursor.value.when > KEPT_MS) cursor.delete();
       cursor.continue();

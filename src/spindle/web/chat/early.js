@@ -23,7 +23,10 @@ globalThis.wire = {
     history.replaceState(null, '', location.pathname);
   },
 
-  /** A socket to a session; null is a new one. `since` is the number of the last event that was seen. */
+  /**
+   * A socket to a session; null is a new one. `since` is the number of the last event that was seen.
+   * @param {string} sessionId
+   */
   open(sessionId, since = null) {
     const url = new URL('rpc', document.baseURI);
     url.protocol = url.protocol.replace('http', 'ws');
@@ -33,14 +36,15 @@ globalThis.wire = {
     url.searchParams.set('deltas', 'gathered');
     const token = sessionStorage.getItem(this.TOKEN);
     const bytes = token === null ? '' : String.fromCharCode(...new TextEncoder().encode(token));
-    const safe = btoa(bytes).replace(/[+/=]/g, c => ({ '+': '-', '/': '_', '=': '' })[c]);
+    const safe = btoa(bytes).replace(/[+/=]/g, c => (c === '+' ? '-' : c === '/' ? '_' : ''));
     return new WebSocket(url, safe ? ['spindle', 'spindle.token.' + safe] : ['spindle']);
   },
 
   begin() {
     const sessionId = this.idInAddress();
+    /** @type {any} */
     const first = { sessionId, socket: this.open(sessionId), frames: [] };
-    first.socket.onmessage = frame => first.frames.push(frame);
+    first.socket.onmessage = (/** @type {MessageEvent} */ frame) => first.frames.push(frame);
     first.socket.onopen = () => {
       for (const [type, fields] of Object.entries(this.FIRST))
         first.socket.send(JSON.stringify({ id: type, type, ...fields }));
@@ -48,8 +52,13 @@ globalThis.wire = {
     this.first = first;
   },
 
-  /** The socket that was opened early, if it leads to this session, and what has come over it so far. */
+  /**
+   * The socket that was opened early, if it leads to this session, and what has come over it so far.
+   * @param {string} sessionId
+   * @returns {any}
+   */
   takeFirst(sessionId) {
+    /** @type {any} */
     const { first } = this;
     this.first = null;
     if (first && first.sessionId === sessionId && first.socket.readyState <= WebSocket.OPEN) return first;

@@ -2,9 +2,15 @@
 
 import { $ } from '../shared/dom.js';
 
-/** Put `field` in the place of `node`. `end` gets the text after Enter or on leaving it, null after Escape. */
+/**
+ * Put `field` in the place of `node`. `end` gets the text after Enter or on leaving it, null after Escape.
+ * @param {HTMLElement} node
+ * @param {HTMLInputElement} field
+ * @param {(text: string | null) => any} end
+ */
 export function editInPlace(node, field, end) {
   let done = false; // leaving the page is a blur too
+  /** @param {boolean} saves */
   const finish = saves => {
     if (done) return;
     done = true;

@@ -8,10 +8,41 @@ import { readable } from './figures.js';
 const READABLE = new Set(['message', 'custom_message', 'compaction', 'branch_summary']);
 const PAGE = 4000; // entries in one page; the server makes it shorter if they are long
 
-/** The beginning of a text, without the marks of Markdown. */
+/**
+ * The beginning of a text, without the marks of Markdown.
+ * @param {any} content
+ */
 const preview = content => plainWords(splitFiles(textOf(content)).text);
 
 export class Entries {
+  /** @type {Map<string | null, Entry>} */
+  byId;
+  /** @type {Map<string | null, Entry[]>} */
+  childrenOf;
+  /** @type {Map<string, string>} */
+  labels;
+  /** @type {Promise<boolean> | null} */
+  fetching;
+  /** @type {string | null} */
+  sessionId;
+  /** @type {string | null} */
+  leafId;
+  /** @type {string | undefined} */
+  firstId;
+  /** @type {string | undefined} */
+  lastId;
+  /** @type {number} */
+  divided;
+  /** @type {number} */
+  checkpoints;
+  /** @type {number} */
+  first;
+  /** @type {number} */
+  next;
+  /** @type {boolean} */
+  isWhole;
+
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     this.clear();
@@ -79,6 +110,10 @@ export class Entries {
     return this;
   }
 
+  /**
+   * @param {any} raw
+   * @param {number} order
+   */
   add(raw, order) {
     const { id, parentId, type, message, targetId, label, customType } = raw;
     // What was fetched later may have been stored before.
@@ -92,9 +127,11 @@ export class Entries {
     if (beside.length === 2) this.divided++;
   }
 
+  /** @param {string | null} id */
   children(id) {
-    if (!this.childrenOf.has(id)) this.childrenOf.set(id, []);
-    return this.childrenOf.get(id);
+    const known = this.childrenOf.get(id) ?? [];
+    this.childrenOf.set(id, known);
+    return known;
   }
 
   get roots() {
@@ -122,33 +159,43 @@ export class Entries {
     return from < 0 || kept < from ? [] : path.slice(from);
   }
 
-  /** The entries that were stored after one, in their order. */
+  /**
+   * The entries that were stored after one, in their order.
+   * @param {string} id
+   */
   after(id) {
     const order = this.byId.get(id)?.order ?? -Infinity;
     const found = [...this.byId.values()].filter(entry => entry.order > order);
     return found.sort((a, b) => a.order - b.order);
   }
 
-  /** The branches that begin beside an entry, itself included, as far as there is something to read. */
+  /**
+   * The branches that begin beside an entry, itself included, as far as there is something to read.
+   * @param {Entry} entry
+   */
   siblings(entry) {
     const all = this.byId.has(entry.parentId) ? this.children(entry.parentId) : this.isWhole ? this.roots : [entry];
     return all.length < 2 ? all : all.filter(child => child === entry || this.readableIn(child));
   }
 
+  /** @param {Entry} entry */
   readableIn(entry) {
-    for (const stack = [entry]; stack.length;) {
-      const one = stack.pop();
+    const stack = [entry];
+    for (let one; (one = stack.pop());) {
       if (READABLE.has(one.type)) return true;
       stack.push(...one.children);
     }
     return false;
   }
 
-  /** The newest end of the branch that an entry begins. */
+  /**
+   * The newest end of the branch that an entry begins.
+   * @param {Entry} entry
+   */
   newest(entry) {
     let last = entry;
-    for (const stack = [entry]; stack.length;) {
-      const one = stack.pop();
+    const stack = [entry];
+    for (let one; (one = stack.pop());) {
       if (READABLE.has(one.type) && one.order > last.order) last = one;
       stack.push(...one.children);
     }
@@ -156,19 +203,25 @@ export class Entries {
   }
 }
 
-/** What a line of the tree says of an entry. Entries never change, so it is found out once. */
+/**
+ * What a line of the tree says of an entry. Entries never change, so it is found out once.
+ * @param {Entry} entry
+ */
 export function gist(entry) {
   entry.gist ??= gistOf(entry.raw);
   return entry.gist;
 }
 
+/** @param {any} fields */
 function gistOf({ type, message, summary, content, customType, display }) {
   const said = { text: '', images: 0, calls: [], error: '' };
   if (message) {
     said.text = message.role === 'bashExecution' ? oneLine(message.command) : preview(message.content);
     said.images = imagesOf(message.content).length;
     if (message.role === 'assistant')
-      said.calls = message.content.filter(block => block.type === 'toolCall').map(call => call.name);
+      said.calls = message.content
+        .filter((/** @type {any} */ block) => block.type === 'toolCall')
+        .map((/** @type {any} */ call) => call.name);
     said.error = readable(message.errorMessage ?? '');
   } else if (summary) said.text = preview(summary);
   else if (type === 'custom_message' && display) said.text = preview(content) || customType;

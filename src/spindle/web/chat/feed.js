@@ -11,7 +11,10 @@ const NEAR = 48; // pixels that still count as the end
 const INTENT_MS = 700; // a scroll so soon after a gesture is the reader's
 const KEYS = new Set(['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' ', 'Tab']);
 
-/** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
+/**
+ * Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with.
+ * @param {Act} paint
+ */
 export function perFrame(paint) {
   let asked = false;
   let took = 0;
@@ -31,7 +34,17 @@ export function perFrame(paint) {
 }
 
 export class Feed extends VirtualList {
-  /** `busy()` says whether something is being written. */
+  /** @type {boolean} */
+  printing = false;
+  /** @type {any[]} */
+  touched;
+  /** @type {any} */
+  seen;
+
+  /**
+   * `busy()` says whether something is being written.
+   * @param {Act} busy
+   */
   constructor(busy) {
     super($('scroller'), $('feed'), WHOLE);
     this.busy = busy;
@@ -44,6 +57,7 @@ export class Feed extends VirtualList {
     this.listen();
   }
 
+  /** @param {MessageRow} row */
   make(row) {
     const node = el('div', { class: `row ${row.kind}-row` }, row.build());
     levelHeadings(node, 1);
@@ -75,7 +89,8 @@ export class Feed extends VirtualList {
     // Opening something is reading: what was opened must not run away.
     this.scroller.addEventListener(
       'click',
-      ({ target }) => {
+      event => {
+        const target = targetOf(event);
         if (!target.closest('summary, .link, .diff .plain') || target.closest('.ask')) return;
         const row = target.closest('.row')?.row;
         if (row) this.touch(row);
@@ -92,7 +107,10 @@ export class Feed extends VirtualList {
     matchMedia('print').addEventListener('change', ({ matches }) => this.print(matches));
   }
 
-  /** The reader has opened something in a row: it is not built again, as long as that is not long ago. */
+  /**
+   * The reader has opened something in a row: it is not built again, as long as that is not long ago.
+   * @param {MessageRow} row
+   */
   touch(row) {
     if (row.keep) return;
     row.keep = true;
@@ -100,19 +118,29 @@ export class Feed extends VirtualList {
     if (this.touched.length > TOUCHED) this.letGo(this.touched.shift());
   }
 
-  /** A row need not keep its element any more. */
+  /**
+   * A row need not keep its element any more.
+   * @param {MessageRow} row
+   */
   letGo(row) {
     row.keep = this.touched.includes(row);
     if (!row.keep && !row.node?.isConnected) row.node = null;
   }
 
+  /**
+   * @param {MessageRow} row
+   * @param {number} [offset]
+   */
   reveal(row, offset) {
     const found = super.reveal(row, offset);
     if (found) this.showButton();
     return found;
   }
 
-  /** Paper has no window: put everything in the document. */
+  /**
+   * Paper has no window: put everything in the document.
+   * @param {boolean} on
+   */
   print(on) {
     if (this.printing === on) return;
     this.printing = false;

@@ -11,6 +11,7 @@ const PAUSE_MS = 700; // between two looks at the files
 
 /** How a file differs from the first checkpoint. */
 class Compared {
+  /** @param {any} fields */
   constructor({ path, status, oldPath, added, removed, diff }) {
     this.path = path;
     this.oldPath = oldPath;
@@ -34,29 +35,33 @@ class Compared {
 
 /** What tools have told of a file. They are put together when somebody wants to see it. */
 class Told {
+  /** @param {string} path */
   constructor(path) {
     this.path = path;
+    /** @type {any[]} */
     this.steps = []; // of those that are not merged yet
     this.merged = [new MergedChanges()]; // several if something else has changed the file in between
     this.added = this.removed = 0;
-    this.about = this.patch = '';
+    this.about = '';
     this.mark = 0; // changes that are put together
   }
 
-  /** Put together what was told; `pause` is waited for after each step. */
+  /**
+   * Put together what was told; `pause` is waited for after each step.
+   * @param {Act} pause
+   */
   async ready(pause) {
     if (!this.steps.length) return;
     const { steps } = this;
     this.steps = [];
     for (const { content, diff, patch } of steps) {
-      if (content !== undefined) this.merged.at(-1).write(rowsOfText(content));
+      if (content !== undefined) this.last.write(rowsOfText(content));
       else this.edit(diff ? rowsOfDiff(diff) : [], patch);
       await pause();
     }
     const sums = this.merged.map(one => counts(one.rows()));
     this.added = sums.reduce((sum, { added }) => sum + added, 0);
     this.removed = sums.reduce((sum, { removed }) => sum + removed, 0);
-    this.patch = this.merged.map(one => patchOf(this.path, one)).join('');
     const number = this.merged.reduce((sum, { size }) => sum + size, 0);
     const facts = [
       this.merged[0].whole ? 'written whole' : '',
@@ -68,10 +73,22 @@ class Told {
     this.mark = number;
   }
 
+  /**
+   * @param {any[]} rows
+   * @param {string} patch
+   */
   edit(rows, patch) {
-    if (this.merged.at(-1).edit(rows, patch)) return;
+    if (this.last.edit(rows, patch)) return;
     this.merged.push(new MergedChanges());
-    this.merged.at(-1).edit(rows, patch);
+    this.last.edit(rows, patch);
+  }
+
+  get last() {
+    return this.merged[this.merged.length - 1];
+  }
+
+  get patch() {
+    return this.merged.map(one => patchOf(this.path, one)).join('');
   }
 
   parts() {
@@ -80,7 +97,22 @@ class Told {
 }
 
 export class FileChanges {
-  /** `changed()` is called when files have changed. */
+  /** @type {number} */
+  read;
+  /** @type {Entry | undefined} */
+  last;
+  /** @type {Map<string, any>} */
+  calls;
+  /** @type {Map<string, Told>} */
+  told;
+  /** @type {Map<string, any>} */
+  files;
+
+  /**
+   * `changed()` is called when files have changed.
+   * @param {Session} session
+   * @param {Act} changed
+   */
   constructor(session, changed) {
     this.session = session;
     this.changed = changed;
@@ -119,11 +151,12 @@ export class FileChanges {
   async compare() {
     const { files } = await this.session.call('get_changes');
     // What has not changed stays the same object.
+    /** @param {any} file */
     const same = file => {
       const known = this.files.get(file.path);
       return known?.patch === (file.diff ?? '') && known.status === file.status ? known : new Compared(file);
     };
-    this.files = new Map(files.map(file => [file.path, same(file)]));
+    this.files = new Map(files.map((/** @type {any} */ file) => [file.path, same(file)]));
   }
 
   /** Take what tools have told since the last time. */
@@ -142,6 +175,7 @@ export class FileChanges {
     this.files = this.told;
   }
 
+  /** @param {any} message */
   take(message) {
     if (message?.role === 'assistant' && Array.isArray(message.content)) {
       for (const block of message.content)
@@ -151,14 +185,18 @@ export class FileChanges {
       const args = obj(call?.arguments);
       const path = this.shortened(pathOf(args));
       if (!path) return;
-      if (!this.told.has(path)) this.told.set(path, new Told(path));
+      const told = this.told.get(path) ?? new Told(path);
+      this.told.set(path, told);
       const { diff, patch } = obj(message.details);
       const step = call.name === 'write' ? { content: str(args.content) } : { diff: str(diff), patch: str(patch) };
-      this.told.get(path).steps.push(step);
+      told.steps.push(step);
     }
   }
 
-  /** One file may be named in several ways. */
+  /**
+   * One file may be named in several ways.
+   * @param {string} path
+   */
   shortened(path) {
     const { cwd } = this.session;
     const inside = cwd && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path;

@@ -10,6 +10,17 @@ const MOST_MARKS = 2000;
 const TOO_SHORT = /^[\x00-\x7f]?$/; // one letter is everywhere
 
 export class Find {
+  /** @type {any[]} */
+  found;
+  /** @type {Range | null} */
+  now;
+  /** @type {any} */
+  wanted;
+
+  /**
+   * @param {Session} session
+   * @param {Conversation} conversation
+   */
   constructor(session, conversation) {
     this.session = session;
     this.conversation = conversation;
@@ -21,13 +32,13 @@ export class Find {
     this.now = null; // the range of the hit that is shown
     this.wanted = null; // a hit of another conversation, which is on its way: {id, entryId, text}
     this.field.addEventListener('input', () => this.soon());
-    this.field.addEventListener('keydown', event => this.key(event));
+    this.field.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => this.key(event));
     $('find-next').addEventListener('click', () => this.step(1));
     $('find-previous').addEventListener('click', () => this.step(-1));
     $('find-close').addEventListener('click', () => this.close());
     this.repaint = perFrame(() => this.mark());
     this.rows = new MutationObserver(this.repaint);
-    session.on('hit', hit => {
+    session.on('hit', (/** @type {any} */ hit) => {
       this.wanted = hit;
       this.arrive();
     });
@@ -58,6 +69,7 @@ export class Find {
     $('prompt').focus();
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (event.isComposing) return;
     if (event.key === 'Enter') this.step(event.shiftKey ? -1 : 1);
@@ -90,7 +102,9 @@ export class Find {
     this.mark();
   }
 
+  /** @param {string} text */
   async ask(text) {
+    /** @type {any[]} */
     let found = [];
     await this.session.attempt(async () => {
       ({ found } = await this.session.call('find_text', { text }));
@@ -98,7 +112,10 @@ export class Find {
     return found;
   }
 
-  /** The hit with this number: its entry, and the place in it. */
+  /**
+   * The hit with this number: its entry, and the place in it.
+   * @param {number} at
+   */
   hit(at) {
     const one = this.found.findLast(({ start }) => start <= at);
     return one && { entryId: one.entryId, nth: at - one.start };
@@ -108,23 +125,25 @@ export class Find {
   firstFromHere() {
     const { feed } = this.conversation;
     const top = feed.sticks ? feed.rows.at(-1) : (feed.anchor()?.row ?? feed.rows[0]);
-    const id = feed.rows.slice(top?.place ?? 0).find(row => row.id)?.id;
+    const id = feed.rows.slice(top?.place ?? 0).find((/** @type {MessageRow} */ row) => row.id)?.id;
     const order = new Map(this.session.entries.path().map((entry, i) => [entry.id, i]));
     const from = order.get(id) ?? order.size;
     return this.found.find(({ entryId }) => (order.get(entryId) ?? 0) >= from)?.start ?? this.total - 1;
   }
 
+  /** @param {number} by */
   step(by) {
     if (this.total) this.go((this.at + by + this.total) % this.total);
   }
 
+  /** @param {number} at */
   async go(at) {
     const { entryId, nth } = this.hit(at);
     this.at = at;
     this.tell();
     const row = await this.conversation.reveal(entryId);
     if (!row || this.at !== at) return;
-    const { message } = this.session.entries.byId.get(entryId).raw;
+    const { message } = this.session.entries.byId.get(entryId)?.raw ?? {};
     const card = message?.toolCallId && row.node.querySelector(`[data-call="${CSS.escape(message.toolCallId)}"]`);
     const places = rangesIn(card || row.node, this.field.value.trim());
     this.now = places[Math.min(nth, places.length - 1)] ?? null;
@@ -155,11 +174,12 @@ export class Find {
     return true;
   }
 
+  /** @param {any} fields */
   async showHit({ entryId, text }) {
     this.bar.hidden = false;
     this.rows.observe(this.conversation.feed.root, { childList: true });
     // The words of a search may stand apart from each other; then the longest of them is looked for.
-    const longest = text.split(/\s+/).toSorted((a, b) => b.length - a.length)[0];
+    const longest = text.split(/\s+/).toSorted((/** @type {any} */ a, /** @type {any} */ b) => b.length - a.length)[0];
     for (const words of new Set([text, longest])) {
       this.field.value = words;
       await this.look();
@@ -184,9 +204,14 @@ export class Find {
   }
 }
 
-/** The places of a text in an element, also where it is made of several pieces. */
+/**
+ * The places of a text in an element, also where it is made of several pieces.
+ * @param {HTMLElement} node
+ * @param {string} text
+ */
 function rangesIn(node, text) {
   const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+  /** @type {any[]} */
   const pieces = []; // {node, start}
   let whole = '';
   while (walker.nextNode()) {
@@ -197,6 +222,7 @@ function rangesIn(node, text) {
   const wanted = text.toLowerCase();
   const found = [];
   let last = 0;
+  /** @param {number} at */
   const placed = at => {
     while (pieces[last + 1]?.start <= at) last++;
     const { node: piece, start } = pieces[last];
@@ -213,7 +239,10 @@ function rangesIn(node, text) {
   return found;
 }
 
-/** Open all that hides a place. */
+/**
+ * Open all that hides a place.
+ * @param {any} fields
+ */
 function unfold({ startContainer }) {
   const { parentElement } = startContainer;
   for (let node = parentElement.closest('details'); node; node = node.parentElement.closest('details'))
@@ -221,7 +250,10 @@ function unfold({ startContainer }) {
   parentElement.closest('.clamped')?.querySelector('.link')?.click();
 }
 
-/** Scroll every box around a place so that it is in the middle. */
+/**
+ * Scroll every box around a place so that it is in the middle.
+ * @param {Range} range
+ */
 function centre(range) {
   for (let node = range.startContainer.parentElement; node && node !== document.body; node = node.parentElement) {
     if (node.scrollHeight <= node.clientHeight + 1 || getComputedStyle(node).overflowY === 'visible') continue;

@@ -2,7 +2,7 @@
 // again, and of a block of code only the last line. Blocks stand in parts, and the browser leaves out the parts that are
 // full and out of sight; so a long answer costs as much per frame as a short one.
 
-import { el } from '../shared/dom.js';
+import { el, fill } from '../shared/dom.js';
 import {
   CodeBlock,
   expandTabs,
@@ -18,6 +18,20 @@ import { settled } from './unfinished.js';
 const PART = 24; // blocks in one
 
 export class GrowingMarkdown {
+  /** @type {string} */
+  text;
+  /** @type {number} */
+  done;
+  /** @type {ChildNode[]} */
+  tail;
+  /** @type {any} */
+  open;
+  /** @type {Map<string, any>} */
+  links;
+  /** @type {HTMLElement} */
+  part;
+
+  /** @param {HTMLElement} node */
   constructor(node) {
     this.node = node;
     this.clear();
@@ -30,9 +44,10 @@ export class GrowingMarkdown {
     this.open = null; // the block of code at the end: {fence, block}
     this.links = new Map();
     this.part = el('div', { class: 'part' });
-    this.node.replaceChildren(this.part);
+    fill(this.node, this.part);
   }
 
+  /** @param {any} block */
   append(block) {
     // The room above a heading runs together with that below the block before it, which it does not between two parts.
     if (this.part.childElementCount >= PART && !/^H/.test(block.tagName)) {
@@ -43,7 +58,10 @@ export class GrowingMarkdown {
     this.part.append(block);
   }
 
-  /** Show a text. With `live` more may come: what was shown before is then expected to be its beginning. */
+  /**
+   * Show a text. With `live` more may come: what was shown before is then expected to be its beginning.
+   * @param {string} source
+   */
   set(source, live = false) {
     const text = source.includes('\r') ? source.replace(/\r\n?/g, '\n') : source;
     if (this.done > text.length || (!live && !text.startsWith(this.text))) this.clear();
@@ -53,10 +71,15 @@ export class GrowingMarkdown {
     const lines = raw.map(expandTabs);
     for (const [key, target] of findDefinitions(lines)) if (!this.links.has(key)) this.links.set(key, target);
     // What stands before the definition of a link may refer to it.
-    if (!live && this.links.size) this.node.replaceChildren(markdown(text));
+    if (!live && this.links.size) fill(this.node, markdown(text));
     else this.grow(raw, lines, live);
   }
 
+  /**
+   * @param {string[]} raw
+   * @param {string[]} lines
+   * @param {boolean} live
+   */
   grow(raw, lines, live) {
     const rest = document.createDocumentFragment();
     const shown = live ? settled(lines) : lines;
@@ -83,6 +106,7 @@ export class GrowingMarkdown {
 
   // -- a block of code that is being written --------------------------------------------------------
 
+  /** @param {string} line */
   beginCode(line) {
     const fence = new Fence(line);
     const block = new CodeBlock(fence.language);
@@ -92,7 +116,10 @@ export class GrowingMarkdown {
     this.readCode(true);
   }
 
-  /** Show what was added to the code. Returns whether it has ended, and `done` stands behind it. */
+  /**
+   * Show what was added to the code. Returns whether it has ended, and `done` stands behind it.
+   * @param {boolean} live
+   */
   readCode(live) {
     const { fence, block } = this.open;
     const { text } = this;
@@ -106,10 +133,11 @@ export class GrowingMarkdown {
     const mayClose = live && /^ {0,3}(?:`*|~*)[ \t]*$/.test(last);
     block.set(mayClose ? fence.code : fence.with(last), live);
     // What refers to a definition must be built again, and so is this.
-    if (!live && this.links.size) this.node.replaceChildren(markdown(text));
+    if (!live && this.links.size) fill(this.node, markdown(text));
     return false;
   }
 
+  /** @param {number} at */
   endCode(at) {
     const { fence, block } = this.open;
     block.set(fence.code);
@@ -120,12 +148,19 @@ export class GrowingMarkdown {
   }
 }
 
+/**
+ * @param {string[]} raw
+ * @param {number} i
+ */
 function hasEnd(raw, i) {
   const fence = new Fence(raw[i]);
   return raw.some((line, k) => k > i && k < raw.length - 1 && fence.isEnd(line));
 }
 
-/** Render a text that is complete. */
+/**
+ * Render a text that is complete.
+ * @param {string} text
+ */
 export function rendered(text) {
   return el('div', { class: 'md' }, markdown(text));
 }

@@ -6,24 +6,29 @@ import { reconcile } from '../shared/reconcile.js';
 import { callTitle } from '../shared/tool-card.js';
 
 export class Hands {
+  /** @type {any[]} */
+  commands;
+
+  /** @param {Session} session */
   constructor(session) {
     this.node = $('background');
     this.commands = []; // as get_state lists them
     this.subagents = new Map(); // call id → {title, progress}
-    session.on('background', commands => {
+    session.on('background', (/** @type {any[]} */ commands) => {
       this.commands = commands;
       this.show();
     });
-    session.on('tool_execution_start', event => this.follow(event));
-    session.on('tool_execution_update', event => this.follow(event));
-    session.on('tool_execution_end', ({ toolCallId }) => this.forget(toolCallId));
+    session.on('tool_execution_start', (/** @type {any} */ event) => this.follow(event));
+    session.on('tool_execution_update', (/** @type {any} */ event) => this.follow(event));
+    session.on('tool_execution_end', (/** @type {any} */ { toolCallId }) => this.forget(toolCallId));
     for (const event of ['agent_settled', 'reset']) session.on(event, () => this.forget());
     this.count = el('b');
     this.words = el('span');
     this.list = el('ul');
-    this.node.replaceChildren(el('summary', null, icon('clock'), this.count, this.words, icon('chevron')), this.list);
+    this.node.append(el('summary', null, icon('clock'), this.count, this.words, icon('chevron')), this.list);
   }
 
+  /** @param {any} fields */
   follow({ toolCallId, toolName, args, partialResult }) {
     if (toolName !== 'task') return;
     const progress = oneLine(textOf(partialResult?.content ?? ''), 160);
@@ -31,7 +36,10 @@ export class Hands {
     this.show();
   }
 
-  /** A call, or all of them, have come to their end. */
+  /**
+   * A call, or all of them, have come to their end.
+   * @param {string} [id]
+   */
   forget(id) {
     const known = this.subagents.size;
     if (id) this.subagents.delete(id);
@@ -52,17 +60,22 @@ export class Hands {
       subagents.length ? `${count(subagents.length, 'subagent')} at work` : '',
     ];
     this.words.textContent = words.filter(Boolean).join(', ');
-    reconcile(this.list, items, {
-      key: ({ id }) => id,
-      state: item => JSON.stringify(item),
-      build: ({ id, title, about, progress }) =>
-        el(
-          'li',
-          { class: 'in_progress', title: about },
-          progress === undefined ? el('b', null, `${id} `) : null,
-          title,
-          progress ? el('small', null, progress) : null,
-        ),
-    });
+    reconcile(
+      this.list,
+      items.map(({ id, title, about, progress }) => ({
+        key: id,
+        build: () =>
+          el(
+            'li',
+            { class: 'in_progress', title: about },
+            progress === undefined ? el('b', null, `${id} `) : null,
+            title,
+            el('small'),
+          ),
+        update: line => {
+          line.lastChild.textContent = progress ?? '';
+        },
+      })),
+    );
   }
 }

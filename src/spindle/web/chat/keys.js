@@ -1,7 +1,7 @@
 // The keyboard, and the page that explains it. Letters are told by their place on the keyboard, because Alt changes
 // the character on some systems.
 
-import { $, el, iconButton, targetOf } from '../shared/dom.js';
+import { $, el, iconButton, openDialog, targetOf } from '../shared/dom.js';
 
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
 
@@ -47,7 +47,10 @@ const HELP = [
   ],
 ];
 
-/** `actions` by the place of the letter that is pressed with Alt, and `escape`, `palette`, `find`. */
+/**
+ * `actions` by the place of the letter that is pressed with Alt, and `escape`, `palette`, `find`.
+ * @param {any} actions
+ */
 export function listenToKeys(actions) {
   addEventListener('keydown', event => {
     if (event.defaultPrevented || event.isComposing) return;
@@ -66,11 +69,16 @@ export function listenToKeys(actions) {
   $('help').addEventListener('click', showHelp);
 }
 
+/** @param {KeyboardEvent} event */
 function plain(event) {
   if (event.key === '?') run(event, showHelp);
   else if (event.key === '/') run(event, () => $('prompt').focus());
 }
 
+/**
+ * @param {KeyboardEvent} event
+ * @param {Act} action
+ */
 function run(event, action) {
   event.preventDefault();
   action();
@@ -79,24 +87,26 @@ function run(event, action) {
 function showHelp() {
   const dialog = $('keys');
   if (dialog.open) return;
+  /** @param {string} name */
   const key = name =>
     el(
       'dt',
       null,
       ...name.split('+').map(part => el('kbd', null, MAC ? ({ Alt: '⌥', Ctrl: '⌘', Shift: '⇧' }[part] ?? part) : part)),
     );
+  /** @param {any} fields */
   const part = ([title, keys]) =>
     el(
       'section',
       null,
       el('h3', null, title),
-      el('dl', null, ...keys.flatMap(([name, text]) => [key(name), el('dd', null, text)])),
+      el('dl', null, ...keys.flatMap((/** @type {any} */ [name, text]) => [key(name), el('dd', null, text)])),
     );
   const close = iconButton('Close', 'close', () => dialog.close());
-  dialog.replaceChildren(
+  dialog.onclick = (/** @type {KeyboardEvent} */ event) => event.target === dialog && dialog.close();
+  openDialog(
+    dialog,
     el('header', null, el('h2', { id: 'keys-title' }, 'Keys'), close),
     el('div', { class: 'columns' }, ...HELP.map(part)),
   );
-  dialog.onclick = event => event.target === dialog && dialog.close();
-  dialog.showModal();
 }

@@ -1,28 +1,44 @@
 // The card of a tool call that may still be written or run: arguments and output are shown as they come.
 
-import { el } from '../shared/dom.js';
+import { el, fill } from '../shared/dom.js';
 import { duration, oneLine, textOf } from '../shared/format.js';
 import { CodePainter } from '../shared/highlight.js';
+import { arrange } from '../shared/reconcile.js';
 import { terminal } from '../shared/terminal.js';
 import { MAX_OUTPUT, ToolCard } from '../shared/tool-card.js';
 import { partialJson } from './partial-json.js';
 
 export class LiveCard extends ToolCard {
+  /** @type {any} */
+  growing;
+  /** @type {string | null} */
+  source;
+  /** @type {HTMLElement | null} */
+  liveOutput;
+
+  /**
+   * @param {string} id
+   * @param {string} name
+   * @param {string} state
+   */
   constructor(id, name, state) {
     super(name, state);
     this.id = id;
     this.node.dataset.call = id;
     this.source = ''; // the arguments as the model writes them; null once they are known
+    this.started = 0;
     this.pending = ''; // output that is not shown yet
     this.written = ''; // of a command of the user
     this.growing = null; // arguments that are being written: {label, painter, code}
   }
 
+  /** @param {any} args */
   setArguments(args) {
     super.setArguments(args);
     this.source = null;
   }
 
+  /** @param {string} delta */
   push(delta) {
     if (this.source !== null) this.source += delta;
   }
@@ -33,7 +49,12 @@ export class LiveCard extends ToolCard {
     super.paint();
   }
 
-  /** A long text grows at its end; what stands there already is not built again. */
+  /**
+   * A long text grows at its end; what stands there already is not built again.
+   * @param {string} code
+   * @param {string} language
+   * @param {string} label
+   */
   showInput(code, language, label) {
     if (this.state !== 'writing' || !code) {
       this.growing = null;
@@ -44,7 +65,7 @@ export class LiveCard extends ToolCard {
       const inner = el('code');
       this.growing = { label, painter: new CodePainter(inner, language) };
       const pre = el('pre', { tabindex: '0', class: label, 'aria-label': label }, inner);
-      this.input.replaceChildren(el('div', { class: 'tail' }, pre));
+      fill(this.input, el('div', { class: 'tail' }, pre));
     }
     this.growing.code = code;
     this.growing.painter.set(code, true);
@@ -57,6 +78,7 @@ export class LiveCard extends ToolCard {
     this.paint();
   }
 
+  /** @param {any} args */
   start(args) {
     this.setArguments(args);
     this.setState('running');
@@ -80,14 +102,20 @@ export class LiveCard extends ToolCard {
     if (this.state === 'running' && passed > 1000) this.time.textContent = duration(Math.floor(passed / 1000) * 1000);
   }
 
-  /** Take all the output so far. */
+  /**
+   * Take all the output so far.
+   * @param {any} result
+   */
   progress(result) {
     // A subagent reports in one line, which is to be seen though the card is closed.
     if (this.name === 'task') this.size.textContent = oneLine(textOf(result.content));
     else this.pending = textOf(result.content);
   }
 
-  /** Take more output; of very much the end is kept. */
+  /**
+   * Take more output; of very much the end is kept.
+   * @param {string} delta
+   */
   addOutput(delta) {
     this.pending = this.written = (this.written + delta).slice(-MAX_OUTPUT);
   }
@@ -99,11 +127,16 @@ export class LiveCard extends ToolCard {
     if (!text.textContent) return;
     if (!this.liveOutput) {
       this.liveOutput = el('pre', { class: 'output', tabindex: '0', 'aria-label': 'output' });
-      this.output.replaceChildren(el('div', { class: 'tail' }, this.liveOutput));
+      fill(this.output, el('div', { class: 'tail' }, this.liveOutput));
     }
-    this.liveOutput.replaceChildren(text);
+    grow(this.liveOutput, text);
   }
 
+  /**
+   * @param {any} result
+   * @param {boolean} isError
+   * @param {number} [durationMs]
+   */
   finish(result, isError, durationMs) {
     this.pending = '';
     this.liveOutput = null;
@@ -112,7 +145,29 @@ export class LiveCard extends ToolCard {
   }
 }
 
-/** The card of a command that the user runs; the model is told of it unless it is `hidden`. */
+/**
+ * Let an element have other pieces of text. Those at its beginning that are the same stay, and the last of them grows.
+ * @param {HTMLElement} node
+ * @param {any} fresh
+ */
+function grow(node, fresh) {
+  const [old, next] = [node.childNodes, fresh.childNodes];
+  let same = 0;
+  while (same < old.length && same < next.length && old[same].isEqualNode(next[same])) same++;
+  const [last, longer] = [old[same], next[same]];
+  if (last instanceof Text && longer instanceof Text && longer.data.startsWith(last.data)) {
+    last.appendData(longer.data.slice(last.length));
+    same++;
+  }
+  arrange(node, [...[...old].slice(0, same), ...[...next].slice(same)]);
+}
+
+/**
+ * The card of a command that the user runs; the model is told of it unless it is `hidden`.
+ * @param {string} command
+ * @param {boolean} hidden
+ * @param {string} state
+ */
 export function shellCard(command, hidden, state) {
   const card = new LiveCard('', 'bash', state);
   card.setArguments({ command });

@@ -1,6 +1,6 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
-import { $, copyText, el, toggleTheme } from '../shared/dom.js';
+import { $, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { ChangesPane } from './changes-pane.js';
@@ -38,13 +38,13 @@ const conversation = new Conversation(session, {
   branch,
   goOn,
   again: regenerate,
-  againWith: anchor => pickers.pickModel(anchor, regenerate),
-  nameOf: message => pickers.nameOf(message),
+  againWith: (/** @type {HTMLElement} */ anchor) => pickers.pickModel(anchor, regenerate),
+  nameOf: (/** @type {any} */ message) => pickers.nameOf(message),
 });
 const tree = new TreePanel(session, {
-  jump: (id, summarize) => move(() => session.jump(id, summarize)),
+  jump: (/** @type {string} */ id, /** @type {boolean} */ summarize) => move(() => session.jump(id, summarize)),
   fork,
-  show: id => {
+  show: (/** @type {string} */ id) => {
     sidebar.closeDrawer();
     conversation.reveal(id);
   },
@@ -57,14 +57,17 @@ const find = new Find(session, conversation);
 const dialogs = new Dialogs(session, { composer, conversation, toast });
 const panel = new SessionPanel(session, {
   compact,
-  ask: on => pickers.setApproval(on),
-  showCall: id => conversation.showCall(id),
+  ask: (/** @type {boolean} */ on) => pickers.setApproval(on),
+  showCall: (/** @type {string} */ id) => conversation.showCall(id),
   toast,
 });
 
 // -- going back, forking, doing again -------------------------------------------------------------
 
-/** Go to another place of the conversation; the text to edit, if there is one, goes where the user writes. */
+/**
+ * Go to another place of the conversation; the text to edit, if there is one, goes where the user writes.
+ * @param {Act} action
+ */
 function move(action) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) return;
@@ -74,7 +77,10 @@ function move(action) {
   });
 }
 
-/** Go on in a new conversation from before a message, which is there to be changed, its images too. */
+/**
+ * Go on in a new conversation from before a message, which is there to be changed, its images too.
+ * @param {string} entryId
+ */
 function fork(entryId) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) return;
@@ -85,7 +91,12 @@ function fork(entryId) {
   });
 }
 
-/** Say something else in the place of a message. Returns whether it was sent. */
+/**
+ * Say something else in the place of a message. Returns whether it was sent.
+ * @param {string} entryId
+ * @param {string} text
+ * @param {any[]} images
+ */
 function save(entryId, text, images) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) throw new Error('Not saved: it is still running');
@@ -102,7 +113,10 @@ function save(entryId, text, images) {
   });
 }
 
-/** Take back a message, and what was done to files for it and since; its text goes where the user writes. */
+/**
+ * Take back a message, and what was done to files for it and since; its text goes where the user writes.
+ * @param {string} entryId
+ */
 function undo(entryId) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) return;
@@ -112,7 +126,10 @@ function undo(entryId) {
   });
 }
 
-/** Show another branch: the newest end of it. */
+/**
+ * Show another branch: the newest end of it.
+ * @param {Entry} entry
+ */
 function branch(entry) {
   return move(() => session.jump(session.entries.newest(entry).id));
 }
@@ -158,7 +175,10 @@ function compact() {
   });
 }
 
-/** The session, or the changes: there is room for one of them. */
+/**
+ * The session, or the changes: there is room for one of them.
+ * @param {boolean} [open]
+ */
 function showPanel(open) {
   if (open ?? !panel.isOpen) changes.toggle(false);
   panel.toggle(open);
@@ -169,7 +189,12 @@ function showChanges() {
   changes.toggle();
 }
 
-/** Give the browser a file to keep. */
+/**
+ * Give the browser a file to keep.
+ * @param {string} text
+ * @param {string} type
+ * @param {string} name
+ */
 function download(text, type, name) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   const link = el('a', { href: url, download: name });
@@ -231,7 +256,7 @@ function conversationActions() {
     { label: 'Regenerate with another model', pick: () => pickers.pickModel($('model'), regenerate) },
     {
       label: 'Undo the last message, files too',
-      pick: () => undo(session.entries.path().findLast(({ role }) => role === 'user')?.id),
+      pick: () => undo(session.entries.path().findLast(({ role }) => role === 'user')?.id ?? ''),
     },
     { label: 'Summarise older messages', pick: compact },
     { label: 'Copy as Markdown', pick: copyMarkdown },
@@ -260,7 +285,7 @@ addEventListener('popstate', () => {
   if (idInAddress() !== session.id) session.open(idInAddress());
 });
 
-session.on('connection', ({ state }) => {
+session.on('connection', (/** @type {any} */ { state }) => {
   if (state !== 'lost-session') return;
   toast('That conversation is not here any more. This is a new one.', 'info');
   composer.moveOn(idInAddress() ?? session.id);
@@ -270,11 +295,15 @@ session.on('connection', ({ state }) => {
 
 // -- the token ------------------------------------------------------------------------------------
 
-/** Ask for the token of the server. */
+/**
+ * Ask for the token of the server.
+ * @param {boolean} wrong
+ */
 function askToken(wrong) {
   return new Promise(resolve => {
     const dialog = $('token-dialog');
     const field = el('input', { type: 'password', 'aria-label': 'Token', autocomplete: 'off', required: true });
+    /** @param {any} event */
     const submit = event => {
       event.preventDefault();
       dialog.close();
@@ -288,16 +317,15 @@ function askToken(wrong) {
       field,
       el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary' }, 'Connect')),
     );
-    dialog.replaceChildren(form);
-    dialog.oncancel = event => event.preventDefault();
-    dialog.showModal();
+    dialog.oncancel = (/** @type {any} */ event) => event.preventDefault();
+    openDialog(dialog, form);
   });
 }
 
 // -- the rest of the page -------------------------------------------------------------------------
 
 $('new').addEventListener('click', begin);
-$('starters').addEventListener('click', ({ target }) => {
+$('starters').addEventListener('click', (/** @type {any} */ { target }) => {
   if (target.matches('button')) composer.offer(target.textContent);
 });
 for (const id of ['context', 'mode']) $(id).addEventListener('click', () => showPanel(true));

@@ -1,14 +1,19 @@
 // One floating list for everything that is picked: models, thinking levels, actions. A filter appears if it is long.
 
-import { $, el, icon } from '../shared/dom.js';
+import { $, el, fill, icon } from '../shared/dom.js';
+import { reconcile } from '../shared/reconcile.js';
 
 const FILTER_FROM = 9;
 const MAX_SHOWN = 200;
+/** @type {any} */
 let opener = null;
 
 /**
  * Open the list at `anchor`. `items`: {label, detail, chosen, danger, pick}. The arrow keys move, Enter picks, Escape closes.
  * As a `palette` it stands in the middle of the page and is always searched.
+ * @param {HTMLElement} anchor
+ * @param {string} label
+ * @param {any[]} items
  */
 export function openMenu(anchor, label, items, { palette = false } = {}) {
   const menu = $('menu');
@@ -31,10 +36,15 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
           autocomplete: 'off',
         })
       : null;
-  const fill = () => {
+  const narrow = () => {
     const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
+    /** @param {any} item */
     const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
-    list.replaceChildren(...items.filter(fits).slice(0, MAX_SHOWN).map(option));
+    const shown = items.filter(fits).slice(0, MAX_SHOWN);
+    reconcile(
+      list,
+      shown.map(item => ({ key: item, build: () => option(item) })),
+    );
     markOption(
       list,
       list.querySelector('[data-chosen]') && !filter?.value
@@ -42,10 +52,10 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
         : list.firstElementChild,
     );
   };
-  menu.replaceChildren(...(filter ? [filter] : [el('p', { class: 'menu-title' }, label)]), list);
-  filter?.addEventListener('input', fill);
-  menu.onkeydown = event => key(event, list);
-  fill();
+  fill(menu, filter ?? el('p', { class: 'menu-title' }, label), list);
+  filter?.addEventListener('input', narrow);
+  menu.onkeydown = (/** @type {KeyboardEvent} */ event) => key(event, list);
+  narrow();
   menu.classList.toggle('palette', palette);
   menu.style.left = menu.style.top = '';
   menu.showPopover();
@@ -53,6 +63,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   (filter ?? list).focus();
 }
 
+/** @param {any} fields */
 function option({ label, detail, chosen, danger, pick }) {
   const choose = () => {
     $('menu').hidePopover();
@@ -63,7 +74,10 @@ function option({ label, detail, chosen, danger, pick }) {
     role: 'option',
     class: danger ? 'danger' : null,
     'data-chosen': Boolean(chosen),
-    on: { click: choose, mousemove: ({ currentTarget }) => markOption(currentTarget.parentNode, currentTarget) },
+    on: {
+      click: choose,
+      mousemove: (/** @type {any} */ { currentTarget }) => markOption(currentTarget.parentNode, currentTarget),
+    },
   };
   return el(
     'div',
@@ -74,7 +88,11 @@ function option({ label, detail, chosen, danger, pick }) {
   );
 }
 
-/** Make `node` the one that Enter picks. */
+/**
+ * Make `node` the one that Enter picks.
+ * @param {any} list
+ * @param {Element | null} node
+ */
 function markOption(list, node) {
   for (const one of list.children) one.setAttribute('aria-selected', String(one === node));
   const field = $('menu').querySelector('input') ?? list;
@@ -86,8 +104,13 @@ function markOption(list, node) {
   node?.scrollIntoView({ block: 'nearest' });
 }
 
+/**
+ * @param {KeyboardEvent} event
+ * @param {any} list
+ */
 function key(event, list) {
   const current = list.querySelector('[aria-selected=true]');
+  /** @type {Record<string, any>} */
   const moves = {
     ArrowDown: () => current?.nextElementSibling ?? list.firstElementChild,
     ArrowUp: () => current?.previousElementSibling ?? list.lastElementChild,
@@ -102,6 +125,10 @@ function key(event, list) {
   event.stopPropagation();
 }
 
+/**
+ * @param {HTMLElement} menu
+ * @param {HTMLElement} anchor
+ */
 function placeMenu(menu, anchor) {
   const at = anchor.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();

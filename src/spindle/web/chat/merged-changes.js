@@ -4,47 +4,76 @@
 import { common } from '../shared/diff.js';
 
 const CONTEXT = 4; // lines that stay, shown around those that do not
+/** @type {any} */
 const GAP = { sign: '', before: '', after: '', text: '…' };
 
 export class MergedChanges {
+  /** @type {any[]} */
+  pieces;
+  /** @type {Map<number, string>} */
+  gone;
+
   constructor() {
-    this.lines = []; // as they stand, as far as known: {origin: number before all changes or null, text: or null}
+    // The file as it stands, as far as it is known: lines, and stretches of lines that no change has shown (`text` is
+    // null). A stretch is one piece however long it is. {origin: number before all changes or null, text, length}
+    this.pieces = [];
     this.next = 1; // the number, before all changes, of the first line behind them
     this.gone = new Map(); // number before all changes → text of a line that is not there any more
-    this.whole = false; // it was written whole: there is nothing behind the lines
+    this.whole = false; // it was written whole: there is nothing behind the pieces
     this.size = 0; // changes
     this.patch = ''; // of the only change
   }
 
-  /** The file was written whole; what was before is not known. */
+  /**
+   * The file was written whole; what was before is not known.
+   * @param {any[]} rows
+   */
   write(rows) {
-    this.lines = rows.map(({ text }) => ({ origin: null, text }));
+    this.pieces = rows.map(({ text }) => ({ origin: null, text, length: 1 }));
     this.gone = new Map();
     this.whole = true;
     this.size++;
   }
 
-  /** Take the rows of a diff. Returns whether they fit what is known: if not, something else has changed the file. */
+  /**
+   * Take the rows of a diff. Returns whether they fit what is known: if not, something else has changed the file.
+   * @param {any[]} rows
+   * @param {string} patch
+   */
   edit(rows, patch) {
+    /** @type {any[]} */
     const made = [];
     const gone = new Map(this.gone);
-    let [at, { next }] = [0, this];
-    const take = () => this.lines[at++] ?? (this.whole ? null : { origin: next++, text: null });
+    const rest = this.pieces.toReversed(); // the next one is the last
+    let [at, to, { next }] = [0, 0, this]; // lines that are taken, and made
+    /** @param {number} most */
+    const take = most => {
+      const piece = rest.pop() ?? { origin: (next += most) - most, text: null, length: most };
+      const { origin, length } = piece;
+      if (length > most) rest.push({ ...piece, origin: origin + most, length: length - most });
+      at += Math.min(most, length);
+      return length > most ? { ...piece, length: most } : piece;
+    };
+    /** @param {any} piece */
+    const put = piece => {
+      made.push(piece);
+      to += piece.length;
+    };
     for (const { sign, before, after, text } of rows) {
       if (before === '' && after === '') continue; // lines that are left out
-      const upTo = sign === '+' ? after - 1 - made.length : before - 1 - at;
-      if (upTo < 0 || (this.whole && at + upTo > this.lines.length)) return false;
-      for (let i = 0; i < upTo; i++) made.push(take());
+      const skipped = sign === '+' ? after - 1 - to : before - 1 - at;
+      if (skipped < 0 || (this.whole && skipped + (sign === '+' ? 0 : 1) > rest.length)) return false;
+      for (const end = at + skipped; at < end;) put(take(end - at));
       if (sign === '+') {
-        made.push({ origin: null, text });
+        put({ origin: null, text, length: 1 });
         continue;
       }
-      const line = take();
-      if (!line || (line.text !== null && line.text !== text)) return false;
-      if (sign === '') made.push({ ...line, text });
+      const line = take(1);
+      if (line.text !== null && line.text !== text) return false;
+      if (sign === '') put({ ...line, text });
       else if (line.origin !== null) gone.set(line.origin, text);
     }
-    this.lines = [...made, ...this.lines.slice(at)];
+    this.pieces = [...made, ...rest.reverse()];
     Object.assign(this, { next, gone, patch: this.size ? '' : patch });
     this.size++;
     return true;
@@ -52,14 +81,17 @@ export class MergedChanges {
 
   /** The rows of the difference. */
   rows() {
-    const gone = [...this.gone].sort(([a], [b]) => a - b).map(([before, text]) => ({ before, text }));
+    const gone = [...this.gone].sort(([a], [b]) => b - a).map(([before, text]) => ({ before, text })); // the next is the last
     const all = [];
-    let come = [];
+    let after = 1;
+    /** @type {any[]} */
+    let fresh = [];
+    /** @param {number} end */
     const replace = end => {
-      let went = 0;
-      while (went < gone.length && gone[went].before < end) went++;
-      const [old, fresh] = [gone.splice(0, went), come];
-      come = [];
+      /** @type {any[]} */
+      const old = [];
+      while (gone.length && gone[gone.length - 1].before < end) old.push(gone.pop());
+      if (!old.length && !fresh.length) return;
       // What was taken away and put back is no change.
       for (const [sign, text] of common(
         old.map(line => line.text),
@@ -68,25 +100,38 @@ export class MergedChanges {
         const before = sign === '+' ? '' : old.shift().before;
         all.push({ sign, before, after: sign === '-' ? '' : fresh.shift().after, text });
       }
+      fresh = [];
     };
-    this.lines.forEach(({ origin, text }, i) => {
-      if (origin === null) come.push({ after: i + 1, text });
+    for (const { origin, text, length } of this.pieces) {
+      if (origin === null) fresh.push({ after, text });
       else {
         replace(origin);
-        all.push({ sign: '', before: origin, after: i + 1, text });
+        all.push({ sign: '', before: origin, after, text });
       }
-    });
+      after += length;
+    }
     replace(Infinity);
     return near(all);
   }
 }
 
-/** Leave out what is far from any change. */
+/**
+ * Leave out what is far from any change, or not known.
+ * @param {any[]} rows
+ */
 function near(rows) {
   const shown = new Set();
+  /**
+   * @param {number} from
+   * @param {number} by
+   */
+  const show = (from, by) => {
+    for (let k = from; Math.abs(k - from) <= CONTEXT && typeof rows[k]?.text === 'string'; k += by) shown.add(k);
+  };
   rows.forEach(({ sign }, i) => {
-    if (sign) for (let k = i - CONTEXT; k <= i + CONTEXT; k++) if (rows[k]?.text !== null) shown.add(k);
+    if (sign) [1, -1].forEach(by => show(i, by));
   });
+  /** @type {any[]} */
   const found = [];
   let last = -1;
   rows.forEach((row, i) => {
@@ -98,14 +143,23 @@ function near(rows) {
   return found;
 }
 
-/** The difference as text that `patch` reads. */
+/**
+ * The difference as text that `patch` reads.
+ * @param {string} path
+ * @param {MergedChanges} changes
+ */
 export function patchOf(path, changes) {
   if (changes.patch) return changes.patch;
+  /** @type {any[][]} */
   const hunks = [[]];
   for (const row of changes.rows()) {
     if (row === GAP) hunks.push([]);
-    else hunks.at(-1).push(row);
+    else hunks[hunks.length - 1].push(row);
   }
+  /**
+   * @param {any[]} rows
+   * @param {string} key
+   */
   const place = (rows, key) => {
     const numbered = rows.filter(row => row[key] !== '');
     return `${numbered[0]?.[key] ?? 0},${numbered.length}`;

@@ -1,5 +1,6 @@
 // What stands in the conversation besides answers: messages of the user, summaries, notices, commands.
 
+import { BACKGROUND } from '../shared/background.js';
 import { button, copyButton, el, icon, iconButton, unsent } from '../shared/dom.js';
 import { splitFiles, withFiles } from '../shared/attached.js';
 import { imagesOf, textOf } from '../shared/format.js';
@@ -11,7 +12,11 @@ import { oneStop } from './roving.js';
 
 const LONG_MESSAGE = 1800;
 
-/** A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` says what became of it. */
+/**
+ * A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` says what became of it.
+ * @param {any} message
+ * @param {any} fields
+ */
 export function userMessage(message, { id, fork, save, undo, note }) {
   const { text, files } = splitFiles(textOf(message.content));
   const images = imagesOf(message.content).map(picture);
@@ -36,15 +41,20 @@ export function userMessage(message, { id, fork, save, undo, note }) {
     note ? el('p', { class: 'aside' }, icon('warning'), note) : null,
     actions,
   );
-  const open = () => edit(node, bubble, actions, { id, text, save: written => save(withFiles(written, files)) });
+  const open = () =>
+    edit(node, bubble, actions, { id, text, save: (/** @type {string} */ written) => save(withFiles(written, files)) });
   if (id() && unsent.get(`edit-${id()}`) !== null) open();
   return node;
 }
 
-/** A file that came along, by its name. */
+/**
+ * A file that came along, by its name.
+ * @param {any} fields
+ */
 export const fileChip = ({ name, path }) =>
   el('span', { class: 'file', title: path }, icon('file'), el('span', null, name));
 
+/** @param {HTMLElement} bubble */
 function clamp(bubble) {
   bubble.classList.add('clamped');
   const toggle = () => {
@@ -57,7 +67,13 @@ function clamp(bubble) {
   bubble.append(more);
 }
 
-/** Write over a message in its place. Nothing else changes until it is saved. Returns the field. */
+/**
+ * Write over a message in its place. Nothing else changes until it is saved. Returns the field.
+ * @param {HTMLElement} node
+ * @param {HTMLElement} bubble
+ * @param {any} actions
+ * @param {any} fields
+ */
 function edit(node, bubble, actions, { id, text, save }) {
   const field = el('textarea', { 'aria-label': 'Message', rows: '1' });
   field.value = unsent.get(`edit-${id()}`) ?? text;
@@ -72,6 +88,7 @@ function edit(node, bubble, actions, { id, text, save }) {
     node.classList.remove('editing');
     actions.querySelectorAll('button')[1].focus();
   };
+  /** @param {Event} [event] */
   const submit = async event => {
     event?.preventDefault();
     const written = field.value.trim();
@@ -112,8 +129,18 @@ function edit(node, bubble, actions, { id, text, save }) {
   return field;
 }
 
-/** ‹ 2/3 › at a message where the conversation divides. */
+/**
+ * ‹ 2/3 › at a message where the conversation divides.
+ * @param {number} place
+ * @param {number} total
+ * @param {Act} go
+ */
 export function branchSwitch(place, total, go) {
+  /**
+   * @param {number} by
+   * @param {string} label
+   * @param {string} sign
+   */
   const step = (by, label, sign) => {
     const node = button('quiet', () => go(place + by), sign);
     node.ariaLabel = node.title = label;
@@ -130,17 +157,28 @@ export function branchSwitch(place, total, go) {
   );
 }
 
+/**
+ * @param {string} symbol
+ * @param {string} text
+ * @param {...any} more
+ */
 export const noticeOf = (symbol, text, ...more) =>
   el('div', { class: 'notice', role: 'note' }, icon(symbol), el('span', null, text), ...more);
 
-/** A command of the user that has ended. */
+/**
+ * A command of the user that has ended.
+ * @param {any} message
+ */
 export function bashExecution(message) {
   const card = shellCard(message.command, message.excludeFromContext, 'done');
   card.finishShell(message);
   return card.node;
 }
 
+/** @param {any} fields */
 export function custom({ customType, content }) {
+  const [title, ...rest] = textOf(content).split('\n');
+  if (customType === BACKGROUND) return summary('terminal', title, rest.join('\n'));
   const images = imagesOf(content).map(picture);
   return el(
     'article',
@@ -151,7 +189,13 @@ export function custom({ customType, content }) {
   );
 }
 
-/** A summary that opens; `older` is a button to what it stands for. */
+/**
+ * A summary that opens; `older` is a button to what it stands for.
+ * @param {string} symbol
+ * @param {string} title
+ * @param {string} text
+ * @param {HTMLElement | null} older
+ */
 export function summary(symbol, title, text, older = null) {
   const node = el(
     'details',

@@ -4,11 +4,12 @@ import { remembered } from '../shared/dom.js';
 import { oneLine, textOf } from '../shared/format.js';
 
 export class Notices {
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     this.unseen = ''; // the mark in the title
-    session.on('agent_settled', ({ aborted, stopReason }) => aborted || this.ended(stopReason));
-    session.on('asked', title => this.tell('❓ ', title, 'Waits for an answer'));
+    session.on('agent_settled', (/** @type {any} */ { aborted, stopReason }) => aborted || this.ended(stopReason));
+    session.on('asked', (/** @type {string} */ title) => this.tell('❓ ', title, 'Waits for an answer'));
     const seen = () => {
       if (document.hidden || !this.unseen) return;
       this.unseen = session.mark = '';
@@ -32,11 +33,17 @@ export class Notices {
     }
   }
 
+  /** @param {string} stopReason */
   ended(stopReason) {
     const last = this.session.messages.findLast(({ role }) => role === 'assistant');
     this.tell('✓ ', stopReason === 'error' ? 'Failed' : 'Done', oneLine(textOf(last?.content ?? ''), 160));
   }
 
+  /**
+   * @param {string} mark
+   * @param {string} title
+   * @param {string} body
+   */
   tell(mark, title, body) {
     if (!document.hidden) return;
     this.unseen = this.session.mark = mark;
@@ -44,7 +51,7 @@ export class Notices {
     if (!this.wanted) return;
     const note = new Notification(`${title} – ${this.session.state.sessionName ?? 'Spindle'}`, {
       body,
-      tag: this.session.id,
+      tag: this.session.id ?? '',
     });
     note.onclick = () => window.focus();
   }

@@ -1,6 +1,9 @@
 // The arguments of a tool call while the model is still writing them.
 
-/** Parse JSON that may stop anywhere; what cannot be told yet is left out. Returns undefined if there is nothing. */
+/**
+ * Parse JSON that may stop anywhere; what cannot be told yet is left out. Returns undefined if there is nothing.
+ * @param {string} text
+ */
 export function partialJson(text) {
   const cut = withEnds(text);
   for (const candidate of [text, cut.whole, cut.safe]) {
@@ -13,7 +16,10 @@ export function partialJson(text) {
   return undefined;
 }
 
-/** Close everything that is open: at the end of the text, and at the last place where a value was complete. */
+/**
+ * Close everything that is open: at the end of the text, and at the last place where a value was complete.
+ * @param {string} text
+ */
 function withEnds(text) {
   const open = [];
   let string = false;
@@ -35,4 +41,5 @@ function withEnds(text) {
   return { whole: rest + ends(open), safe };
 }
 
+/** @param {string[]} open */
 const ends = open => open.toReversed().join('');

@@ -1,10 +1,11 @@
 // The model, how hard it thinks, and whether it must ask before it acts.
 
-import { $, el, icon, remembered } from '../shared/dom.js';
+import { $, remembered } from '../shared/dom.js';
 import { tokens } from './figures.js';
 import { openMenu } from './menu.js';
 import { PERMISSION_MODES, SANDBOX_LEVELS } from './permission-words.js';
 
+/** @type {Record<string, any>} */
 const LEVELS = {
   off: 'No thinking',
   minimal: 'Minimal',
@@ -17,11 +18,14 @@ const LEVELS = {
 const TURNS = 25; // model calls in a row before the user is asked whether to go on
 
 export class Pickers {
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     $('model').addEventListener('click', () => this.pickModel());
     $('thinking').addEventListener('click', () => this.pickLevel());
     $('approval').addEventListener('click', () => this.setApproval(!this.asks));
+    /** @type {Promise<Map<string, string> | null> | null} */
+    this.names = null; // of models, once they are asked for
     session.on('state', () => this.show());
     // An agent that has just been made does not know yet what this reader wants.
     session.on(
@@ -38,13 +42,9 @@ export class Pickers {
   show() {
     const { model, thinkingLevel } = this.session.state;
     const none = this.session.loading === false ? 'No model' : '…';
-    $('model').replaceChildren(el('span', null, model?.name ?? none), icon('chevron'));
+    $('model').querySelector('span').textContent = model?.name ?? none;
     $('thinking').hidden = !model?.reasoning;
-    $('thinking').replaceChildren(
-      icon('thought'),
-      el('span', null, LEVELS[thinkingLevel] ?? thinkingLevel),
-      icon('chevron'),
-    );
+    $('thinking').querySelector('span').textContent = LEVELS[thinkingLevel] ?? thinkingLevel;
     $('approval').setAttribute('aria-pressed', String(this.asks));
     const { permissionMode = 'bypass', sandbox } = this.session.state;
     const words = [
@@ -56,33 +56,44 @@ export class Pickers {
     $('mode').title = words.map(([, , help]) => help).join('. ');
   }
 
-  /** The name of the model that has given an answer, as the list of models has it. */
+  /**
+   * The name of the model that has given an answer, as the list of models has it.
+   * @param {any} fields
+   */
   async nameOf({ provider, model }) {
     const current = this.session.state.model;
     if (current?.id === model && current.provider === provider) return current.name;
+    /** @type {any} */
     this.names ??= this.session.call('get_available_models').then(
-      ({ models }) => new Map(models.map(one => [`${one.provider}/${one.id}`, one.name])),
+      ({ models }) => new Map(models.map((/** @type {any} */ one) => [`${one.provider}/${one.id}`, one.name])),
       () => (this.names = null), // not connected: it is asked again
     );
     return (await this.names)?.get(`${provider}/${model}`) ?? model;
   }
 
-  /** Let the user choose a model; `then()` is called when it is the one. */
+  /**
+   * Let the user choose a model; `then()` is called when it is the one.
+   * @param {HTMLElement} anchor
+   * @param {() => any} then
+   */
   pickModel(anchor = $('model'), then = () => null) {
     return this.session.attempt(async () => {
       const { models } = await this.session.call('get_available_models');
       const current = this.session.state.model;
+      /** @param {any} model */
       const isCurrent = model => current?.id === model.id && current.provider === model.provider;
       // A model that was named on the command line need not be in the list.
       const all = current && !models.some(isCurrent) ? [current, ...models] : models;
       openMenu(
         anchor,
         'Model',
-        all.map(model => ({
+        all.map((/** @type {any} */ model) => ({
           label: model.name,
-          detail: [model.provider, tokens(model.contextWindow), ...model.input.filter(kind => kind !== 'text')].join(
-            ' · ',
-          ),
+          detail: [
+            model.provider,
+            tokens(model.contextWindow),
+            ...model.input.filter((/** @type {string} */ kind) => kind !== 'text'),
+          ].join(' · '),
           chosen: isCurrent(model),
           pick: async () => (await this.change('set_model', { provider: model.provider, modelId: model.id })) && then(),
         })),
@@ -96,7 +107,7 @@ export class Pickers {
       openMenu(
         $('thinking'),
         'Thinking',
-        levels.map(level => ({
+        levels.map((/** @type {any} */ level) => ({
           label: LEVELS[level] ?? level,
           chosen: level === this.session.state.thinkingLevel,
           pick: () => this.change('set_thinking_level', { level }),
@@ -105,11 +116,16 @@ export class Pickers {
     });
   }
 
-  /** Change something; an event tells when it is so. */
+  /**
+   * Change something; an event tells when it is so.
+   * @param {string} command
+   * @param {any} fields
+   */
   change(command, fields) {
     return this.session.attempt(() => this.session.call(command, fields));
   }
 
+  /** @param {boolean} asks */
   setApproval(asks) {
     remembered.set('approval', String(asks));
     return this.change('set_approval', { tools: asks, maxTurns: asks ? TURNS : null });

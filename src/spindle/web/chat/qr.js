@@ -23,9 +23,16 @@ for (let i = 0, x = 1; i < 255; i++) {
   LOG[x] = i;
   x = (x << 1) ^ (x & 128 ? 0x11d : 0);
 }
+/**
+ * @param {any} a
+ * @param {any} b
+ */
 const times = (a, b) => (a && b ? EXP[LOG[a] + LOG[b]] : 0);
 
-/** Return the modules of a text, row by row, true for dark; null if it is too long. */
+/**
+ * Return the modules of a text, row by row, true for dark; null if it is too long.
+ * @param {string} text
+ */
 export function qrModules(text) {
   const bytes = new TextEncoder().encode(text);
   const version =
@@ -35,6 +42,7 @@ export function qrModules(text) {
   const grid = Array.from({ length: size }, () => new Array(size).fill(null));
   functionPatterns(grid, version);
   place(grid, interleaved(dataCodewords(bytes, version), version));
+  /** @type {any} */
   let best = null;
   for (let mask = 0; mask < 8; mask++) {
     const made = masked(grid, mask);
@@ -44,10 +52,18 @@ export function qrModules(text) {
   return best.made;
 }
 
+/**
+ * @param {Uint8Array} bytes
+ * @param {number} version
+ */
 function dataCodewords(bytes, version) {
   const [n, size, more] = BLOCKS[version - 1];
   const total = n * size + more * (size + 1);
   const bits = [];
+  /**
+   * @param {any} value
+   * @param {number} width
+   */
   const put = (value, width) => {
     for (let i = width - 1; i >= 0; i--) bits.push((value >> i) & 1);
   };
@@ -62,6 +78,10 @@ function dataCodewords(bytes, version) {
   return words;
 }
 
+/**
+ * @param {number[]} words
+ * @param {number} version
+ */
 function interleaved(words, version) {
   const [n, size, more] = BLOCKS[version - 1];
   const ec = EC[version - 1];
@@ -78,7 +98,11 @@ function interleaved(words, version) {
   return result;
 }
 
-/** The codewords of correction: what is left of the data divided by the generator. */
+/**
+ * The codewords of correction: what is left of the data divided by the generator.
+ * @param {any[]} data
+ * @param {number} degree
+ */
 function remainder(data, degree) {
   let generator = [1];
   for (let i = 0; i < degree; i++) {
@@ -100,8 +124,17 @@ function remainder(data, degree) {
   return rest.slice(data.length);
 }
 
+/**
+ * @param {any[][]} grid
+ * @param {number} version
+ */
 function functionPatterns(grid, version) {
   const size = grid.length;
+  /**
+   * @param {number} y
+   * @param {number} x
+   * @param {boolean} on
+   */
   const set = (y, x, on) => {
     if (y >= 0 && x >= 0 && y < size && x < size) grid[y][x] = on ? 1 : 0;
   };
@@ -134,13 +167,16 @@ function functionPatterns(grid, version) {
     const bits = (version << 12) | rest;
     for (let i = 0; i < 18; i++) {
       const [a, b] = [Math.floor(i / 3), size - 11 + (i % 3)];
-      set(a, b, (bits >> i) & 1);
-      set(b, a, (bits >> i) & 1);
+      set(a, b, ((bits >> i) & 1) === 1);
+      set(b, a, ((bits >> i) & 1) === 1);
     }
   }
 }
 
-/** Where the bits of the format stand, twice, from the lowest bit on. */
+/**
+ * Where the bits of the format stand, twice, from the lowest bit on.
+ * @param {number} size
+ */
 function formatPlaces(size) {
   const first = [];
   for (let i = 0; i < 15; i++) first.push(i < 6 ? [i, 8] : i < 8 ? [i + 1, 8] : i === 8 ? [8, 7] : [8, 14 - i]);
@@ -149,7 +185,11 @@ function formatPlaces(size) {
   return [first, second];
 }
 
-/** Put the codewords where nothing stands yet, in the zigzag of the standard; 2 and 3 are data, still to be masked. */
+/**
+ * Put the codewords where nothing stands yet, in the zigzag of the standard; 2 and 3 are data, still to be masked.
+ * @param {any[][]} grid
+ * @param {number[]} words
+ */
 function place(grid, words) {
   const size = grid.length;
   let bit = 0;
@@ -168,19 +208,25 @@ function place(grid, words) {
 }
 
 const MASKS = [
-  (y, x) => (y + x) % 2 === 0,
-  y => y % 2 === 0,
-  (y, x) => x % 3 === 0,
-  (y, x) => (y + x) % 3 === 0,
-  (y, x) => (Math.floor(y / 2) + Math.floor(x / 3)) % 2 === 0,
-  (y, x) => ((y * x) % 2) + ((y * x) % 3) === 0,
-  (y, x) => (((y * x) % 2) + ((y * x) % 3)) % 2 === 0,
-  (y, x) => (((y + x) % 2) + ((y * x) % 3)) % 2 === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => (y + x) % 2 === 0,
+  (/** @type {number} */ y) => y % 2 === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => x % 3 === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => (y + x) % 3 === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => (Math.floor(y / 2) + Math.floor(x / 3)) % 2 === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => ((y * x) % 2) + ((y * x) % 3) === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => (((y * x) % 2) + ((y * x) % 3)) % 2 === 0,
+  (/** @type {number} */ y, /** @type {number} */ x) => (((y + x) % 2) + ((y * x) % 3)) % 2 === 0,
 ];
 
+/**
+ * @param {any[][]} grid
+ * @param {number} mask
+ */
 function masked(grid, mask) {
-  const made = grid.map((row, y) =>
-    row.map((value, x) => (value < 2 ? value === 1 : (value === 3) !== MASKS[mask](y, x))),
+  const made = grid.map((/** @type {any} */ row, /** @type {number} */ y) =>
+    row.map((/** @type {any} */ value, /** @type {number} */ x) =>
+      value < 2 ? value === 1 : (value === 3) !== MASKS[mask](y, x),
+    ),
   );
   const data = (1 << 3) | mask; // 1: level L
   let rest = data;
@@ -194,17 +240,21 @@ function masked(grid, mask) {
   return made;
 }
 
+/** @param {any[][]} grid */
 function penalty(grid) {
   const size = grid.length;
   let score = 0;
-  const lines = [...grid, ...grid.map((_, x) => grid.map(row => row[x]))];
+  const lines = [
+    ...grid,
+    ...grid.map((/** @type {any} */ _, /** @type {number} */ x) => grid.map((/** @type {any} */ row) => row[x])),
+  ];
   for (const line of lines) {
     for (let i = 0, run = 0; i < size; i++) {
       run = i && line[i] === line[i - 1] ? run + 1 : 1;
       if (run === 5) score += 3;
       else if (run > 5) score++;
     }
-    const text = line.map(on => (on ? 1 : 0)).join('');
+    const text = line.map((/** @type {boolean} */ on) => (on ? 1 : 0)).join('');
     for (const pattern of ['10111010000', '00001011101'])
       for (let at = text.indexOf(pattern); at >= 0; at = text.indexOf(pattern, at + 1)) score += 40;
   }

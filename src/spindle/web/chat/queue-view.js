@@ -3,17 +3,33 @@
 import { $, button, el, iconButton } from '../shared/dom.js';
 import { splitFiles } from '../shared/attached.js';
 import { count, oneLine } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 
+/** @import { Child } from '../shared/reconcile.js' */
+
+/** @type {Record<string, any>} */
 const KINDS = { steer: 'steer', followUp: 'then' };
 
 export class QueueView {
+  /** @type {any[]} */
+  items;
+  /** @type {any} */
+  editing;
+
+  /**
+   * @param {Session} session
+   * @param {Composer} composer
+   */
   constructor(session, composer) {
     this.session = session;
     this.composer = composer;
     this.items = [];
     this.size = 0;
-    this.editing = null; // the message that is being changed: {id, text, field}
-    session.on('queue', ({ items, size }) => {
+    this.editing = null; // the message that is being changed, with its field
+    this.head = el('div', { class: 'queue-head' });
+    this.list = el('ul');
+    $('queue').append(this.head, this.list);
+    session.on('queue', (/** @type {any} */ { items, size }) => {
       Object.assign(this, { items, size });
       this.show();
     });
@@ -21,75 +37,93 @@ export class QueueView {
   }
 
   show() {
-    const { items, size, session } = this;
-    const node = $('queue');
-    node.hidden = size === 0;
-    const state = JSON.stringify([items, size, session.running]);
-    if (state === this.shown) return;
+    const { items, size } = this;
+    $('queue').hidden = size === 0;
     if (this.editing && items.every(({ id }) => id !== this.editing.id)) this.leaveEditing();
-    if (this.editing) return; // after that
-    this.shown = state;
-    const rows = items.map(item => this.row(item));
-    if (size > items.length) rows.push(el('li', null, `${size - items.length} more of an extension`));
-    node.replaceChildren(this.head(items), el('ul', null, ...rows));
+    this.showHead();
+    const lines = items.map(item => {
+      const isEdited = this.editing?.id === item.id;
+      const state = isEdited ? 'edited' : JSON.stringify(item);
+      return { key: item.id, state, build: () => (isEdited ? this.form(item) : this.row(item)) };
+    });
+    const others = size - items.length;
+    if (others)
+      lines.push({ key: 'others', state: `${others}`, build: () => el('li', null, `${others} more of an extension`) });
+    reconcile(this.list, lines);
   }
 
-  head(items) {
+  showHead() {
+    const { items, size } = this;
     const stopped = !this.session.running && items.length > 0;
     const words = stopped
       ? `${count(items.length, 'message')} did not go out: the run was stopped`
-      : `${count(this.size, 'message')} waiting`;
-    const buttons = items.length ? [button('link', () => this.takeBack(), 'Take back')] : [];
-    if (stopped) {
-      buttons.unshift(button('link send-all', () => this.call('send_queued', items[0]), 'Send'));
-      buttons.push(button('link drop-all', () => this.drop(items), 'Drop'));
-    }
-    return el('div', { class: stopped ? 'queue-head stopped' : 'queue-head' }, el('span', null, words), ...buttons);
+      : `${count(size, 'message')} waiting`;
+    /**
+     * @param {string} kind
+     * @param {Act} act
+     * @param {string} label
+     */
+    const action = (kind, act, label) => ({ key: label, build: () => button(`link ${kind}`, act, label) });
+    /** @type {Child[]} */
+    const parts = [{ key: 'words', state: words, build: () => el('span', null, words) }];
+    if (stopped) parts.push(action('send-all', () => this.call('send_queued', this.items[0]), 'Send'));
+    if (items.length) parts.push(action('', () => this.takeBack(), 'Take back'));
+    if (stopped) parts.push(action('drop-all', () => this.drop(), 'Drop'));
+    this.head.classList.toggle('stopped', stopped);
+    reconcile(this.head, parts);
   }
 
+  /** @param {any} item */
   row(item) {
     const { id, kind, text, images } = item;
     const { text: said, files } = splitFiles(text);
-    const words = el(
-      'span',
-      { class: 'queued-text' },
-      oneLine([said, ...files.map(({ name }) => name)].join(' '), 200),
-    );
-    const row = el(
+    return el(
       'li',
       { class: 'queued', 'data-id': id },
       el('span', { class: 'tag' }, KINDS[kind] ?? kind),
-      words,
+      el('span', { class: 'queued-text' }, oneLine([said, ...files.map(({ name }) => name)].join(' '), 200)),
       images ? el('small', null, count(images, 'image')) : null,
-      iconButton('Edit this message', 'pencil', () => this.edit(item, row)),
+      iconButton('Edit this message', 'pencil', () => this.edit(item)),
       iconButton('Send it now', 'send', () => this.call('send_queued', item)),
       iconButton('Remove it', 'close', () => this.call('remove_queued', item)),
     );
-    return row;
   }
 
+  /**
+   * @param {string} command
+   * @param {any} fields
+   */
   call(command, { id }, more = {}) {
     return this.session.attempt(() => this.session.call(command, { queuedId: id, ...more }));
   }
 
-  edit(item, row) {
+  /** @param {any} item */
+  edit(item) {
     const field = el('textarea', { rows: '2', 'aria-label': 'Message that waits' });
     field.value = item.text;
     this.editing = { ...item, field };
-    const close = () => {
-      this.editing = null;
-      this.shown = '';
-      this.show();
-      this.composer.field.focus();
-    };
+    this.show();
+    field.focus();
+  }
+
+  closeEditing() {
+    this.editing = null;
+    this.show();
+    this.composer.field.focus();
+  }
+
+  /** @param {any} item */
+  form(item) {
+    const { field } = this.editing;
+    /** @param {Event} [event] */
     const submit = async event => {
       event?.preventDefault();
       const text = field.value.trim();
-      if (!text || text === item.text || (await this.call('edit_queued', item, { message: text }))) close();
+      if (!text || text === item.text || (await this.call('edit_queued', item, { message: text }))) this.closeEditing();
     };
-    field.addEventListener('keydown', event => {
+    field.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
       if (event.isComposing) return;
-      if (event.key === 'Escape') close();
+      if (event.key === 'Escape') this.closeEditing();
       else if (event.key === 'Enter' && !event.shiftKey) submit();
       else return;
       event.preventDefault();
@@ -98,11 +132,10 @@ export class QueueView {
     const buttons = el(
       'div',
       { class: 'buttons' },
-      button('plain', close, 'Cancel'),
+      button('plain', () => this.closeEditing(), 'Cancel'),
       el('button', { type: 'submit', class: 'primary' }, 'Save'),
     );
-    row.replaceChildren(el('form', { on: { submit } }, field, buttons));
-    field.focus();
+    return el('li', { class: 'queued', 'data-id': item.id }, el('form', { on: { submit } }, field, buttons));
   }
 
   /** The message that is being changed waits no longer: what was made of it goes where the next one is written. */
@@ -114,9 +147,9 @@ export class QueueView {
     this.session.report('The message has gone out as it was. What you made of it is in the field.', 'info');
   }
 
-  drop(items) {
+  drop() {
     return this.session.attempt(() =>
-      Promise.all(items.map(({ id }) => this.session.call('remove_queued', { queuedId: id }))),
+      Promise.all(this.items.map(({ id }) => this.session.call('remove_queued', { queuedId: id }))),
     );
   }
 

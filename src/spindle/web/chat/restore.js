@@ -7,7 +7,12 @@ import { confirm } from './confirm.js';
 
 const NAMED = 8; // files, in a question
 
-/** Give files the state of a checkpoint, after asking; `what` as of the command. Returns its answer, or null. */
+/**
+ * Give files the state of a checkpoint, after asking; `what` as of the command. Returns its answer, or null.
+ * @param {Session} session
+ * @param {any} what
+ * @param {any} fields
+ */
 export async function restore(session, what, { title, words, yes, done }) {
   const would = await session.call('restore', { ...what, dryRun: true });
   const { conflicts } = would;
@@ -23,7 +28,13 @@ export async function restore(session, what, { title, words, yes, done }) {
   return told;
 }
 
-/** Say what was done, and offer the way back. */
+/**
+ * Say what was done, and offer the way back.
+ * @param {Session} session
+ * @param {any} checkpoint
+ * @param {any} conversation
+ * @param {any} done
+ */
 function offerBack(session, checkpoint, conversation, done) {
   const takeBack = () =>
     session.attempt(async () => {
@@ -35,32 +46,49 @@ function offerBack(session, checkpoint, conversation, done) {
   const note = session.report(done, 'info', button('link', takeBack, 'Take that back'));
 }
 
+/** @param {any[]} files */
 function listed(files) {
+  /** @param {any} fields */
   const facts = ({ path, added, removed }) => `${path}  +${added ?? 0} −${removed ?? 0}`;
   return files.length ? few(files.map(facts)) : 'No file would change.';
 }
 
+/**
+ * @param {any[]} files
+ * @param {string} words
+ */
 const warned = (files, words) =>
   files.length ? `${words}:\n${few(files.map(({ path, why }) => `${path} (${why})`))}` : '';
 
+/** @param {string[]} lines */
 const few = lines =>
   [...lines.slice(0, NAMED), lines.length > NAMED ? `and ${count(lines.length - NAMED, 'more file')}` : '']
     .filter(Boolean)
     .join('\n');
 
-/** The state of files when this conversation began to write. */
+/**
+ * The state of files when this conversation began to write.
+ * @param {Session} session
+ */
 export async function firstCheckpoint(session) {
   const { checkpoints } = await session.call('list_checkpoints');
   if (!checkpoints[0]?.isKept) throw new Error('The state from before is not kept any more');
   return checkpoints[0].id;
 }
 
-/** Take back a message with all that was done for it and after it. Returns its text, to be edited; null if not. */
+/**
+ * Take back a message with all that was done for it and after it. Returns its text, to be edited; null if not.
+ * @param {Session} session
+ * @param {string} entryId
+ */
 export async function undoMessage(session, entryId) {
   const { checkpoints } = await session.call('list_checkpoints');
   const { byId } = session.entries;
   const order = byId.get(entryId)?.order ?? 0;
-  const later = checkpoints.filter(one => one.onBranch && one.kind === 'turn' && byId.get(one.entryId)?.order > order);
+  const later = checkpoints.filter(
+    (/** @type {any} */ one) =>
+      one.onBranch && one.kind === 'turn' && (byId.get(one.entryId)?.order ?? -Infinity) > order,
+  );
   const words = 'The conversation goes back to before this message. What you leave stays on a branch of its own.';
   if (!later.length) {
     const only = `${words} No file was changed since.`;

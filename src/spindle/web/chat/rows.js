@@ -1,8 +1,10 @@
 // The rows of a stretch of the conversation, made of messages in their order: of stored ones, and of those that come.
 
+import { BACKGROUND, noteEnd } from '../shared/background.js';
 import { button } from '../shared/dom.js';
-import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
+import { count, imagesOf, obj, oneLine, textOf } from '../shared/format.js';
 import { Row } from '../shared/list.js';
+import { isAside } from '../shared/tool-card.js';
 import { readable, tokens } from './figures.js';
 import { bashExecution, custom, noticeOf, summary, userMessage } from './messages.js';
 import { Turn } from './turns.js';
@@ -10,17 +12,28 @@ import { Turn } from './turns.js';
 const ROWS_AT_ONCE = 400; // entries whose rows are made in a few milliseconds
 
 export class MessageRow extends Row {
+  /**
+   * @param {string} kind
+   * @param {Act} build
+   * @param {number} [height]
+   */
   constructor(kind, build, height) {
     super(kind, build, height);
+    /** @type {string | null} */
     this.id = null; // of its entry
+    /** @type {Turn | null} */
     this.turn = null;
     this.step = -1; // of an answer: its place in the turn
+    /** @type {number[] | null} */
     this.thoughts = null; // how long it thought, by the place of the thoughts in the message
     this.older = false; // a summary stands for it
     this.gone = false; // not to be seen
     this.note = ''; // what became of a message of the user
+    /** @type {any} */
     this.fork = null; // where the conversation divides before it: {entry, all}
+    /** @type {any} */
     this.answer = null; // while it is being written
+    /** @type {any} */
     this.message = null; // of an answer that is complete
     this.results = new Map(); // of its calls, by their place in the message
     this.durations = new Map(); // the same
@@ -32,26 +45,34 @@ export class Rows {
   /**
    * `page`: `show()` when a turn is opened, `toggleOlder()` and `olderOpen`, `buildAnswer(row)`, `addSwitch(row, node)`,
    * `actions` as of the conversation.
+   * @param {any} page
    */
   constructor(page) {
     this.page = page;
+    /** @type {MessageRow[]} */
     this.all = [];
     this.byEntry = new Map(); // entry id → row
     this.calls = new Map(); // the last call with each id: {row, index, block}; some servers use ids again and again
+    this.ends = new Map(); // id of a command in the background → how it ended
     this.turn = null; // the last one
     this.summarises = false; // there is a summary that stands for what comes before
   }
 
-  /** Put the rows of what came before in front of these. They are of other turns. */
+  /**
+   * Put the rows of what came before in front of these. They are of other turns.
+   * @param {Rows} earlier
+   */
   prepend(earlier) {
     this.all = [...earlier.all, ...this.all];
     for (const [id, row] of earlier.byEntry) this.byEntry.set(id, row);
+    for (const [id, words] of earlier.ends) this.ends.set(id, words);
     this.turn ??= earlier.turn;
   }
 
   /**
    * Make the rows of a stretch of the path; after some of them it yields. With `older` a summary that comes later stands
    * for all of it. `isWhole` says that nothing comes before it.
+   * @param {Entry[]} path
    */
   *adding(path, { older = false, isWhole = true } = {}) {
     const compacted = older ? undefined : path.findLast(({ type }) => type === 'compaction');
@@ -68,6 +89,10 @@ export class Rows {
     }
   }
 
+  /**
+   * @param {Entry} entry
+   * @param {Entry} [next]
+   */
   addSafely(entry, next) {
     try {
       this.addEntry(entry, next);
@@ -78,6 +103,10 @@ export class Rows {
     }
   }
 
+  /**
+   * @param {Entry} entry
+   * @param {Entry} [next]
+   */
   addEntry(entry, next) {
     const { raw } = entry;
     if (raw.type === 'custom_message') this.addMessage({ role: 'custom', ...raw }, entry);
@@ -90,6 +119,10 @@ export class Rows {
     } else this.addMessage(raw.message, entry);
   }
 
+  /**
+   * @param {Entry} entry
+   * @param {boolean} hasOlder
+   */
   addSummary(entry, hasOlder) {
     const { raw } = entry;
     const { page } = this;
@@ -102,16 +135,20 @@ export class Rows {
         older.textContent = words();
         older.ariaExpanded = String(page.olderOpen);
       };
-      const older = hasOlder ? button('link', toggle, words()) : null;
-      if (older) older.ariaExpanded = String(page.olderOpen);
-      return summary('compact', title, raw.summary, older);
+      const older = button('link', toggle, words());
+      older.ariaExpanded = String(page.olderOpen);
+      return summary('compact', title, raw.summary, hasOlder ? older : null);
     };
     const row = new MessageRow('summary', build, 60);
     row.id = entry.id;
     this.add(row);
   }
 
-  /** Add the row of a stored message. */
+  /**
+   * Add the row of a stored message.
+   * @param {any} message
+   * @param {Entry} entry
+   */
   addMessage(message, entry) {
     const row = this.rowOf(message, Date.parse(entry.raw.timestamp));
     if (!row) return;
@@ -119,15 +156,23 @@ export class Rows {
     this.add(row);
   }
 
-  /** Say where the message of a row is stored. */
+  /**
+   * Say where the message of a row is stored.
+   * @param {MessageRow} row
+   * @param {string} [id]
+   */
   name(row, id) {
     row.id = id ?? null;
     if (!id) return;
     this.byEntry.set(id, row);
-    if (row.kind === 'user') this.turn.id = id;
+    if (row.kind === 'user' && this.turn) this.turn.id = id;
   }
 
-  /** Make the row of a message; results go to the row of their call. */
+  /**
+   * Make the row of a message; results go to the row of their call.
+   * @param {any} message
+   * @param {number} when
+   */
   rowOf(message, when) {
     switch (message.role) {
       case 'user':
@@ -140,6 +185,7 @@ export class Rows {
       case 'bashExecution':
         return new MessageRow('shell', () => bashExecution(message), 140);
       case 'custom':
+        if (message.customType === BACKGROUND) noteEnd(this.ends, textOf(message.content));
         return message.display ? new MessageRow('custom', () => custom(message)) : null;
       case 'compactionSummary':
         return new MessageRow(
@@ -158,6 +204,10 @@ export class Rows {
     }
   }
 
+  /**
+   * @param {any} message
+   * @param {number} when
+   */
   userRow(message, when) {
     const { page } = this;
     const build = () => {
@@ -166,7 +216,7 @@ export class Rows {
         id: () => row.id,
         fork: () => page.actions.fork(row.id),
         undo: () => page.actions.undo(row.id),
-        save: text => page.actions.save(row.id, text, images),
+        save: (/** @type {string} */ text) => page.actions.save(row.id, text, images),
         note: row.note,
       });
       page.addSwitch(row, node);
@@ -180,6 +230,10 @@ export class Rows {
     return row;
   }
 
+  /**
+   * @param {any} message
+   * @param {number} when
+   */
   answerRow(message, when) {
     const height = 70 + Math.min(1200, textOf(message.content).length / 3);
     const row = new MessageRow('answer', () => this.page.buildAnswer(row), height);
@@ -187,7 +241,12 @@ export class Rows {
     return row;
   }
 
-  /** Count an answer into its turn, whose line stands before the first one that calls tools. */
+  /**
+   * Count an answer into its turn, whose line stands before the first one that calls tools.
+   * @param {MessageRow} row
+   * @param {any} message
+   * @param {number} when
+   */
   noteAnswer(row, message, when) {
     row.message = message;
     this.turn ??= new Turn(when, () => this.page.show());
@@ -195,28 +254,35 @@ export class Rows {
     if (row.step < 0) this.turn.step(row); // else it is known since its beginning
     row.turn = this.turn;
     this.turn.takeAnswer(message, when);
-    message.content.forEach((block, index) => {
+    message.content.forEach((/** @type {any} */ block, /** @type {number} */ index) => {
       if (block?.type === 'toolCall') this.calls.set(block.id, { row, index, block });
     });
     this.turn.paint();
   }
 
-  /** Returns the row of the call, if it is known. */
+  /**
+   * Returns the row of the call, if it is known.
+   * @param {any} message
+   * @param {number} when
+   */
   takeResult(message, when) {
     const call = this.calls.get(message.toolCallId);
     if (!call) return null;
+    if (isAside(message.toolName, obj(call.block.arguments))) noteEnd(this.ends, textOf(message.content));
     call.row.results.set(call.index, message);
     call.row.turn.takeResult(message.toolName, call.block.arguments, message.isError, when);
     call.row.turn.paint();
     return call.row;
   }
 
+  /** @param {MessageRow} row */
   add(row) {
     if (row.kind === 'answer' && row.turn?.tools && !row.turn.line) this.addLine(row.turn);
     this.all.push(row);
     return row;
   }
 
+  /** @param {Turn} turn */
   addLine(turn, before = this.all.length) {
     turn.line = new MessageRow('turn', () => turn.build(), 38);
     this.all.splice(before, 0, turn.line);

@@ -8,8 +8,11 @@ import { callTitle } from '../shared/tool-card.js';
 import { cost, fullTime, shortTime, tokens } from './figures.js';
 import { PERMISSION_MODES, SANDBOX_LEVELS } from './permission-words.js';
 
+/** @import { Child } from '../shared/reconcile.js' */
+
 const MOST_TOLD = 100;
 const NEWEST_TOLD = 3;
+/** @type {Record<string, any>} */
 const SERVER_STATES = {
   idle: 'not needed yet',
   starting: 'starting',
@@ -23,7 +26,18 @@ const SERVER_STATES = {
 const BAD_STATES = new Set(['failed', 'login', 'invalid']);
 
 export class SessionPanel {
-  /** `actions`: `compact()`, `ask(on)` for questions before every tool, `showCall(id)`, `toast(text, kind)`. */
+  /** @type {HTMLElement} */
+  body;
+  /** @type {any[]} */
+  told;
+  /** @type {any[]} */
+  rules;
+
+  /**
+   * `actions`: `compact()`, `ask(on)` for questions before every tool, `showCall(id)`, `toast(text, kind)`.
+   * @param {Session} session
+   * @param {any} actions
+   */
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
@@ -31,17 +45,18 @@ export class SessionPanel {
     this.rules = [];
     this.told = []; // {kind, text, when, call}
     this.unseen = 0;
+    this.build();
     $('open-panel').addEventListener('click', () => this.toggle());
     session.on('state', () => this.show());
     session.on('stats', () => this.show());
     session.on('state_changed', () => this.learnRules());
     session.on('attached', () => this.recall());
     session.on('agent_settled', () => this.learnRules());
-    session.on('notice', ({ message, level = 'warning' }) => {
+    session.on('notice', (/** @type {any} */ { message, level = 'warning' }) => {
       this.tell({ kind: level, text: message });
       if (!this.isOpen) actions.toast(message, level === 'info' ? level : 'notice');
     });
-    session.on('permission_denied', event => {
+    session.on('permission_denied', (/** @type {any} */ event) => {
       const { toolCallId, toolName, arguments: args, reason } = event;
       this.tell({ kind: 'refused', text: reason, call: toolCallId, about: `${toolName} ${callTitle(toolName, args)}` });
     });
@@ -71,6 +86,7 @@ export class SessionPanel {
     this.show();
   }
 
+  /** @param {any} what */
   tell(what) {
     this.told = [...this.told, { ...what, when: Date.now() }].slice(-MOST_TOLD);
     unsent.set(`told-${this.session.id}`, JSON.stringify(this.told));
@@ -91,21 +107,22 @@ export class SessionPanel {
   show() {
     this.showButton();
     if (!this.isOpen || !this.session.id) return;
-    const focused = document.activeElement;
-    const radio = this.node.contains(focused) && focused.matches('input') ? focused : null;
-    if (!this.body) this.build();
-    reconcile(this.body, this.parts(), {
-      key: ({ title }) => title,
-      state: ({ state }) => JSON.stringify(state),
-      build: ({ title, build }) => el('section', null, el('h3', null, title), ...build()),
-    });
-    // A choice that has been made is drawn again; the keyboard stays with it.
-    if (radio && !radio.isConnected)
-      this.node.querySelector(`input[name="${radio.name}"][value="${radio.value}"]`)?.focus();
+    reconcile(
+      this.body,
+      this.parts()
+        .filter(([, ...children]) => children.length)
+        .map(([title, ...children]) => ({
+          key: title,
+          build: () => el('section', null),
+          update: section => reconcile(section, [{ key: 'title', build: () => el('h3', null, title) }, ...children]),
+        })),
+    );
   }
 
   showButton() {
-    const broken = (this.session.state.mcpServers ?? []).filter(({ state }) => BAD_STATES.has(state)).length;
+    const broken = (this.session.state.mcpServers ?? []).filter((/** @type {any} */ { state }) =>
+      BAD_STATES.has(state),
+    ).length;
     const words = [broken ? count(broken, 'server') + ' failed' : '', this.unseen ? `${this.unseen} new` : ''];
     const about = ['Session', ...words.filter(Boolean)].join(', ');
     $('open-panel').ariaLabel = about;
@@ -116,92 +133,93 @@ export class SessionPanel {
   build() {
     this.body = el('div', { class: 'panel-body', tabindex: '-1' });
     const close = iconButton('Close the panel', 'close', () => this.toggle(false));
-    this.node.replaceChildren(
+    this.node.append(
       el('header', null, el('h2', { id: 'panel-title' }, 'Session'), el('span', { class: 'room' }), close),
       this.body,
     );
   }
 
-  /** The sections: what each of them depends on, and how it is built. */
+  /**
+   * The sections: a title, and what stands below it.
+   * @returns {[string, ...Child[]][]}
+   */
   parts() {
     const { state, stats } = this.session;
     const { permissionMode, approval, sandbox, mcpServers = [], dumpTools = [], untrustedResources = [] } = state;
-    /** @type {{ title: string, state: any, build: () => (Node | string)[] }[]} */
-    const parts = [
-      {
-        title: 'What may run',
-        state: [permissionMode, approval],
-        build: () => this.modes(permissionMode, approval.tools),
-      },
-      { title: 'Rules', state: this.rules, build: () => [ruleList(this.rules)] },
-      { title: 'Sandbox', state: sandbox, build: () => this.sandbox(sandbox) },
-    ];
-    if (stats) parts.unshift({ title: 'Context and cost', state: stats, build: () => this.figures(stats) });
-    if (this.told.length) parts.unshift({ title: 'Told', state: this.told, build: () => this.toldList() });
-    if (mcpServers.length)
-      parts.push({ title: 'MCP servers', state: mcpServers, build: () => [serverList(mcpServers)] });
-    if (dumpTools.length)
-      parts.push({ title: 'Tools', state: dumpTools.map(({ name }) => name), build: () => [toolList(dumpTools)] });
     const problems = [
       ...(state.saveError ? [`Not saved: ${state.saveError}`] : []),
       ...(state.sessionSaved === false ? ['This session is kept in memory only'] : []),
-      ...untrustedResources.map(path => `Not loaded, because the project is not trusted: ${path}`),
-    ];
-    if (problems.length)
-      parts.push({ title: 'To know', state: problems, build: () => [plainList(problems, 'warning')] });
-    return parts;
-  }
-
-  /** One of several, each with its words: [value, title, help]. */
-  choices(name, all, chosen, choose) {
-    const option = ([value, title, help]) =>
-      el(
-        'label',
-        { class: 'choice' },
-        el('input', { type: 'radio', name, value, checked: value === chosen, on: { change: () => choose(value) } }),
-        el('span', null, el('b', null, title), el('small', null, help)),
-      );
-    return el('div', { role: 'radiogroup', 'aria-label': name }, ...all.map(option));
-  }
-
-  modes(mode, asks) {
-    const first = el('input', { type: 'checkbox', name: 'first', checked: asks });
-    first.addEventListener('change', () => this.actions.ask(first.checked));
-    return [
-      this.choices('Permission mode', PERMISSION_MODES, mode, value => this.change({ mode: value })),
-      el(
-        'label',
-        { class: 'choice' },
-        first,
-        el(
-          'span',
-          null,
-          el('b', null, 'Ask first'),
-          el('small', null, 'Ask before every tool call, whatever the mode (Alt+A)'),
-        ),
+      ...untrustedResources.map(
+        (/** @type {string} */ path) => `Not loaded, because the project is not trusted: ${path}`,
       ),
     ];
+    const told = this.told.toReversed();
+    const older = told.splice(NEWEST_TOLD);
+    /** @type {[string, ...(Child | null)[]][]} */
+    const parts = [
+      [
+        'Told',
+        listOf('newest', told, one => this.toldLine(one)),
+        listOf('older', older, one => this.toldLine(one), `${older.length} earlier`),
+      ],
+      ['Context and cost', ...(stats ? this.figures(stats) : [])],
+      [
+        'What may run',
+        choices('Permission mode', PERMISSION_MODES, permissionMode, (/** @type {string} */ mode) =>
+          this.change({ mode }),
+        ),
+        this.askFirst(approval.tools),
+      ],
+      ['Rules', listOf('rules', this.rules, ruleLine) ?? NO_RULES],
+      ['Sandbox', ...this.sandbox(sandbox)],
+      ['MCP servers', listOf('servers', mcpServers, serverLine)],
+      ['Tools', listOf('tools', dumpTools, toolLine, count(dumpTools.length, 'tool'))],
+      ['To know', listOf('problems', problems, text => plainLine(text, 'warning'))],
+    ];
+    return parts.map(([title, ...children]) => [title, ...children.filter(child => child !== null)]);
   }
 
+  /** @param {boolean} asks */
+  askFirst(asks) {
+    const build = () => {
+      const box = el('input', { type: 'checkbox', name: 'first' });
+      box.addEventListener('change', () => this.actions.ask(box.checked));
+      return choice(box, 'Ask first', 'Ask before every tool call, whatever the mode (Alt+A)');
+    };
+    return {
+      key: 'first',
+      build,
+      update: (/** @type {any} */ node) => {
+        node.firstChild.checked = asks;
+      },
+    };
+  }
+
+  /** @param {any} fields */
   sandbox({ level, network, holds = [], doesNotHold = [] }) {
     const ports = Array.isArray(network) ? `ports ${network.join(', ')}` : (network ?? 'on');
+    /** @param {string} words */
+    const title = words => ({ key: words, build: () => el('h4', null, words) });
     return [
-      this.choices('Sandbox', SANDBOX_LEVELS, level, value => this.change({ sandbox: value })),
-      ...(level === 'off' ? [] : [plainList([`Network: ${ports}`])]),
-      ...(holds.length ? [el('h4', null, 'Holds here'), plainList(holds, 'check')] : []),
-      ...(doesNotHold.length ? [el('h4', null, 'Does not hold here'), plainList(doesNotHold, 'warning')] : []),
+      choices('Sandbox', SANDBOX_LEVELS, level, (/** @type {any} */ value) => this.change({ sandbox: value })),
+      listOf('network', level === 'off' ? [] : [`Network: ${ports}`], plainLine),
+      holds.length ? title('Holds here') : null,
+      listOf('holds', holds, text => plainLine(text, 'check')),
+      doesNotHold.length ? title('Does not hold here') : null,
+      listOf('does not hold', doesNotHold, text => plainLine(text, 'warning')),
     ];
   }
 
-  /** What cannot be had is refused with its reason, and the old choice is marked again. */
+  /**
+   * What cannot be had is refused with its reason; then the state says what is.
+   * @param {any} fields
+   */
   async change(fields) {
     await this.session.attempt(() => this.session.call('set_permissions', fields));
     await this.session.attempt(() => this.session.refresh());
-    this.body.querySelectorAll(/** @type {'input'} */ ('input[type=radio]')).forEach(one => {
-      one.checked = one.hasAttribute('checked');
-    });
   }
 
+  /** @param {any} fields */
   figures({ tokens: used, cost: dollars, costSource, contextUsage, subagents }) {
     const facts = [];
     if (contextUsage)
@@ -221,87 +239,124 @@ export class SessionPanel {
         'Subagents',
         `${count(subagents.runs, 'run')}, ${count(subagents.tokens.total, 'token')}, ${cost(subagents.cost)}`,
       ]);
+    const lines = facts.flatMap(([name, text]) => [
+      { key: name, build: () => el('dt', null, name) },
+      { key: `of ${name}`, state: text, build: () => el('dd', null, text) },
+    ]);
+    const compact = () => button('plain', this.actions.compact, icon('compact'), 'Summarise older messages');
     return [
-      el(
-        'dl',
-        { class: 'facts-list' },
-        ...facts.flatMap(([name, text]) => [el('dt', null, name), el('dd', null, text)]),
-      ),
-      button('plain', this.actions.compact, icon('compact'), 'Summarise older messages'),
+      {
+        key: 'facts',
+        build: () => el('dl', { class: 'facts-list' }),
+        update: (/** @type {HTMLElement} */ node) => reconcile(node, lines),
+      },
+      { key: 'compact', build: compact },
     ];
   }
 
-  toldList() {
-    const item = ({ kind, text, when, call, about }) =>
-      el(
-        'li',
-        { class: kind },
-        icon(kind === 'refused' ? 'shield' : kind === 'info' ? 'check' : 'warning'),
-        el(
-          'span',
-          null,
-          about ? el('b', null, kind === 'refused' ? `Refused: ${oneLine(about, 80)}` : about) : null,
-          el('span', null, text),
-          el('small', { title: fullTime(when) }, shortTime(when)),
-        ),
-        call ? iconButton('Show the call', 'search', () => this.actions.showCall(call)) : null,
-      );
-    const items = this.told.toReversed().map(item);
-    const [newest, older] = [items.slice(0, NEWEST_TOLD), items.slice(NEWEST_TOLD)];
-    return [
-      el('ul', { class: 'plain-list' }, ...newest),
-      older.length ? folded(`${older.length} earlier`, el('ul', { class: 'plain-list' }, ...older)) : '',
-    ];
-  }
-}
-
-const folded = (title, content) =>
-  el('details', { class: 'folded' }, el('summary', null, el('span', null, title), icon('chevron')), content);
-
-const plainList = (texts, symbol = '') =>
-  el(
-    'ul',
-    { class: 'plain-list' },
-    ...texts.map(text => el('li', null, symbol ? icon(symbol) : null, el('span', null, text))),
-  );
-
-function ruleList(rules) {
-  if (!rules.length) return el('p', { class: 'soft' }, 'None: the mode decides.');
-  const line = ({ behavior, rule, source }) =>
-    el(
+  /** @param {any} fields */
+  toldLine({ kind, text, when, call, about }) {
+    return el(
       'li',
-      null,
-      el('span', { class: `tag ${behavior}` }, behavior),
-      el('span', null, el('code', null, rule), el('small', null, source)),
-    );
-  return el('ul', { class: 'plain-list' }, ...rules.map(line));
-}
-
-function serverList(servers) {
-  const line = ({ name, state, transport, tools, error, source }) =>
-    el(
-      'li',
-      { class: BAD_STATES.has(state) ? 'bad' : null, title: source },
-      icon(BAD_STATES.has(state) ? 'warning' : state === 'ready' ? 'check' : 'clock'),
+      { class: kind },
+      icon(kind === 'refused' ? 'shield' : kind === 'info' ? 'check' : 'warning'),
       el(
         'span',
         null,
-        el('b', null, name),
-        el(
-          'span',
-          null,
-          [SERVER_STATES[state] ?? state, transport, Number.isInteger(tools) ? count(tools, 'tool') : '']
-            .filter(Boolean)
-            .join(' · '),
-        ),
-        error ? el('small', null, error) : null,
+        about ? el('b', null, kind === 'refused' ? `Refused: ${oneLine(about, 80)}` : about) : null,
+        el('span', null, text),
+        el('small', { title: fullTime(when) }, shortTime(when)),
       ),
+      call ? iconButton('Show the call', 'search', () => this.actions.showCall(call)) : null,
     );
-  return el('ul', { class: 'plain-list' }, ...servers.map(line));
+  }
 }
 
-function toolList(tools) {
-  const line = ({ name, description }) =>
-    el('li', null, el('span', null, el('code', null, name), el('small', null, oneLine(description ?? '', 140))));
-  return folded(count(tools.length, 'tool'), el('ul', { class: 'plain-list' }, ...tools.map(line)));
+/**
+ * A choice with its words.
+ * @param {HTMLInputElement} input
+ * @param {string} title
+ * @param {string} help
+ */
+const choice = (input, title, help) =>
+  el('label', { class: 'choice' }, input, el('span', null, el('b', null, title), el('small', null, help)));
+
+/**
+ * One of several, each with its words: [value, title, help].
+ * @param {string} name
+ * @param {any[]} all
+ * @param {string} chosen
+ * @param {Act} choose
+ */
+function choices(name, all, chosen, choose) {
+  /** @param {any} fields */
+  const option = ([value, title, help]) =>
+    choice(el('input', { type: 'radio', name, value, on: { change: () => choose(value) } }), title, help);
+  return {
+    key: name,
+    build: () => el('div', { role: 'radiogroup', 'aria-label': name }, ...all.map(option)),
+    update: (/** @type {HTMLElement} */ node) => {
+      for (const input of node.querySelectorAll('input')) input.checked = input.value === chosen;
+    },
+  };
 }
+
+/**
+ * A list, folded away if it has a title; nothing if there is nothing in it.
+ * @param {string} key
+ * @param {any[]} items
+ * @param {(item: any) => HTMLElement} line
+ */
+function listOf(key, items, line, title = '') {
+  if (!items.length) return null;
+  const lines = items.map(item => ({ key: JSON.stringify(item), build: () => line(item) }));
+  const build = () => {
+    const node = el('ul', { class: 'plain-list' });
+    return title ? el('details', { class: 'folded' }, el('summary', null, el('span'), icon('chevron')), node) : node;
+  };
+  /** @param {any} node */
+  const update = node => {
+    if (title) node.querySelector('span').textContent = title;
+    reconcile(title ? node.lastChild : node, lines);
+  };
+  return { key, build, update };
+}
+
+const NO_RULES = { key: 'none', build: () => el('p', { class: 'soft' }, 'None: the mode decides.') };
+
+/** @param {string} text */
+const plainLine = (text, symbol = '') => el('li', null, symbol ? icon(symbol) : null, el('span', null, text));
+
+/** @param {any} fields */
+const ruleLine = ({ behavior, rule, source }) =>
+  el(
+    'li',
+    null,
+    el('span', { class: `tag ${behavior}` }, behavior),
+    el('span', null, el('code', null, rule), el('small', null, source)),
+  );
+
+/** @param {any} fields */
+const serverLine = ({ name, state, transport, tools, error, source }) =>
+  el(
+    'li',
+    { class: BAD_STATES.has(state) ? 'bad' : null, title: source },
+    icon(BAD_STATES.has(state) ? 'warning' : state === 'ready' ? 'check' : 'clock'),
+    el(
+      'span',
+      null,
+      el('b', null, name),
+      el(
+        'span',
+        null,
+        [SERVER_STATES[state] ?? state, transport, Number.isInteger(tools) ? count(tools, 'tool') : '']
+          .filter(Boolean)
+          .join(' · '),
+      ),
+      error ? el('small', null, error) : null,
+    ),
+  );
+
+/** @param {any} fields */
+const toolLine = ({ name, description }) =>
+  el('li', null, el('span', null, el('code', null, name), el('small', null, oneLine(description ?? '', 140))));

@@ -17,12 +17,47 @@ const CHANGES_STATE = new Set([
   'session_info_changed',
 ]);
 
+/** @param {any[]} path */
 const messagesOf = path => path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
 
 // What is said once, and is not part of what is fetched.
 const NOT_STORED = new Set(['extension_ui_request', 'notice', 'permission_denied']);
 
 export class Session {
+  /** @type {string | null} */
+  id;
+  /** @type {string} */
+  cwd;
+  /** @type {any} */
+  state;
+  /** @type {any} */
+  stats;
+  /** @type {string | undefined} */
+  mark;
+  /** @type {string | null} */
+  title;
+  /** @type {any[]} */
+  messages;
+  /** @type {any[]} */
+  background;
+  /** @type {Set<string>} */
+  shells;
+  /** @type {boolean} */
+  running;
+  /** @type {boolean} */
+  asking;
+  /** @type {boolean | symbol} */
+  loading;
+  /** @type {Promise<void> | null} */
+  loaded;
+  /** @type {Promise<void> | null} */
+  whole;
+  /** @type {boolean} */
+  missed;
+  /** @type {boolean} */
+  wantsSnapshot;
+
+  /** @param {any} fields */
   constructor({ askToken, report }) {
     this.report = report;
     this.listeners = new Map();
@@ -30,9 +65,9 @@ export class Session {
     this.entries = new Entries(this);
     this.wire = new Connection({
       askToken,
-      onReady: hello => this.ready(hello),
-      onEvent: event => this.receive(event),
-      onState: (state, detail) => this.emit('connection', { state, ...detail }),
+      onReady: (/** @type {any} */ hello) => this.ready(hello),
+      onEvent: (/** @type {any} */ event) => this.receive(event),
+      onState: (/** @type {any} */ state, /** @type {any} */ detail) => this.emit('connection', { state, ...detail }),
     });
   }
 
@@ -43,6 +78,7 @@ export class Session {
     this.title = null; // of the window, if an extension has set one
     this.messages = [];
     this.running = false;
+    this.background = []; // commands that the model runs there: {id, command, outputFile}
     this.shells = new Set(); // ids of commands that the user runs
     this.asking = false; // the user is asked something
     this.loading = true; // events are part of what is being fetched
@@ -52,17 +88,26 @@ export class Session {
     this.wantsSnapshot = false; // an answer is being written whose beginning was not seen
   }
 
+  /**
+   * @param {string} type
+   * @param {Act} listener
+   */
   on(type, listener) {
     const all = this.listeners.get(type) ?? [];
     this.listeners.set(type, [...all, listener]);
   }
 
+  /**
+   * @param {string} type
+   * @param {any} [value]
+   */
   emit(type, value) {
     for (const listener of this.listeners.get(type) ?? []) listener(value);
   }
 
   // -- going to a session -------------------------------------------------------------------------
 
+  /** @param {string | null} sessionId */
   open(sessionId) {
     this.clear();
     this.entries.clear();
@@ -71,6 +116,7 @@ export class Session {
     this.wire.open(sessionId);
   }
 
+  /** @param {any} fields */
   ready({ sessionId, cwd, replay }) {
     const known = replay && !this.loading && this.id === sessionId;
     this.id = sessionId;
@@ -108,7 +154,10 @@ export class Session {
     await (this.missed ? this.refresh() : this.updateStats());
   }
 
-  /** Fetch what came before the entry that is shown first, while the page is used already. */
+  /**
+   * Fetch what came before the entry that is shown first, while the page is used already.
+   * @param {any} first
+   */
   async fetchEarlier(first) {
     const { entries } = this;
     if (entries.isWhole) return;
@@ -128,6 +177,7 @@ export class Session {
     await this.updateStats();
   }
 
+  /** @param {any} state */
   takeState(state) {
     this.id = this.wire.sessionId = state.sessionId;
     this.state = state;
@@ -135,7 +185,13 @@ export class Session {
     this.emit('state');
     this.emit('queue', { items: state.queueItems, size: state.pendingMessageCount });
     this.emit('todos', state.todoPhases ?? []);
-    this.emit('background', state.background ?? []);
+    this.takeBackground(state.background ?? []);
+  }
+
+  /** @param {any[]} commands */
+  takeBackground(commands) {
+    this.background = commands;
+    this.emit('background', commands);
   }
 
   async updateStats() {
@@ -151,6 +207,7 @@ export class Session {
 
   // -- events -------------------------------------------------------------------------------------
 
+  /** @param {any} event */
   receive(event) {
     if (event.type === 'session_changed') {
       this.id = event.sessionId;
@@ -165,6 +222,7 @@ export class Session {
     if (CHANGES_STATE.has(event.type)) this.emit('state');
   }
 
+  /** @param {any} event */
   follow(event) {
     switch (event.type) {
       case 'agent_start':
@@ -197,7 +255,11 @@ export class Session {
         this.emit('queue', { items: event.items ?? [], size: event.steering.length + event.followUp.length });
         break;
       case 'background_start':
+        this.takeBackground([...this.background, event]);
+        break;
       case 'background_end':
+        this.takeBackground(this.background.filter(({ id }) => id !== event.id));
+        break;
       case 'state_changed':
         this.refresh().catch(error => this.complain(error));
         break;
@@ -221,16 +283,27 @@ export class Session {
 
   // -- commands -----------------------------------------------------------------------------------
 
+  /**
+   * @param {string} type
+   * @param {any} [fields]
+   */
   call(type, fields) {
     return this.wire.call(type, fields);
   }
 
-  /** Send one command to another conversation, over a connection of its own; to this one over the one there is. */
+  /**
+   * Send one command to another conversation, over a connection of its own; to this one over the one there is.
+   * @param {string} id
+   * @param {string} type
+   */
   aside(id, type, fields = {}) {
     return id === this.id ? this.call(type, fields) : this.wire.once(id, type, fields);
   }
 
-  /** Run an action and show what went wrong, if something did. Returns whether it went well. */
+  /**
+   * Run an action and show what went wrong, if something did. Returns whether it went well.
+   * @param {Act} action
+   */
   async attempt(action) {
     try {
       await action();
@@ -241,17 +314,26 @@ export class Session {
     }
   }
 
+  /** @param {Error} error */
   complain(error) {
     // The connection shows its own state.
     if (!(error instanceof Disconnected)) this.report(error.message || String(error));
   }
 
-  /** Send a message, or queue it if the agent is at work. */
+  /**
+   * Send a message, or queue it if the agent is at work.
+   * @param {any} message
+   * @param {any[]} [images]
+   */
   prompt(message, images, streamingBehavior = 'steer') {
     return this.call('prompt', { message, images, streamingBehavior });
   }
 
-  /** Run a command of the user. The model gets to know of it with the next message, unless it is `hidden`. */
+  /**
+   * Run a command of the user. The model gets to know of it with the next message, unless it is `hidden`.
+   * @param {string} command
+   * @param {boolean} hidden
+   */
   async bash(command, hidden) {
     const id = this.wire.newId();
     this.shells.add(id);
@@ -280,7 +362,10 @@ export class Session {
     return this.attempt(() => this.call(this.running ? 'abort' : 'abort_bash'));
   }
 
-  /** Go on from another entry. Returns the text to edit if it was a message of the user, null if it was refused. */
+  /**
+   * Go on from another entry. Returns the text to edit if it was a message of the user, null if it was refused.
+   * @param {string} entryId
+   */
   async jump(entryId, summarize = false) {
     const { cancelled, editorText } = await this.call('navigate_tree', { entryId, summarize });
     if (cancelled) return null;
@@ -288,7 +373,10 @@ export class Session {
     return editorText ?? '';
   }
 
-  /** Go on in a copy of what came before a message of the user. Returns that message's text. */
+  /**
+   * Go on in a copy of what came before a message of the user. Returns that message's text.
+   * @param {string} entryId
+   */
   async fork(entryId) {
     const { cancelled, text } = await this.call('fork', { entryId });
     if (cancelled) return null;

@@ -9,6 +9,8 @@ import { daysAgo, fullTime, shortTime } from './figures.js';
 import { openMenu } from './menu.js';
 import { titleOf } from './titles.js';
 
+/** @import { Child } from '../shared/reconcile.js' */
+
 const LIVE_MS = 4000; // between two looks at what runs
 /** @type {[number, string][]} */
 const PERIODS = [
@@ -18,16 +20,24 @@ const PERIODS = [
   [31, 'Last month'],
   [Infinity, 'Older'],
 ];
+/** @param {string} cwd */
 const nameOf = cwd => cwd.split(/[\\/]/).findLast(Boolean) ?? cwd;
 const narrow = matchMedia('(max-width: 860px)');
 
 export class Sidebar {
+  /**
+   * @param {Session} session
+   * @param {any} tree
+   */
   constructor(session, tree) {
     this.session = session;
     this.tree = tree;
+    /** @type {any[]} */
     this.sessions = []; // of this directory
+    /** @type {any[]} */
     this.elsewhere = []; // of others
     this.folded = new Map(); // directory → whether the reader has folded it away
+    /** @type {Map<string, any> | null} */
     this.live = new Map(); // by id; null if the server cannot tell
     this.inside = new Map(); // id → where the words were found: {snippet, entryId}
     this.seenRunning = new Set(); // conversations that ran when they were last looked at, or have ended since
@@ -35,8 +45,8 @@ export class Sidebar {
     $('close-sidebar').addEventListener('click', () => this.toggle(false));
     $('scrim').addEventListener('click', () => this.toggle(false));
     $('session-search').addEventListener('input', () => this.search());
-    $('sessions').addEventListener('keydown', event => stepThrough(event, '.session, summary'));
-    $('session-search').addEventListener('keydown', event => {
+    $('sessions').addEventListener('keydown', (/** @type {any} */ event) => stepThrough(event, '.session, summary'));
+    $('session-search').addEventListener('keydown', (/** @type {any} */ event) => {
       if (event.key !== 'ArrowDown') return;
       event.preventDefault();
       $('sessions').querySelector('.session')?.focus();
@@ -56,7 +66,7 @@ export class Sidebar {
     document.addEventListener('visibilitychange', () => document.hidden || this.lookAgain());
     const changes = ['agent_settled', 'reset', 'session_info_changed', 'shell_end'];
     for (const event of changes) session.on(event, () => this.refresh());
-    session.on('message_end', ({ message }) => message.role === 'user' && this.refresh());
+    session.on('message_end', (/** @type {any} */ { message }) => message.role === 'user' && this.refresh());
     session.on('stats', () => session.cwd !== this.lookedFrom && this.lookElsewhere());
   }
 
@@ -80,7 +90,10 @@ export class Sidebar {
     if (this.isDrawerOpen) this.toggle(false);
   }
 
-  /** Bring a tab into view. */
+  /**
+   * Bring a tab into view.
+   * @param {string} name
+   */
   async reveal(name) {
     this.toggle(true);
     const shown = this.select(name);
@@ -93,6 +106,7 @@ export class Sidebar {
     }
   }
 
+  /** @param {string} name */
   select(name) {
     this.tree.open = name === 'tree';
     for (const one of ['sessions', 'tree']) {
@@ -110,7 +124,7 @@ export class Sidebar {
     return this.session.attempt(async () => {
       const { sessions } = await this.session.call('list_sessions', { everywhere: true });
       if (cwd !== this.session.cwd) return;
-      this.elsewhere = sessions.filter(one => one.cwd !== cwd);
+      this.elsewhere = sessions.filter((/** @type {any} */ one) => one.cwd !== cwd);
       this.showSessions();
     });
   }
@@ -129,7 +143,7 @@ export class Sidebar {
     if (this.live === null) return;
     try {
       const { sessions } = await this.session.call('list_live_sessions');
-      this.live = new Map(sessions.map(one => [one.currentId, one]));
+      this.live = new Map(sessions.map((/** @type {any} */ one) => [one.currentId, one]));
     } catch (error) {
       if (/unknown command/i.test(error.message)) this.live = null;
     }
@@ -154,7 +168,7 @@ export class Sidebar {
         this.session.attempt(async () => {
           const { sessions } = await this.session.call('search_sessions', { query, everywhere: true });
           if ($('session-search').value.trim() !== query) return;
-          this.inside = new Map(sessions.map(found => [found.id, found]));
+          this.inside = new Map(sessions.map((/** @type {any} */ found) => [found.id, found]));
           this.showSessions();
         }),
       250,
@@ -169,17 +183,21 @@ export class Sidebar {
   showSessions() {
     if (this.pressed || $('sessions').querySelector('.rename')) return; // a name is being written
     const words = $('session-search').value.toLowerCase().split(/\s+/);
+    /** @param {any} fields */
     const fits = ({ id: one, name, firstMessage }) =>
-      this.inside.has(one) || words.every(word => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
+      this.inside.has(one) ||
+      words.every((/** @type {string} */ word) => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
     const pinned = new Set(JSON.parse(remembered.get('pinned') ?? '[]'));
     const others = this.others().filter(fits);
     const groups = new Map([['Pinned', others.filter(one => pinned.has(one.id))]]);
     for (const session of this.sessions.filter(fits)) {
-      const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
+      const period = pinned.has(session.id)
+        ? 'Pinned'
+        : (PERIODS.find(([days]) => daysAgo(session.modified) <= days)?.[1] ?? '');
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
-    /** @type {{key: string, state?: string, build: () => Node}[]} */
-    const lines = []; // {key, state, build}: those that stay the same keep the focus
+    /** @type {Child[]} */
+    const lines = [];
     for (const [period, sessions] of groups) {
       if (!sessions.length) continue;
       lines.push({ key: period, build: () => el('h2', null, period) });
@@ -197,9 +215,13 @@ export class Sidebar {
     }
     const none = searching ? 'Nothing found' : 'Conversations will be listed here';
     if (!lines.length) lines.push({ key: none, build: () => el('p', { class: 'empty' }, none) });
-    reconcile($('sessions'), lines, { key: line => line.key, state: line => line.state, build: line => line.build() });
+    reconcile($('sessions'), lines);
   }
 
+  /**
+   * @param {any} session
+   * @param {boolean} isPinned
+   */
   line(session, isPinned) {
     const { id } = session;
     const isHere = id === this.session.id;
@@ -207,7 +229,10 @@ export class Sidebar {
     return { key: id, state, build: () => this.item(session, isPinned) };
   }
 
-  /** How a conversation stands: it runs, it asks, or it has ended while the reader was elsewhere. */
+  /**
+   * How a conversation stands: it runs, it asks, or it has ended while the reader was elsewhere.
+   * @param {string} id
+   */
   standing(id) {
     const live = this.live?.get(id);
     const here = id === this.session.id;
@@ -218,10 +243,13 @@ export class Sidebar {
     return asks ? 'asks' : runs ? 'runs' : this.seenRunning.has(id) ? 'done' : '';
   }
 
-  /** The same, as a mark. */
+  /**
+   * The same, as a mark.
+   * @param {string} id
+   */
   markOf(id) {
     const kind = this.standing(id);
-    const words = { asks: 'waits for an answer', runs: 'running', done: 'done' }[kind];
+    const words = kind && { asks: 'waits for an answer', runs: 'running', done: 'done' }[kind];
     return kind ? el('i', { class: `live ${kind}`, role: 'img', 'aria-label': words, title: words }) : null;
   }
 
@@ -235,10 +263,15 @@ export class Sidebar {
     ];
   }
 
-  /** The conversations of a directory, folded away unless one of them lives. */
+  /**
+   * The conversations of a directory, folded away unless one of them lives.
+   * @param {string} cwd
+   * @param {any} sessions
+   * @param {boolean} searching
+   */
   place(cwd, sessions, searching) {
-    const marks = sessions.map(({ id }) => this.markOf(id));
-    const isOpen = searching || !(this.folded.get(cwd) ?? marks.every(mark => !mark));
+    const marks = sessions.map((/** @type {any} */ { id }) => this.markOf(id));
+    const isOpen = searching || !(this.folded.get(cwd) ?? marks.every((/** @type {string} */ mark) => !mark));
     const node = el(
       'details',
       { class: 'place', open: isOpen },
@@ -250,12 +283,16 @@ export class Sidebar {
         el('small', null, sessions.length),
         icon('chevron'),
       ),
-      ...sessions.map(session => this.item(session, false)),
+      ...sessions.map((/** @type {Session} */ session) => this.item(session, false)),
     );
     node.addEventListener('toggle', () => searching || this.folded.set(cwd, !node.open));
     return node;
   }
 
+  /**
+   * @param {any} session
+   * @param {boolean} isPinned
+   */
   item(session, isPinned) {
     const { id, modified, messageCount, cwd } = session;
     const title = oneLine(titleOf(session), 100);
@@ -280,6 +317,12 @@ export class Sidebar {
     return el('div', { class: 'session-row' }, link, this.markOf(id), more);
   }
 
+  /**
+   * @param {HTMLElement} anchor
+   * @param {any} session
+   * @param {HTMLElement} link
+   * @param {boolean} isPinned
+   */
   menu(anchor, session, link, isPinned) {
     openMenu(anchor, 'Conversation', [
       { label: 'Rename', pick: () => this.rename(session, link) },
@@ -288,12 +331,20 @@ export class Sidebar {
     ]);
   }
 
+  /**
+   * @param {string} id
+   * @param {any} pinned
+   */
   pin(id, pinned) {
-    const all = JSON.parse(remembered.get('pinned') ?? '[]').filter(other => other !== id);
+    const all = JSON.parse(remembered.get('pinned') ?? '[]').filter((/** @type {any} */ other) => other !== id);
     remembered.set('pinned', JSON.stringify(pinned ? [...all, id] : all));
     this.showSessions();
   }
 
+  /**
+   * @param {any} fields
+   * @param {HTMLElement} link
+   */
   rename({ id, name, firstMessage }, link) {
     const field = el('input', {
       type: 'text',
@@ -312,6 +363,7 @@ export class Sidebar {
     });
   }
 
+  /** @param {any} session */
   async remove(session) {
     const { id } = session;
     const words = `“${oneLine(titleOf(session), 80)}” and its file will be gone for good.`;
@@ -325,7 +377,11 @@ export class Sidebar {
   }
 }
 
-/** Let the arrow keys go from line to line, and to the button of a line and back. */
+/**
+ * Let the arrow keys go from line to line, and to the button of a line and back.
+ * @param {any} event
+ * @param {string} selector
+ */
 function stepThrough(event, selector) {
   const lines = [...event.currentTarget.querySelectorAll(selector)].filter(line => line.checkVisibility());
   const row = event.target.closest('.session-row');
@@ -334,7 +390,12 @@ function stepThrough(event, selector) {
   if (event.key === 'ArrowLeft') line?.focus();
   const at = lines.indexOf(line);
   if (event.key === 'ArrowUp' && at === 0) $('session-search').focus();
-  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1 }[event.key];
+  const to = /** @type {Record<string, any>} */ ({
+    ArrowDown: at + 1,
+    ArrowUp: at - 1,
+    Home: 0,
+    End: lines.length - 1,
+  })[event.key];
   if (at < 0 || to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
   lines[Math.max(0, Math.min(lines.length - 1, to))]?.focus();

@@ -1,7 +1,8 @@
 // What is always in view: the session's name, the connection, tokens and cost, the plan, short messages at the edge.
 
-import { $, button, el, icon, iconButton } from '../shared/dom.js';
+import { $, el, icon, iconButton } from '../shared/dom.js';
 import { count, oneLine, textOf } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { editInPlace } from './edit-in-place.js';
 import { cost, tokens } from './figures.js';
 import { firstSentence } from './titles.js';
@@ -11,6 +12,8 @@ const TOAST_MS = 7000;
 /**
  * Show a message above the field, with buttons if there is something to do. What went wrong stays until it is dismissed,
  * what is `offline` until there is a connection again; the rest goes away by itself.
+ * @param {string} text
+ * @param {...any} buttons
  */
 export function toast(text, kind = 'error', ...buttons) {
   for (const other of $('toasts').children) if (other.querySelector('span').textContent === text) other.remove();
@@ -29,18 +32,20 @@ export function toast(text, kind = 'error', ...buttons) {
 }
 
 export class StatusView {
+  /** @param {Session} session */
   constructor(session) {
     this.session = session;
     this.title = $('title'); // which is not on the page while its text is edited
-    session.on('stats', stats => this.showStats(stats));
-    session.on('message_update', ({ usage }) => this.showLive(usage));
-    session.on('todos', phases => this.showTodos(phases));
-    session.on('connection', connection => this.showConnection(connection));
+    session.on('stats', (/** @type {any} */ stats) => this.showStats(stats));
+    session.on('message_update', (/** @type {any} */ { usage }) => this.showLive(usage));
+    session.on('todos', (/** @type {any[]} */ phases) => this.showTodos(phases));
+    session.on('connection', (/** @type {any} */ connection) => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());
     session.on('message_end', () => this.showTitle());
     session.on('reset', () => this.showTitle());
     this.title.addEventListener('click', () => this.rename());
+    $('reconnect').addEventListener('click', () => session.wire.reconnect());
   }
 
   // -- the place and the name ---------------------------------------------------------------------
@@ -79,6 +84,7 @@ export class StatusView {
 
   // -- figures ------------------------------------------------------------------------------------
 
+  /** @param {any} fields */
   showStats({ tokens: used, cost: dollars, costSource, contextUsage }) {
     const percent = contextUsage?.percent;
     $('context').hidden = !contextUsage;
@@ -111,7 +117,10 @@ export class StatusView {
         : 'Computed from the price list';
   }
 
-  /** While an answer is written: what it has used so far comes on top of the session's figures. */
+  /**
+   * While an answer is written: what it has used so far comes on top of the session's figures.
+   * @param {any} usage
+   */
   showLive(usage) {
     const { stats } = this.session;
     if (!usage || !stats || this.shown === usage.output) return;
@@ -127,35 +136,42 @@ export class StatusView {
     this.showStats({ ...stats, tokens: { ...used, total }, cost: stats.cost + (usage.cost?.total ?? 0) });
   }
 
+  /** @param {any[]} phases */
   showTodos(phases) {
     const tasks = phases.flatMap(phase => phase.tasks);
     const done = tasks.filter(({ status }) => status === 'completed' || status === 'abandoned').length;
     const current =
       tasks.find(({ status }) => status === 'in_progress') ?? tasks.find(({ status }) => status === 'pending');
-    const node = $('todos');
-    node.hidden = tasks.length === 0;
-    const { open } = node;
-    const task = ({ content, status }) => el('li', { class: status }, content);
-    node.replaceChildren(
-      el(
-        'summary',
-        null,
-        icon('list'),
-        el('b', null, `${done}/${tasks.length}`),
-        el('span', null, current?.content ?? 'All done'),
-        icon('chevron'),
-      ),
-      ...phases.map(({ name, tasks: own }) =>
-        el('section', null, el('h3', { 'aria-level': 2 }, name), el('ul', null, ...own.map(task))),
-      ),
+    $('todos').hidden = tasks.length === 0;
+    $('todos').querySelector('b').textContent = `${done}/${tasks.length}`;
+    $('todos').querySelector('span').textContent = current?.content ?? 'All done';
+    /**
+     * @param {any} fields
+     * @param {number} i
+     */
+    const line = ({ content, status }, i) => ({
+      key: `${i} ${content}`,
+      build: () => el('li', null, content),
+      update: (/** @type {any} */ item) => {
+        item.className = status;
+      },
+    });
+    reconcile(
+      $('phases'),
+      phases.map(({ name, tasks: own }, i) => ({
+        key: `${i} ${name}`,
+        build: () => el('section', null, el('h3', { 'aria-level': 2 }, name), el('ul')),
+        update: section => reconcile(section.lastChild, own.map(line)),
+      })),
     );
-    node.open = open;
   }
 
   // -- the connection -----------------------------------------------------------------------------
 
+  /** @param {any} fields */
   showConnection({ state, until, reason }) {
     clearInterval(this.countdown);
+    /** @type {Record<string, any>} */
     const words = {
       open: 'Connected',
       connecting: 'Connecting…',
@@ -173,24 +189,27 @@ export class StatusView {
     if (state === 'waiting') this.countDown(until, reason);
   }
 
+  /**
+   * @param {number} until
+   * @param {string} reason
+   */
   countDown(until, reason) {
-    const text = this.showBanner('', 'Try now');
     const tick = () => {
       const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
-      text.textContent = `${reason ? `Connection closed: ${reason}.` : 'Connection lost.'} Trying again in ${left} s`;
+      const what = reason ? `Connection closed: ${reason}.` : 'Connection lost.';
+      this.showBanner(`${what} Trying again in ${left} s`, 'Try now');
     };
     tick();
     this.countdown = setInterval(tick, 1000);
   }
 
+  /**
+   * @param {string} words
+   * @param {any} action
+   */
   showBanner(words, action) {
-    const text = el('span', null, words);
-    $('banner').replaceChildren(
-      icon('warning'),
-      text,
-      button('link', () => this.session.wire.reconnect(), action),
-    );
     $('banner').hidden = false;
-    return text;
+    $('banner-words').textContent = words;
+    $('reconnect').textContent = action;
   }
 }

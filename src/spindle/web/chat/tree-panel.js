@@ -2,24 +2,35 @@
 
 import { $, el, icon, iconButton } from '../shared/dom.js';
 import { count } from '../shared/format.js';
+import { reconcile } from '../shared/reconcile.js';
 import { TreeMap } from '../shared/tree-map.js';
 import { treeRows } from '../shared/tree.js';
 import { editInPlace } from './edit-in-place.js';
 import { gist } from './entries.js';
 
 const SHOWN = new Set(['user', 'assistant', 'compaction', 'branch_summary', 'custom_message', 'bashExecution']);
+/** @type {Record<string, any>} */
 const SYMBOLS = { compaction: 'compact', branch_summary: 'branch', bashExecution: 'terminal' };
 const MAX_INDENT = 7;
 const ROW = 28; // pixels; the style sheet agrees
 const SPARE = 10; // rows above and below those in sight
+const NOTHING = { key: '', build: () => el('p', { class: 'empty' }, 'Nothing here yet') };
 
 export class TreePanel {
-  /** `actions`: `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`. */
+  /**
+   * `actions`: `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`.
+   * @param {Session} session
+   * @param {any} actions
+   */
   constructor(session, actions) {
     this.entries = session.entries;
     this.actions = actions;
     this.session = session;
     this.open = false;
+    this.current = -1; // the line where the conversation is
+    /** @type {Set<string>} */
+    this.onPath = new Set();
+    /** @type {any[]} */
     this.all = [];
     this.list = $('tree');
     this.sheet = el('div', { class: 'sheet' });
@@ -30,7 +41,7 @@ export class TreePanel {
     this.list.before(this.map.node);
     this.list.append(this.sheet);
     this.list.addEventListener('scroll', () => this.paint(), { passive: true });
-    this.list.addEventListener('keydown', event => this.key(event));
+    this.list.addEventListener('keydown', (/** @type {any} */ event) => this.key(event));
     new ResizeObserver(() => this.paint()).observe(this.list);
     for (const event of ['entries', 'reset', 'stats']) session.on(event, () => this.open && this.show());
   }
@@ -46,33 +57,36 @@ export class TreePanel {
       this.current = this.all.findLastIndex(({ way }) => way);
       this.map.show(this.all, Math.max(0, this.current));
       this.sheet.style.height = `${this.all.length * ROW}px`;
-      // What has not changed stays: a click may be half done.
-      for (const node of [...this.sheet.children]) if (node.key !== this.keyOf(node.at)) node.remove();
       if (before !== this.all[this.current]?.entry.id) this.reveal(this.current);
       this.paint();
-      if (!this.all.length) this.sheet.append(el('p', { class: 'empty' }, 'Nothing here yet'));
-      if (focused) this.focus(this.all.findIndex(({ entry }) => entry.id === focused));
+      if (focused && !this.sheet.contains(document.activeElement))
+        this.focus(this.all.findIndex(({ entry }) => entry.id === focused));
     });
   }
 
-  /** Put the rows in sight into the document. Those that are there stay, and keep the focus. */
+  /** Put the rows in sight into the document, and the one that has the focus. */
   paint() {
     const { scrollTop, clientHeight } = this.list;
     const first = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
     const last = Math.min(this.all.length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
-    const there = new Map();
-    for (const node of [...this.sheet.querySelectorAll('.node')]) {
-      if ((node.at >= first && node.at < last) || node.contains(document.activeElement)) there.set(node.at, node);
-      else node.remove();
-    }
-    let next = this.sheet.firstElementChild;
-    for (let at = first; at < last; at++) {
-      while (next && next.at < at) next = next.nextElementSibling;
-      if (there.has(at)) continue;
-      this.sheet.insertBefore(this.row(at), next);
-    }
+    const rows = this.all.slice(first, last).map((_, i) => this.child(first + i));
+    const focused = document.activeElement?.closest('#tree .node')?.at;
+    if (focused < first) rows.unshift(this.child(focused));
+    else if (focused >= last && focused < this.all.length) rows.push(this.child(focused));
+    reconcile(this.sheet, rows.length ? rows : [NOTHING]);
   }
 
+  /** @param {number} at */
+  child(at) {
+    /** @param {any} node */
+    const place = node => {
+      Object.assign(node, { at, line: this.all[at] });
+      node.style.top = `${at * ROW}px`;
+    };
+    return { key: this.all[at].entry.id, state: this.stateOf(at), build: () => this.row(at), update: place };
+  }
+
+  /** @param {number} at */
   reveal(at) {
     const { scrollTop, clientHeight } = this.list;
     if (at * ROW < scrollTop || (at + 1) * ROW > scrollTop + clientHeight)
@@ -86,14 +100,22 @@ export class TreePanel {
     (node?.querySelector('.line') ?? $('tab-tree')).focus({ preventScroll: true });
   }
 
-  /** Let the arrow keys go from line to line. */
+  /**
+   * Let the arrow keys go from line to line.
+   * @param {any} event
+   */
   key(event) {
     const node = event.target.closest('.node');
     const buttons = [...(node?.querySelectorAll('button') ?? [])];
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const by = /** @type {Record<string, any>} */ ({ ArrowRight: 1, ArrowLeft: -1 })[event.key];
     if (by && !event.altKey) buttons[buttons.indexOf(event.target) + by]?.focus();
     const at = event.target.closest('.line') && node.at;
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.all.length - 1 }[event.key];
+    const to = /** @type {Record<string, any>} */ ({
+      ArrowDown: at + 1,
+      ArrowUp: at - 1,
+      Home: 0,
+      End: this.all.length - 1,
+    })[event.key];
     if (!(to >= 0) || to >= this.all.length || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     this.focus(to);
@@ -101,15 +123,18 @@ export class TreePanel {
 
   /** List the entries worth a line. Answers that only call tools are gathered into one. */
   lines() {
+    /** @param {Entry} entry */
     const isShown = entry => {
       if (!SHOWN.has(entry.role)) return false;
       const { text, images, calls, error } = gist(entry);
       const failed = error && entry.children.length === 0; // what was tried again is not worth a line
       return text || images || calls.length || failed;
     };
+    /** @type {any[]} */
     const lines = [];
+    /** @type {any[]} */
     const lineOf = []; // of each row
-    treeRows(this.entries.roots, entry => entry.children, isShown).forEach(
+    treeRows(this.entries.roots, (/** @type {Entry} */ entry) => entry.children, isShown).forEach(
       ({ node: entry, above, depth, branch }, i) => {
         const { text, calls } = gist(entry);
         const steps = entry.role === 'assistant' && !text && calls.length ? calls : null;
@@ -130,20 +155,26 @@ export class TreePanel {
     return lines;
   }
 
-  /** What a row is built of. */
-  keyOf(at) {
-    const { entry, depth, starts, way, steps } = this.all[at] ?? {};
-    if (!entry) return '';
-    return [entry.id, depth, starts, way, steps?.length, at === this.current, this.entries.labels.get(entry.id)].join();
+  /**
+   * What a row is built of.
+   * @param {number} at
+   */
+  stateOf(at) {
+    const { entry, depth, starts, way, steps } = this.all[at];
+    return [depth, starts, way, steps?.length, at === this.current, this.entries.labels.get(entry.id)].join();
   }
 
-  /** What a line says. */
+  /**
+   * What a line says.
+   * @param {any} fields
+   */
   words({ entry, steps }) {
     const { text, error } = gist(entry);
     if (steps) return `${count(steps.length, 'step')}: ${[...new Set(steps)].join(', ')}`;
     return text || error || '[image]';
   }
 
+  /** @param {number} at */
   row(at) {
     const { entry, depth, starts, steps } = this.all[at];
     const { id, role } = entry;
@@ -168,11 +199,14 @@ export class TreePanel {
       el('div', { class: 'node-actions' }, ...this.rowActions(entry, () => node)),
     );
     node.style.setProperty('--depth', String(Math.min(depth, MAX_INDENT)));
-    node.style.top = `${at * ROW}px`;
-    return Object.assign(node, { at, line: this.all[at], key: this.keyOf(at) });
+    return node;
   }
 
-  /** Let the user write a label in the place of a line; none takes it away. */
+  /**
+   * Let the user write a label in the place of a line; none takes it away.
+   * @param {string} id
+   * @param {any} node
+   */
   label(id, node) {
     const field = el('input', { type: 'text', class: 'rename', 'aria-label': 'Label', maxlength: '80' });
     field.value = this.entries.labels.get(id) ?? '';
@@ -182,6 +216,10 @@ export class TreePanel {
     });
   }
 
+  /**
+   * @param {any} fields
+   * @param {any} node
+   */
   rowActions({ id, role }, node) {
     const buttons = [iconButton('Label', 'tag', () => this.label(id, node()))];
     if (this.onPath.has(id))

@@ -9,7 +9,10 @@ const BLOCK_MARK = /^\s*(?:[-*+>]|\d{1,9}[.)]|#{1,6})\s+/;
 const FENCE_INSIDE = /^((?:[ >]|[-*+] |\d{1,9}[.)] )*)(`{3,}|~{3,})(.*)$/; // also in lists and quotes
 const LONGEST_LINK = 400; // characters that are held back at most
 
-/** Return the lines of a text to show now; the last of them has no end yet. */
+/**
+ * Return the lines of a text to show now; the last of them has no end yet.
+ * @param {string[]} lines
+ */
 export function settled(lines) {
   let end = lines.length;
   if (end > 0 && !isBlank(lines[end - 1]) && ONLY_MARKS.test(lines[end - 1])) end--;
@@ -20,7 +23,10 @@ export function settled(lines) {
   return shown;
 }
 
-/** The line after the last block of code; Infinity while one is being written: nothing in it is opened or closed. */
+/**
+ * The line after the last block of code; Infinity while one is being written: nothing in it is opened or closed.
+ * @param {string[]} lines
+ */
 function afterCode(lines) {
   let [mark, depth, after] = ['', 0, 0];
   lines.forEach((line, i) => {
@@ -32,7 +38,11 @@ function afterCode(lines) {
   return mark ? Infinity : after;
 }
 
-/** A line with bars may be the head of a table: it is one when the line below it is complete. */
+/**
+ * A line with bars may be the head of a table: it is one when the line below it is complete.
+ * @param {string[]} lines
+ * @param {number} end
+ */
 function beforeTable(lines, end) {
   let first = end === lines.length && lines[end - 1] === '' ? end - 1 : end;
   if (first === 0 || isBlank(lines[first - 1])) return end;
@@ -48,9 +58,14 @@ function beforeTable(lines, end) {
   return leads && !decided && (first + 1 >= lines.length || couldBeRow(lines[first + 1])) ? first : end;
 }
 
+/** @param {string} line */
 const couldBeRow = line => isBlank(line) || /^[\s|:-]*$/.test(line) || DELIMITER_ROW.test(line.trim());
 
-/** Close in the last line what the last paragraph has opened. It begins at line `start` or later. */
+/**
+ * Close in the last line what the last paragraph has opened. It begins at line `start` or later.
+ * @param {string[]} lines
+ * @param {number} start
+ */
 function closeLast(lines, start) {
   const last = lines.length - 1;
   let first = last;
@@ -64,8 +79,12 @@ function closeLast(lines, start) {
   for (let i = 1; first + i <= last; i++) lines[first + i] = made[i] ?? '';
 }
 
-/** Return a paragraph as if it ended here. */
+/**
+ * Return a paragraph as if it ended here.
+ * @param {string} text
+ */
 function closed(text) {
+  /** @type {any[]} */
   const open = []; // emphasis: the runs that began it
   let end = text.length;
   for (let at = 0; at < end;) {
@@ -74,7 +93,7 @@ function closed(text) {
       if (at === end - 1) end = at;
       at += 2;
     } else if (c === '`') {
-      const ticks = /^`+/.exec(text.slice(at, at + 40))[0];
+      const ticks = /^`+/.exec(text.slice(at, at + 40))?.[0] ?? c;
       const from = at + ticks.length;
       const close = closingTicks(text, from, ticks);
       if (close < 0) {
@@ -95,7 +114,7 @@ function closed(text) {
     } else if (c === '$' && text[at + 1] === '$' && text.indexOf('$$', at + 2) < 0) {
       end = at;
     } else if (c === '*' || c === '_' || c === '~')
-      at = emphasis(text, at, end, open, cut => {
+      at = emphasis(text, at, end, open, (/** @type {any} */ cut) => {
         end = cut;
       });
     else at++;
@@ -103,6 +122,11 @@ function closed(text) {
   return withClosers(text.slice(0, end), open);
 }
 
+/**
+ * @param {string} text
+ * @param {number} from
+ * @param {any} ticks
+ */
 function closingTicks(text, from, ticks) {
   const runs = /`+/g;
   runs.lastIndex = from;
@@ -110,7 +134,11 @@ function closingTicks(text, from, ticks) {
   return -1;
 }
 
-/** Where a link or a pair of brackets ends; -1 if that is not written yet. */
+/**
+ * Where a link or a pair of brackets ends; -1 if that is not written yet.
+ * @param {string} text
+ * @param {number} at
+ */
 function linkEnd(text, at) {
   let depth = 0;
   for (let i = at; i < text.length && i < at + 2000; i++) {
@@ -127,6 +155,13 @@ function linkEnd(text, at) {
   return -1;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {number} end
+ * @param {any[]} open
+ * @param {any} cut
+ */
 function emphasis(text, at, end, open, cut) {
   const c = text[at];
   let to = at;
@@ -145,6 +180,10 @@ function emphasis(text, at, end, open, cut) {
   return to;
 }
 
+/**
+ * @param {string} text
+ * @param {any[]} open
+ */
 function withClosers(text, open) {
   if (!open.length) return text;
   const body = text.trimEnd();

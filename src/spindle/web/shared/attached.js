@@ -2,11 +2,18 @@
 
 const LINE = /(?:^|\n\n)Attached file: ([^\n]+)$/;
 
-/** A message with the paths of its files. */
+/**
+ * A message with the paths of its files.
+ * @param {string} text
+ * @param {any[]} files
+ */
 export const withFiles = (text, files) =>
   [text, ...files.map(({ path }) => `Attached file: ${path}`)].filter(Boolean).join('\n\n');
 
-/** The text of a message and its files, {name, path}. */
+/**
+ * The text of a message and its files, {name, path}.
+ * @param {any} message
+ */
 export function splitFiles(message) {
   const files = [];
   let text = message;

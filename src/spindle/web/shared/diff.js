@@ -4,12 +4,16 @@
 import { button, el } from './dom.js';
 import { list, obj, str } from './format.js';
 import { highlight } from './highlight.js';
+import { reconcile } from './reconcile.js';
 
 const MAX_ROWS = 400;
 const MORE_ROWS = 1000; // that a reader adds at a time
 const MAX_COMPARED = 1_000_000; // pairs of lines, or of words
 
-/** The diff that comes with the result of an edit: every line begins with its sign and its number. */
+/**
+ * The diff that comes with the result of an edit: every line begins with its sign and its number.
+ * @param {string} text
+ */
 export function rowsOfDiff(text) {
   let shift = 0; // how much further down a line stands than before
   return text.split('\n').map(line => {
@@ -22,7 +26,10 @@ export function rowsOfDiff(text) {
   });
 }
 
-/** A difference in the form of git: {head, text, rows} of each hunk. */
+/**
+ * A difference in the form of git: {head, text, rows} of each hunk.
+ * @param {string} text
+ */
 export function hunksOfPatch(text) {
   /** @type {{head: string, text: string, rows: any[]}[]} */
   const hunks = [];
@@ -45,7 +52,10 @@ export function hunksOfPatch(text) {
   return hunks;
 }
 
-/** The same of rows with gaps. */
+/**
+ * The same of rows with gaps.
+ * @param {any[]} rows
+ */
 export function hunksOfRows(rows) {
   /** @type {any[][]} */
   const hunks = [[]];
@@ -56,7 +66,10 @@ export function hunksOfRows(rows) {
   return hunks.filter(hunk => hunk.length).map(hunk => ({ head: '', text: '', rows: hunk }));
 }
 
-/** The arguments of an edit, before it is made: what goes and what comes, without the lines that stay. */
+/**
+ * The arguments of an edit, before it is made: what goes and what comes, without the lines that stay.
+ * @param {any} args
+ */
 export function rowsOfEdit(args) {
   return (Array.isArray(args.edits) ? list(args.edits) : [args]).map(obj).flatMap((edit, index) => {
     const rows = compare(
@@ -67,20 +80,38 @@ export function rowsOfEdit(args) {
   });
 }
 
-/** A file that is written whole. */
+/**
+ * A file that is written whole.
+ * @param {string} text
+ */
 export const rowsOfText = text => lines(text).map((line, i) => ({ sign: '+', before: '', after: i + 1, text: line }));
 
-/** The lines of a text; the end of the last one begins no other. */
+/**
+ * The lines of a text; the end of the last one begins no other.
+ * @param {string} text
+ */
 function lines(text) {
   return text === '' ? [] : text.replace(/\n$/, '').split('\n');
 }
 
+/**
+ * @param {any} before
+ * @param {any} after
+ */
 function compare(before, after) {
+  /**
+   * @param {string} sign
+   * @param {string} line
+   */
   const row = (sign, line) => ({ sign, before: '', after: '', text: line });
   return common(before, after).map(([sign, line]) => row(sign, line));
 }
 
-/** The shortest way from one list to the other: pairs of a sign and an item. What is too long goes and comes whole. */
+/**
+ * The shortest way from one list to the other: pairs of a sign and an item. What is too long goes and comes whole.
+ * @param {any} a
+ * @param {any} b
+ */
 export function common(a, b) {
   let head = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head++;
@@ -89,11 +120,19 @@ export function common(a, b) {
   const [left, right] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
   const middle =
     left.length * right.length > MAX_COMPARED
-      ? [...left.map(item => ['-', item]), ...right.map(item => ['+', item])]
+      ? [...left.map((/** @type {any} */ item) => ['-', item]), ...right.map((/** @type {any} */ item) => ['+', item])]
       : longest(left, right);
-  return [...a.slice(0, head).map(item => ['', item]), ...middle, ...a.slice(a.length - tail).map(item => ['', item])];
+  return [
+    ...a.slice(0, head).map((/** @type {any} */ item) => ['', item]),
+    ...middle,
+    ...a.slice(a.length - tail).map((/** @type {any} */ item) => ['', item]),
+  ];
 }
 
+/**
+ * @param {any} a
+ * @param {any} b
+ */
 function longest(a, b) {
   const width = b.length + 1;
   const best = new Uint32Array((a.length + 1) * width);
@@ -116,7 +155,10 @@ function longest(a, b) {
   return found;
 }
 
-/** How many lines came and went. */
+/**
+ * How many lines came and went.
+ * @param {any[]} rows
+ */
 export function counts(rows) {
   let [added, removed] = [0, 0];
   for (const { sign } of rows) {
@@ -126,18 +168,38 @@ export function counts(rows) {
   return { added, removed };
 }
 
-/** A diff, of a very long one the beginning until the reader wants all of it. */
-export function diffView(rows, language = '') {
-  const node = el('div', { class: 'diff', tabindex: '0', role: 'group', 'aria-label': 'changes' });
-  const numbered = rows.some(({ before, after }) => before !== '' || after !== '');
-  if (!numbered) node.classList.add('bare');
-  const made = withWords(rows.slice(0, MAX_ROWS), language);
-  node.append(...made);
-  if (rows.length > MAX_ROWS) showMore(node, rows.slice(MAX_ROWS), part => withWords(part, language));
+/**
+ * What a diff stands in, with room for the highest number of a line.
+ * @param {string} kind
+ * @param {any[]} rows
+ */
+function box(kind, rows) {
+  const highest = rows.reduce((most, { before, after }) => Math.max(most, before, after), 0);
+  const names = highest ? kind : `${kind} bare`;
+  const node = el('div', { class: names, tabindex: '0', role: 'group', 'aria-label': 'changes' });
+  node.style.setProperty('--digits', `${String(highest).length}`);
   return node;
 }
 
-/** Let the reader add what is left, a part at a time. */
+/**
+ * A diff, of a very long one the beginning until the reader wants all of it.
+ * @param {any[]} rows
+ */
+export function diffView(rows, language = '') {
+  const node = box('diff', rows);
+  const made = withWords(rows.slice(0, MAX_ROWS), language);
+  node.append(...made);
+  if (rows.length > MAX_ROWS)
+    showMore(node, rows.slice(MAX_ROWS), (/** @type {any} */ part) => withWords(part, language));
+  return node;
+}
+
+/**
+ * Let the reader add what is left, a part at a time.
+ * @param {HTMLElement} node
+ * @param {any[]} rows
+ * @param {Act} make
+ */
 function showMore(node, rows, make) {
   const next = Math.min(rows.length, MORE_ROWS);
   const more = button(
@@ -151,10 +213,35 @@ function showMore(node, rows, make) {
   node.append(more);
 }
 
-/** A diff in two columns: on the left what was, on the right what is. */
+/**
+ * Say how many lines have come, and how many have gone if that is known.
+ * @param {HTMLElement} node
+ * @param {number} added
+ * @param {number} [removed]
+ */
+export function showSize(node, added, removed) {
+  /**
+   * @param {string} kind
+   * @param {string} words
+   */
+  const part = (kind, words) => ({ key: kind, state: words, build: () => el('span', { class: kind }, words) });
+  const parts = [part('plus', `+${added}`)];
+  if (removed !== undefined) parts.push(part('minus', ` −${removed}`));
+  reconcile(node, parts);
+}
+
+/**
+ * A diff in two columns: on the left what was, on the right what is.
+ * @param {any[]} rows
+ */
 export function sideBySide(rows, language = '') {
-  const node = el('div', { class: 'diff split', tabindex: '0', role: 'group', 'aria-label': 'changes' });
+  const node = box('diff split', rows);
+  /** @param {any} part */
   const make = part => pairs(part).map(([left, right]) => el('div', null, half(left, 'del'), half(right, 'add')));
+  /**
+   * @param {any} row
+   * @param {string} kind
+   */
   const half = (row, kind) => {
     if (!row) return el('div', { class: 'half none' });
     const text = language && row.text.length < 2000 ? highlight(row.text, language) : row.text;
@@ -168,7 +255,10 @@ export function sideBySide(rows, language = '') {
   return node;
 }
 
-/** Lines beside each other: those that stay with themselves, those that go with those that come in their place. */
+/**
+ * Lines beside each other: those that stay with themselves, those that go with those that come in their place.
+ * @param {any[]} rows
+ */
 function pairs(rows) {
   /** @type {any[][]} */
   const found = [];
@@ -192,12 +282,17 @@ function pairs(rows) {
   return found;
 }
 
-/** Make the rows; where lines were replaced by others like them, the words that differ are marked. */
+/**
+ * Make the rows; where lines were replaced by others like them, the words that differ are marked.
+ * @param {any[]} rows
+ * @param {string} [language]
+ */
 function withWords(rows, language) {
   const marks = wordMarks(rows);
   return rows.map(row => diffRow(row, marks.get(row), language));
 }
 
+/** @param {any[]} rows */
 function wordMarks(rows) {
   const marks = new Map();
   for (let i = 0; i < rows.length;) {
@@ -215,8 +310,14 @@ function wordMarks(rows) {
   return marks;
 }
 
+/**
+ * @param {any} gone
+ * @param {any} come
+ * @param {Map<any, any>} marks
+ */
 function markWords(gone, come, marks) {
   if (gone.text.length + come.text.length > 2000) return;
+  /** @param {string} text */
   const words = text => text.match(/\w+|\s+|[^\w\s]/g) ?? [];
   const pieces = common(words(gone.text), words(come.text));
   const same = pieces.reduce((sum, [sign, word]) => (sign || !word.trim() ? sum : sum + word.length), 0);
@@ -232,8 +333,15 @@ function markWords(gone, come, marks) {
   );
 }
 
+/**
+ * @param {any} fields
+ * @param {string} words
+ * @param {string} [language]
+ */
 function diffRow({ sign, before, after, text }, words, language) {
-  const kind = { '+': 'add', '-': 'del' }[sign] ?? (text === '…' && before === '' ? 'gap' : null);
+  const kind =
+    /** @type {Record<string, any>} */ ({ '+': 'add', '-': 'del' })[sign] ??
+    (text === '…' && before === '' ? 'gap' : null);
   const content = el('span', null, language && text.length < 2000 ? highlight(text, language) : text);
   if (words) mark(content, words);
   return el(
@@ -246,12 +354,17 @@ function diffRow({ sign, before, after, text }, words, language) {
   );
 }
 
-/** Put marks around the words that differ; the colours inside stay. */
+/**
+ * Put marks around the words that differ; the colours inside stay.
+ * @param {HTMLElement} node
+ * @param {string} words
+ */
 function mark(node, words) {
   const ranges = [];
   let at = 0;
   for (const [sign, word] of words) {
     if (sign && word.trim()) {
+      /** @type {any} */
       const last = ranges.at(-1);
       if (last?.[1] === at) last[1] = at + word.length;
       else ranges.push([at, at + word.length]);
@@ -259,8 +372,9 @@ function mark(node, words) {
     at += word.length;
   }
   const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+  /** @type {Text[]} */
   const texts = [];
-  while (walker.nextNode()) texts.push(walker.currentNode);
+  while (walker.nextNode()) texts.push(/** @type {Text} */ (walker.currentNode));
   let start = 0;
   for (const piece of texts) {
     const end = start + piece.data.length;

@@ -33,7 +33,10 @@ export function el(tag, props, ...children) {
 
 export const SVG = 'http://www.w3.org/2000/svg';
 
-/** One of the symbols in icons.svg. */
+/**
+ * One of the symbols in icons.svg.
+ * @param {string} name
+ */
 export function icon(name) {
   const svg = document.createElementNS(SVG, 'svg');
   svg.setAttribute('class', 'icon');
@@ -44,17 +47,31 @@ export function icon(name) {
   return svg;
 }
 
-/** A button of a kind (a class): `plain`, `primary`, `link`. */
+/**
+ * A button of a kind (a class): `plain`, `primary`, `link`.
+ * @param {string} kind
+ * @param {Act} listener
+ * @param {...any} content
+ */
 export const button = (kind, listener, ...content) =>
   el('button', { type: 'button', class: kind, on: { click: listener } }, ...content);
 
-/** A button with nothing but a symbol. */
+/**
+ * A button with nothing but a symbol.
+ * @param {string} label
+ * @param {string} symbol
+ * @param {Act} listener
+ */
 export function iconButton(label, symbol, listener) {
   const node = button('quiet', listener, icon(symbol));
   node.title = node.ariaLabel = label;
   return node;
 }
 
+/**
+ * @param {string} label
+ * @param {Act} getText
+ */
 export function copyButton(label, getText, symbol = 'copy') {
   const node = iconButton(label, symbol, async () => {
     const done = await copyText(getText());
@@ -67,7 +84,10 @@ export function copyButton(label, getText, symbol = 'copy') {
   return node;
 }
 
-/** Put a text on the clipboard. Returns whether that went well. */
+/**
+ * Put a text on the clipboard. Returns whether that went well.
+ * @param {string} text
+ */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -82,6 +102,26 @@ export async function copyText(text) {
     area.remove();
     return done;
   }
+}
+
+/**
+ * Show something else, all of it, in an element. What changes bit by bit is for `reconcile`: it keeps focus and selection.
+ * @param {HTMLElement} node
+ * @param {...any} content
+ */
+export function fill(node, ...content) {
+  // eslint-disable-next-line no-restricted-properties
+  node.replaceChildren(...content);
+}
+
+/**
+ * Open a dialog with this in it.
+ * @param {HTMLDialogElement} dialog
+ * @param {...any} content
+ */
+export function openDialog(dialog, ...content) {
+  fill(dialog, ...content);
+  dialog.showModal();
 }
 
 /** Let the browser paint and answer before going on with long work. */
@@ -107,7 +147,10 @@ export function slices() {
 /** @type {ReturnType<typeof setTimeout>} */
 let announced;
 
-/** Tell screen readers, politely; where the announcer has a place on the page, everybody sees it for a moment. */
+/**
+ * Tell screen readers, politely; where the announcer has a place on the page, everybody sees it for a moment.
+ * @param {string} text
+ */
 export function announce(text) {
   const node = $('announcer');
   node.textContent = text;
@@ -116,7 +159,9 @@ export function announce(text) {
   announced = setTimeout(() => node.classList.remove('on'), 1600);
 }
 
+/** @param {Act} getStorage */
 const keptIn = getStorage => ({
+  /** @param {string} key */
   get(key) {
     try {
       return getStorage().getItem('spindle-' + key);
@@ -124,6 +169,10 @@ const keptIn = getStorage => ({
       return null;
     }
   },
+  /**
+   * @param {string} key
+   * @param {any} value
+   */
   set(key, value) {
     try {
       if (value === null) getStorage().removeItem('spindle-' + key);

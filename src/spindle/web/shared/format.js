@@ -1,11 +1,19 @@
 // Values as people read them. What comes from a session may have any shape, so it is checked here before it is used.
 
+/** @param {any} value */
 export const str = value => (typeof value === 'string' ? value : '');
+/** @param {any} value */
 export const list = value => (Array.isArray(value) ? value : []);
+/** @param {any} value */
 export const obj = value => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 const grouped = new Intl.NumberFormat('en'); // making one takes as long as using it a thousand times
+/**
+ * @param {number} n
+ * @param {string} noun
+ */
 export const count = (n, noun, format = grouped.format) => `${format(n)} ${noun}${n === 1 ? '' : 's'}`;
 
+/** @param {number} ms */
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;
@@ -16,7 +24,10 @@ export function duration(ms) {
     : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** The text of a content field: a string, or a list of blocks. */
+/**
+ * The text of a content field: a string, or a list of blocks.
+ * @param {any} content
+ */
 export function textOf(content) {
   if (typeof content === 'string') return content;
   const texts = [];
@@ -24,8 +35,10 @@ export function textOf(content) {
   return texts.join('\n');
 }
 
+/** @param {any} content */
 export const imagesOf = content => list(content).filter(block => obj(block).type === 'image');
 
+/** @param {string} text */
 export function oneLine(text, limit = 160) {
   const line = text
     .slice(0, limit * 4)
@@ -34,7 +47,11 @@ export function oneLine(text, limit = 160) {
   return line.length > limit ? line.slice(0, limit - 1) + '…' : line;
 }
 
-/** The words of a text in Markdown, without its marks, in one line. */
+/**
+ * The words of a text in Markdown, without its marks, in one line.
+ * @param {string} text
+ * @param {number} [limit]
+ */
 export function plainWords(text, limit) {
   const words = text
     .slice(0, 1000)
@@ -45,7 +62,10 @@ export function plainWords(text, limit) {
   return oneLine(words, limit);
 }
 
-/** JSON for people. */
+/**
+ * JSON for people.
+ * @param {any} value
+ */
 export function pretty(value) {
   try {
     return JSON.stringify(value, null, 2) ?? '';

@@ -9,7 +9,10 @@ export class Heights {
     for (const value of values) this.push(value);
   }
 
-  /** Add one at the end. */
+  /**
+   * Add one at the end.
+   * @param {any} value
+   */
   push(value) {
     this.values.push(value);
     const place = this.values.length;
@@ -18,13 +21,20 @@ export class Heights {
     this.sums.push(sum);
   }
 
+  /**
+   * @param {number} i
+   * @param {any} value
+   */
   set(i, value) {
     const change = value - this.values[i];
     this.values[i] = value;
     for (let k = i + 1; k < this.sums.length; k += k & -k) this.sums[k] += change;
   }
 
-  /** How high the first `n` are together. */
+  /**
+   * How high the first `n` are together.
+   * @param {number} n
+   */
   before(n) {
     let sum = 0;
     for (let k = n; k > 0; k -= k & -k) sum += this.sums[k];
@@ -35,7 +45,10 @@ export class Heights {
     return this.before(this.values.length);
   }
 
-  /** Which one stands at `height`; the last one below all of them, -1 if there is none. */
+  /**
+   * Which one stands at `height`; the last one below all of them, -1 if there is none.
+   * @param {number} height
+   */
   at(height) {
     let place = 0;
     let step = 1 << Math.floor(Math.log2(Math.max(1, this.values.length)));

@@ -3,10 +3,12 @@
 
 import { el } from './dom.js';
 
+/** @param {string} text */
 const words = text => new Set(text.split(' '));
 
 const C_LIKE =
   'break case const continue default do else enum for goto if return static struct switch void while true false null';
+/** @type {Record<string, any>} */
 const LANGUAGES = {
   javascript: {
     words: words(
@@ -124,6 +126,7 @@ const LANGUAGES = {
   json: { words: words('true false null'), comment: '', keys: true, strings: '"' },
   css: { words: words('important'), comment: '', block: true, keys: true, at: true },
 };
+/** @type {Record<string, any>} */
 const ALIASES = {
   js: 'javascript',
   jsx: 'javascript',
@@ -192,19 +195,26 @@ const ALIASES = {
 const HIGHLIGHT_LIMIT = 400_000;
 const CHUNK = 64; // lines that are laid out together
 
+/** @param {string} name */
 function languageOf(name) {
   const key = name.toLowerCase();
   const found = Object.hasOwn(ALIASES, key) ? ALIASES[key] : key;
   return Object.hasOwn(LANGUAGES, found) || found === 'diff' || found === 'markup' ? found : '';
 }
 
-/** The language of a file, from its name. */
+/**
+ * The language of a file, from its name.
+ * @param {string} path
+ */
 export function languageOfPath(path) {
   const file = path.slice(path.lastIndexOf('/') + 1);
   return languageOf(file.slice(file.lastIndexOf('.') + 1));
 }
 
-/** Build the one pattern of a language; its groups are comment, string, number, sigil, name. */
+/**
+ * Build the one pattern of a language; its groups are comment, string, number, sigil, name.
+ * @param {any} language
+ */
 function scannerOf(language) {
   if (language.scanner) return language.scanner;
   const comments = [];
@@ -240,7 +250,11 @@ function scannerOf(language) {
   return language.scanner;
 }
 
-/** Return `code` as a fragment, coloured if the language is known. */
+/**
+ * Return `code` as a fragment, coloured if the language is known.
+ * @param {string} code
+ * @param {string} name
+ */
 export function highlight(code, name) {
   const fragment = document.createDocumentFragment();
   new CodePainter(fragment, name).set(code);
@@ -250,6 +264,15 @@ export function highlight(code, name) {
 // Code that may still grow. What cannot change any more is built once; only the last line is coloured again. Lines
 // stand in chunks, each a block of its own, so that a browser need not lay out a long text for every new word.
 export class CodePainter {
+  /** @type {any} */
+  chunk;
+  /** @type {any[]} */
+  loose;
+
+  /**
+   * @param {ParentNode} node
+   * @param {string} name
+   */
   constructor(node, name) {
     this.node = node;
     this.language = languageOf(name);
@@ -259,7 +282,10 @@ export class CodePainter {
     this.loose = []; // nodes of what is not final
   }
 
-  /** Show `code`, which begins with what was shown before. With `live` more may follow. */
+  /**
+   * Show `code`, which begins with what was shown before. With `live` more may follow.
+   * @param {string} code
+   */
   set(code, live = false) {
     for (const node of this.loose) node.remove();
     this.loose = [];
@@ -268,8 +294,10 @@ export class CodePainter {
     const line = live ? code.lastIndexOf('\n') + 1 : code.length;
     const open = spans.find(span => span.from < line && (span.whole ?? span.to) > line);
     const final = Math.max(this.done, open && live ? open.from : line);
-    this.emit(code, spans, this.done, final, (text, style) => this.add(text, style));
-    this.emit(code, spans, final, code.length, (text, style) => {
+    this.emit(code, spans, this.done, final, (/** @type {string} */ text, /** @type {string[]} */ style) =>
+      this.add(text, style),
+    );
+    this.emit(code, spans, final, code.length, (/** @type {string} */ text, /** @type {string[]} */ style) => {
       this.chunk ??= this.newChunk();
       const node = piece(text, style);
       this.chunk.append(node);
@@ -278,6 +306,13 @@ export class CodePainter {
     this.done = final;
   }
 
+  /**
+   * @param {string} code
+   * @param {any[]} spans
+   * @param {number} from
+   * @param {number} to
+   * @param {Act} add
+   */
   emit(code, spans, from, to, add) {
     let at = from;
     for (const span of spans) {
@@ -289,7 +324,11 @@ export class CodePainter {
     if (at < to) add(code.slice(at, to), '');
   }
 
-  /** Add final text, a new chunk whenever one is full. */
+  /**
+   * Add final text, a new chunk whenever one is full.
+   * @param {string} text
+   * @param {string[]} style
+   */
   add(text, style) {
     for (let at = 0; at < text.length;) {
       this.chunk ??= this.newChunk();
@@ -316,12 +355,28 @@ export class CodePainter {
   }
 }
 
+/**
+ * @param {string} text
+ * @param {string[]} style
+ */
 const piece = (text, style) => (style ? el('span', { class: 't-' + style }, text) : document.createTextNode(text));
 
-/** Find what is coloured in `code` from a place on at which nothing is open; `whole` is where it might reach. */
+/**
+ * Find what is coloured in `code` from a place on at which nothing is open; `whole` is where it might reach.
+ * @param {string} code
+ * @param {string} language
+ * @param {number} from
+ */
 function spansOf(code, language, from) {
+  /** @type {any[]} */
   const spans = [];
   let done = from;
+  /**
+   * @param {number} start
+   * @param {number} end
+   * @param {string[]} style
+   * @param {any} whole
+   */
   const paint = (start, end, style, whole) => {
     if (start < done) return;
     spans.push({ from: start, to: end, style, whole });
@@ -333,6 +388,12 @@ function spansOf(code, language, from) {
   return spans;
 }
 
+/**
+ * @param {string} code
+ * @param {any} language
+ * @param {Act} paint
+ * @param {number} start
+ */
 function paintCode(code, language, paint, start) {
   const next = /[ \t]*(.?)/y;
   const scanner = scannerOf(language);
@@ -354,6 +415,11 @@ function paintCode(code, language, paint, start) {
   }
 }
 
+/**
+ * @param {string} code
+ * @param {Act} paint
+ * @param {number} start
+ */
 function paintDiff(code, paint, start) {
   let at = start;
   for (const line of code.slice(start).split('\n')) {
@@ -365,6 +431,11 @@ function paintDiff(code, paint, start) {
   }
 }
 
+/**
+ * @param {string} code
+ * @param {Act} paint
+ * @param {number} start
+ */
 function paintMarkup(code, paint, start) {
   const attributes = /[^<>]*/y;
   const inside = /("[^"]*"|'[^']*')|([\w:@.-]+)(\s*=)?/g;

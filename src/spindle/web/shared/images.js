@@ -6,7 +6,10 @@ import { obj, str } from './format.js';
 export const IMAGE_TYPE = /^image\/(?:png|jpeg|gif|webp)$/;
 const BASE64 = /^[A-Za-z0-9+/\s]+={0,2}\s*$/;
 
-/** An image block of a message; a click enlarges it. */
+/**
+ * An image block of a message; a click enlarges it.
+ * @param {any} block
+ */
 export function picture(block) {
   const type = str(block.mimeType) || str(obj(block.source).mediaType);
   const data = str(block.data) || str(obj(block.source).data);
@@ -19,6 +22,7 @@ export function picture(block) {
   return node;
 }
 
+/** @param {string} source */
 function enlarge(source) {
   const viewer = $('viewer');
   viewer.querySelector('img').src = source;

@@ -5,6 +5,7 @@ import { el } from './dom.js';
 import { mathElement } from './math.js';
 
 const MAX_OPEN = 24; // of elements in each other
+/** @type {Record<string, any>} */
 const ENTITIES = {
   amp: '&',
   lt: '<',
@@ -33,10 +34,18 @@ const SPECIAL = /[\\`*_~[\]!<&$\n]|https?:\/\//g;
 // The few elements that people write in Markdown; whatever else stands in angle brackets is text.
 const PLAIN_TAG = /<(\/?)(kbd|sub|sup|u|mark|small)>/iy;
 
-/** Where definitions of links are found. */
+/**
+ * Where definitions of links are found.
+ * @param {string} label
+ */
 export const linkKey = label => label.trim().replace(/\s+/g, ' ').toLowerCase();
 
-/** Add `text` to `parent`; `links` are the definitions it may refer to. */
+/**
+ * Add `text` to `parent`; `links` are the definitions it may refer to.
+ * @param {string} text
+ * @param {ParentNode & Node} parent
+ * @param {Map<string, string>} links
+ */
 export function renderInline(text, parent, links) {
   const tokens = tokenize(text, links);
   pairDelimiters(tokens, 0);
@@ -44,18 +53,31 @@ export function renderInline(text, parent, links) {
   build(tokens, parent);
 }
 
-/** Only these may be followed; anything else stays text. */
+/**
+ * Only these may be followed; anything else stays text.
+ * @param {any} target
+ */
 function safeLink(target) {
   return /^(?:https?:\/\/|mailto:)[^\s\x00-\x1f]+$/i.test(target) ? target : '';
 }
 
+/**
+ * @param {string} text
+ * @param {Map<string, string>} links
+ */
 function tokenize(text, links) {
+  /** @type {any[]} */
   const tokens = [];
   /** @type {{ open: number[], dead: number }} */
   const brackets = { open: [], dead: 0 }; // open [ and ![ as indexes into tokens; how many cannot become links any more
   const ticks = lastTicks(text);
   let at = 0;
+  /** @param {any} token */
   const push = token => tokens.push(token);
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   const plain = (from, to) => {
     if (to > from) push({ type: 'text', text: text.slice(from, to) });
   };
@@ -90,6 +112,11 @@ function tokenize(text, links) {
   return tokens;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readEscape(text, at, push) {
   const next = text[at + 1];
   if (next === '\n') push({ type: 'break' });
@@ -101,13 +128,22 @@ function readEscape(text, at, push) {
   return at + 2;
 }
 
-/** Where the last run of each number of backticks begins, so that no search for a missing end is made twice. */
+/**
+ * Where the last run of each number of backticks begins, so that no search for a missing end is made twice.
+ * @param {string} text
+ */
 function lastTicks(text) {
   const last = new Map();
   for (const match of text.matchAll(/`+/g)) last.set(match[0].length, match.index);
   return last;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {any} ticks
+ * @param {Act} push
+ */
 function readCode(text, at, ticks, push) {
   const run = /`+/y;
   run.lastIndex = at;
@@ -128,12 +164,17 @@ function readCode(text, at, ticks, push) {
   return close.index + width;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readDelimiters(text, at, push) {
   const c = text[at];
   let to = at;
   while (text[to] === c) to++;
   const before = at === 0 ? '\n' : characterBefore(text, at);
-  const after = to === text.length ? '\n' : String.fromCodePoint(text.codePointAt(to));
+  const after = to === text.length ? '\n' : String.fromCodePoint(text.codePointAt(to) ?? 10);
   const spaceAfter = /\s/.test(after);
   const spaceBefore = /\s/.test(before);
   const left = !spaceAfter && (!PUNCTUATION.test(after) || spaceBefore || PUNCTUATION.test(before));
@@ -153,12 +194,21 @@ function readDelimiters(text, at, push) {
   return to;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ */
 function characterBefore(text, at) {
   const low = text.charCodeAt(at - 1);
   return low >= 0xdc00 && low <= 0xdfff && at > 1 ? text.slice(at - 2, at) : text[at - 1];
 }
 
-/** `[^1]`: a mark that leads to a note. Returns 0 if this is none. */
+/**
+ * `[^1]`: a mark that leads to a note. Returns 0 if this is none.
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readFootnote(text, at, push) {
   const mark = /\[\^([\w-]{1,30})\](?!:)/y;
   mark.lastIndex = at;
@@ -167,7 +217,14 @@ function readFootnote(text, at, push) {
   return match ? mark.lastIndex : 0;
 }
 
-/** A closing bracket: make a link or an image of what stands between, if a target follows. */
+/**
+ * A closing bracket: make a link or an image of what stands between, if a target follows.
+ * @param {string} text
+ * @param {number} at
+ * @param {any[]} tokens
+ * @param {any} brackets
+ * @param {Map<string, string>} links
+ */
 function readBracket(text, at, tokens, brackets, links) {
   const place = brackets.open.length - 1;
   const opener = place < 0 ? -1 : brackets.open.pop();
@@ -188,7 +245,13 @@ function readBracket(text, at, tokens, brackets, links) {
   return target.end;
 }
 
-/** Read `(target "title")`, `[label]`, or nothing when the text itself is a label. */
+/**
+ * Read `(target "title")`, `[label]`, or nothing when the text itself is a label.
+ * @param {string} text
+ * @param {number} at
+ * @param {string} label
+ * @param {Map<string, string>} links
+ */
 function readTarget(text, at, label, links) {
   if (text[at] === '(') {
     INLINE_TARGET.lastIndex = at;
@@ -206,7 +269,12 @@ function readTarget(text, at, label, links) {
   return links.has(key) ? { href: links.get(key), end: match ? reference.lastIndex : at } : null;
 }
 
-/** Mathematics between dollars; a price is none. */
+/**
+ * Mathematics between dollars; a price is none.
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readMath(text, at, push) {
   const math = /\$\$([^$]{1,4000})\$\$|\$(?![\s$])([^$\n]{0,400}[^\s$\\])\$(?![\d\w])/y;
   math.lastIndex = at;
@@ -219,7 +287,12 @@ function readMath(text, at, push) {
   return math.lastIndex;
 }
 
-/** Mathematics as TeX writes it: \\( … \\) and \\[ … \\]. Returns 0 if this is none. */
+/**
+ * Mathematics as TeX writes it: \\( … \\) and \\[ … \\]. Returns 0 if this is none.
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readTexInline(text, at, push) {
   const close = { '(': '\\)', '[': '\\]' }[text[at + 1]];
   const end = close ? text.indexOf(close, at + 2) : -1;
@@ -229,6 +302,11 @@ function readTexInline(text, at, push) {
   return end + 2;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readAngle(text, at, push) {
   PLAIN_TAG.lastIndex = at;
   const tag = PLAIN_TAG.exec(text);
@@ -245,6 +323,11 @@ function readAngle(text, at, push) {
   return match ? auto.lastIndex : at + 1;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readEntity(text, at, push) {
   const entity = /&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-z]{2,8});/y;
   entity.lastIndex = at;
@@ -253,6 +336,7 @@ function readEntity(text, at, push) {
   return at + (match ? match[0].length : 1);
 }
 
+/** @param {string} text */
 function decodeEntities(text) {
   return text.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|([a-z]{2,8}));/g, (whole, decimal, hex, name) => {
     if (name) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] : whole;
@@ -263,7 +347,12 @@ function decodeEntities(text) {
   });
 }
 
-/** A bare address; the full stop or bracket after it is not part of it. */
+/**
+ * A bare address; the full stop or bracket after it is not part of it.
+ * @param {string} text
+ * @param {number} at
+ * @param {Act} push
+ */
 function readUrl(text, at, push) {
   const address = /https?:\/\/[^\s<>"`\\^{|}]{1,2000}/y;
   address.lastIndex = at;
@@ -284,7 +373,10 @@ function readUrl(text, at, push) {
   return at + url.length;
 }
 
-/** Find the pairs of written elements; what has no partner stays text. */
+/**
+ * Find the pairs of written elements; what has no partner stays text.
+ * @param {any[]} tokens
+ */
 function pairTags(tokens) {
   const open = [];
   for (const token of tokens) {
@@ -294,7 +386,11 @@ function pairTags(tokens) {
   }
 }
 
-/** Match opening and closing delimiters from token `from` on; what matched is noted on the tokens. */
+/**
+ * Match opening and closing delimiters from token `from` on; what matched is noted on the tokens.
+ * @param {any[]} tokens
+ * @param {number} from
+ */
 function pairDelimiters(tokens, from) {
   /** @type {Record<string, any[]>} */
   const openers = { '*': [], _: [], '~': [] };
@@ -324,12 +420,20 @@ function pairDelimiters(tokens, from) {
   }
 }
 
-/** Look for the nearest opener that fits; only a few are tried, so that hostile text stays cheap. */
+/**
+ * Look for the nearest opener that fits; only a few are tried, so that hostile text stays cheap.
+ * @param {any[]} stack
+ * @param {any} closer
+ */
 function findOpener(stack, closer) {
   for (let k = stack.length - 1; k >= 0 && k >= stack.length - 8; k--) if (fits(stack[k], closer)) return stack[k];
   return null;
 }
 
+/**
+ * @param {any} opener
+ * @param {any} closer
+ */
 function fits(opener, closer) {
   if (opener.c === '~') return opener.width === closer.width;
   // The rule of three: `*a**b*` is not two emphases in each other.
@@ -337,11 +441,17 @@ function fits(opener, closer) {
   return !both || (opener.whole + closer.whole) % 3 !== 0 || (opener.whole % 3 === 0 && closer.whole % 3 === 0);
 }
 
+/**
+ * @param {any[]} tokens
+ * @param {ParentNode & Node} parent
+ */
 function build(tokens, parent) {
   const open = [parent];
   const tags = [];
   let linked = 0; // how many links we are in: there are no links inside links
+  /** @param {Node} node */
   const add = node => open[open.length - 1].append(node);
+  /** @param {HTMLElement} node */
   const enter = node => {
     // Deeper than anyone writes: go on, but without another element.
     const inner = open.length < MAX_OPEN ? node : open[open.length - 1];
@@ -398,6 +508,10 @@ function build(tokens, parent) {
   }
 }
 
+/**
+ * @param {string} href
+ * @param {string} text
+ */
 function anchor(href, text) {
   return el('a', { href, target: '_blank', rel: 'noopener noreferrer' }, text);
 }

@@ -8,7 +8,14 @@ const MARGIN = 1000; // pixels above and below the window that are kept ready
 const MAX_HEIGHT = 12e6; // browsers cannot lay out much more
 
 export class Row {
-  /** `build()` returns what is to be seen of it. */
+  /** @type {any} */
+  node;
+
+  /**
+   * `build()` returns what is to be seen of it.
+   * @param {string} kind
+   * @param {Act} build
+   */
   constructor(kind, build, height = 90) {
     this.kind = kind;
     this.build = build;
@@ -20,7 +27,17 @@ export class Row {
 }
 
 export class VirtualList {
-  /** `scroller` scrolls and `root` has the rows. Up to `whole` rows none is left out. */
+  /** @type {any[]} */
+  rows;
+  /** @type {number | undefined} */
+  frame;
+
+  /**
+   * `scroller` scrolls and `root` has the rows. Up to `whole` rows none is left out.
+   * @param {HTMLElement} scroller
+   * @param {HTMLElement} root
+   * @param {any} whole
+   */
   constructor(scroller, root, whole) {
     this.scroller = scroller;
     this.root = root;
@@ -34,7 +51,10 @@ export class VirtualList {
     this.sizes = new ResizeObserver(changes => this.resized(changes));
   }
 
-  /** Make the element of a row. */
+  /**
+   * Make the element of a row.
+   * @param {Row} row
+   */
   make(row) {
     return row.build();
   }
@@ -49,7 +69,10 @@ export class VirtualList {
 
   // -- rows -----------------------------------------------------------------------------------------
 
-  /** Show these rows. Those that were here before keep their elements. */
+  /**
+   * Show these rows. Those that were here before keep their elements.
+   * @param {any[]} rows
+   */
   show(rows, anchor = this.sticks ? null : this.anchor()) {
     this.rows = rows;
     rows.forEach((row, place) => {
@@ -61,11 +84,15 @@ export class VirtualList {
     this.update(anchor && this.has(anchor.row) ? anchor : null);
   }
 
+  /** @param {Row} row */
   has(row) {
     return this.rows[row.place] === row;
   }
 
-  /** Add a row at the end. */
+  /**
+   * Add a row at the end.
+   * @param {Row} row
+   */
   append(row) {
     row.place = this.rows.length;
     this.rows.push(row);
@@ -82,18 +109,24 @@ export class VirtualList {
 
   clear() {
     for (const node of [...this.root.children]) if (node.row) this.unmount(node.row);
-    this.root.replaceChildren();
+    this.root.textContent = '';
   }
 
+  /** @param {Row} row */
   unmount(row) {
     this.sizes.unobserve(row.node);
     row.node.remove();
     if (!row.keep) row.node = null;
   }
 
-  /** Let the rows from `first` to `last` be those in the document. Returns whether that has changed heights. */
+  /**
+   * Let the rows from `first` to `last` be those in the document. Returns whether that has changed heights.
+   * @param {number} first
+   * @param {any} last
+   */
   mount(first, last) {
     const wanted = this.rows.slice(first, last + 1);
+    /** @param {Row} row */
     const isWanted = row => this.has(row) && row.place >= first && row.place <= last;
     for (const node of [...this.root.children]) if (node.row && !isWanted(node.row)) this.unmount(node.row);
     const fresh = wanted.filter(row => row.node?.parentNode !== this.root);
@@ -117,6 +150,7 @@ export class VirtualList {
     return changed;
   }
 
+  /** @param {Row} row */
   measure(row) {
     const { height } = row.node.getBoundingClientRect();
     if (Math.abs(height - row.height) <= 0.5) return false;
@@ -139,6 +173,7 @@ export class VirtualList {
     return this.root.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scrolled;
   }
 
+  /** @param {Row} row */
   topOf(row) {
     return this.heights.before(row.place);
   }
@@ -159,7 +194,11 @@ export class VirtualList {
     this.painted();
   }
 
-  /** The first and the last row near the window. */
+  /**
+   * The first and the last row near the window.
+   * @returns {[number, number]}
+   * @param {any} [anchor]
+   */
   near(anchor) {
     const end = this.rows.length - 1;
     if (end < this.whole) return [0, end];
@@ -181,6 +220,7 @@ export class VirtualList {
     });
   }
 
+  /** @param {any[]} changes */
   resized(changes) {
     const anchor = this.sticks ? null : this.anchor();
     let above = false;
@@ -194,12 +234,16 @@ export class VirtualList {
     this.painted();
   }
 
+  /** @param {any} fields */
   scrollTo({ row, offset }) {
     const top = this.top + this.topOf(row) + offset - this.lead;
     if (Math.abs(this.scroller.scrollTop - top) > 0.5) this.scroller.scrollTo({ top, behavior: 'instant' });
   }
 
-  /** Bring a row to the upper part of the window. Returns whether it is among those that are shown. */
+  /**
+   * Bring a row to the upper part of the window. Returns whether it is among those that are shown.
+   * @param {Row} row
+   */
   reveal(row, offset = -40) {
     if (!this.has(row)) return false;
     this.sticks = false;

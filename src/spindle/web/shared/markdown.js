@@ -21,7 +21,10 @@ const DETAILS = /^ {0,3}<details>\s*(?:<summary>(.*?)<\/summary>)?\s*$/i;
 const FOOTNOTE = /^ {0,3}\[\^([\w-]{1,30})\]:[ \t]+(.*)$/;
 export const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
 
-/** Return `text` rendered as a fragment. */
+/**
+ * Return `text` rendered as a fragment.
+ * @param {string} text
+ */
 export function markdown(text) {
   const fragment = document.createDocumentFragment();
   if (text.length > MARKDOWN_LIMIT) {
@@ -35,13 +38,23 @@ export function markdown(text) {
   return fragment;
 }
 
-/** Add the block that begins at line `i` of a whole text: tabs are columns, but those in code are the code's own. */
+/**
+ * Add the block that begins at line `i` of a whole text: tabs are columns, but those in code are the code's own.
+ * @param {string[]} raw
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {Map<string, string>} links
+ */
 export function renderTop(raw, lines, i, parent, links) {
   if (isBlank(lines[i])) return i + 1;
   return isFence(raw[i]) ? renderFence(raw, i, parent) : renderBlock(lines, i, parent, 0, links);
 }
 
-/** Tabs at the beginning of a line count as columns. */
+/**
+ * Tabs at the beginning of a line count as columns.
+ * @param {string} line
+ */
 export function expandTabs(line) {
   const indent = /** @type {RegExpExecArray} */ (/^[ \t]*/.exec(line))[0];
   if (!indent.includes('\t')) return line;
@@ -50,10 +63,15 @@ export function expandTabs(line) {
   return ' '.repeat(width) + line.slice(indent.length);
 }
 
+/** @param {string} line */
 const indentOf = line => /** @type {RegExpExecArray} */ (/^ */.exec(line))[0].length;
+/** @param {string} line */
 export const isBlank = line => line.trim() === '';
 
-/** A line of nothing but three or more of the same mark. */
+/**
+ * A line of nothing but three or more of the same mark.
+ * @param {string} line
+ */
 function isRule(line) {
   const text = line.trim();
   const mark = text[0];
@@ -66,6 +84,7 @@ function isRule(line) {
   return marks >= 3;
 }
 
+/** @param {string[]} lines */
 export function findDefinitions(lines) {
   const found = new Map();
   let fence = '';
@@ -82,12 +101,25 @@ export function findDefinitions(lines) {
   return found;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {ParentNode & Node} parent
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function renderBlocks(lines, parent, depth, links) {
   let i = 0;
   while (i < lines.length) i = isBlank(lines[i]) ? i + 1 : renderBlock(lines, i, parent, depth, links);
 }
 
-/** Add the block that begins at line `i` to `parent`. Returns where the next one may begin. */
+/**
+ * Add the block that begins at line `i` to `parent`. Returns where the next one may begin.
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function renderBlock(lines, i, parent, depth, links) {
   const line = lines[i];
   if (indentOf(line) >= 4) return renderIndented(lines, i, parent);
@@ -105,6 +137,7 @@ function renderBlock(lines, i, parent, depth, links) {
   return DEFINITION.test(line) ? i + 1 : renderParagraph(lines, i, parent, depth, links);
 }
 
+/** @param {string} line */
 export function isFence(line) {
   const mark = FENCE.exec(line);
   return mark !== null && !(mark[2][0] === '`' && mark[3].includes('`'));
@@ -112,6 +145,7 @@ export function isFence(line) {
 
 /** A block of code that is read line by line. */
 export class Fence {
+  /** @param {string} line */
   constructor(line) {
     const [, indent, marks, info] = /** @type {RegExpExecArray} */ (FENCE.exec(line));
     this.indent = indent.length;
@@ -121,24 +155,34 @@ export class Fence {
     this.begun = false;
   }
 
+  /** @param {string} line */
   isEnd(line) {
     const close = FENCE.exec(line);
     return close !== null && close[2].startsWith(this.marks) && !close[3].trim();
   }
 
-  /** The code with another line. */
+  /**
+   * The code with another line.
+   * @param {string} line
+   */
   with(line) {
     const text = line.slice(Math.min(this.indent, indentOf(line)));
     return this.begun ? `${this.code}\n${text}` : text;
   }
 
+  /** @param {string} line */
   push(line) {
     this.code = this.with(line);
     this.begun = true;
   }
 }
 
-/** Add a block of code. Returns where the next block may begin. */
+/**
+ * Add a block of code. Returns where the next block may begin.
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ */
 function renderFence(lines, i, parent) {
   const fence = new Fence(lines[i]);
   for (i++; i < lines.length; i++) {
@@ -154,6 +198,11 @@ function renderFence(lines, i, parent) {
   return i;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ */
 function renderIndented(lines, i, parent) {
   const body = [];
   while (i < lines.length && (isBlank(lines[i]) || indentOf(lines[i]) >= 4)) body.push(lines[i++].slice(4));
@@ -166,6 +215,7 @@ function renderIndented(lines, i, parent) {
 
 /** Code with its language and buttons around it. */
 export class CodeBlock {
+  /** @param {string} language */
   constructor(language) {
     this.code = '';
     const inner = el('code');
@@ -182,13 +232,21 @@ export class CodeBlock {
     this.node = el('div', { class: language ? 'code' : 'code bare' }, el('pre', { tabindex: '0' }, inner), corner);
   }
 
+  /** @param {string} code */
   set(code, live = false) {
     this.code = code;
     this.painter.set(code, live);
   }
 }
 
-/** What opens and closes: `<details><summary>…</summary>` up to `</details>`, with Markdown inside. */
+/**
+ * What opens and closes: `<details><summary>…</summary>` up to `</details>`, with Markdown inside.
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function renderDetails(lines, i, parent, depth, links) {
   let title = /** @type {RegExpExecArray} */ (DETAILS.exec(lines[i]))[1];
   const body = [];
@@ -212,6 +270,12 @@ function renderDetails(lines, i, parent, depth, links) {
   return i;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {Map<string, string>} links
+ */
 function renderFootnote(lines, i, parent, links) {
   const [, name, text] = /** @type {RegExpExecArray} */ (FOOTNOTE.exec(lines[i]));
   const node = el('p', { class: 'footnote' }, el('sup', null, name), ' ');
@@ -220,19 +284,30 @@ function renderFootnote(lines, i, parent, links) {
   return i + 1;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {Map<string, string>} links
+ */
 function renderHeading(lines, i, parent, links) {
   const [, marks, text] = /** @type {RegExpExecArray} */ (HEADING.exec(lines[i]));
   parent.append(heading(marks.length, withoutClosingMarks((text ?? '').trim()), links));
   return i + 1;
 }
 
+/** @param {string} text */
 function withoutClosingMarks(text) {
   let end = text.length;
   while (text[end - 1] === '#') end--;
   return end === 0 || /\s/.test(text[end - 1]) ? text.slice(0, end) : text;
 }
 
-/** Let the headings of a message stand below a level of the page, none of them skipped, whatever the model wrote. */
+/**
+ * Let the headings of a message stand below a level of the page, none of them skipped, whatever the model wrote.
+ * @param {any} message
+ * @param {number} above
+ */
 export function levelHeadings(message, above) {
   let last = above;
   for (const node of message.querySelectorAll('[class^=md-h]')) {
@@ -242,7 +317,12 @@ export function levelHeadings(message, above) {
   }
 }
 
-/** A heading of a message stands below the headings of the page (h1 the session, h2 each message). */
+/**
+ * A heading of a message stands below the headings of the page (h1 the session, h2 each message).
+ * @param {number} level
+ * @param {string} text
+ * @param {Map<string, string>} links
+ */
 function heading(level, text, links) {
   const tag = /** @type {'h3'} */ ('h' + Math.min(level + 2, 6));
   const node = el(tag, { class: 'md-h' + level });
@@ -250,6 +330,13 @@ function heading(level, text, links) {
   return node;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function renderQuote(lines, i, parent, depth, links) {
   const body = [];
   let open = false;
@@ -267,14 +354,20 @@ function renderQuote(lines, i, parent, depth, links) {
   return i;
 }
 
-/** Whether a line is plain text that may go on a paragraph begun on the line before. */
+/**
+ * Whether a line is plain text that may go on a paragraph begun on the line before.
+ * @param {string} line
+ */
 function continues(line) {
   return (
     !isBlank(line) && !isFence(line) && !HEADING.test(line) && !isRule(line) && !QUOTE.test(line) && !ITEM.test(line)
   );
 }
 
-/** Whether a paragraph is open at the end of a line, inside whatever quotes and items begin on it. */
+/**
+ * Whether a paragraph is open at the end of a line, inside whatever quotes and items begin on it.
+ * @param {string} line
+ */
 function endsInText(line) {
   for (let depth = 0; depth < MAX_NESTING; depth++) {
     const item = ITEM.exec(line);
@@ -285,6 +378,13 @@ function endsInText(line) {
   return indentOf(line) < 4 && continues(line);
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function renderList(lines, i, parent, depth, links) {
   const first = /** @type {RegExpExecArray} */ (ITEM.exec(lines[i]));
   const marker = first[2].slice(-1);
@@ -312,7 +412,12 @@ function renderList(lines, i, parent, depth, links) {
   return i;
 }
 
-/** Collect the lines of one list item, their indentation taken off. */
+/**
+ * Collect the lines of one list item, their indentation taken off.
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {RegExpExecArray} match
+ */
 function readItem(lines, i, match) {
   const space = match[3] ?? ' ';
   const text = match[4] ?? '';
@@ -345,6 +450,12 @@ function readItem(lines, i, match) {
   return { body, loose, next: i - blanks };
 }
 
+/**
+ * @param {string[]} body
+ * @param {boolean} loose
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function listItem(body, loose, depth, links) {
   const item = el('li');
   const task = /^\[([ xX])\][ \t]+/.exec(body[0]);
@@ -363,6 +474,10 @@ function listItem(body, loose, depth, links) {
   return item;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ */
 function isTable(lines, i) {
   if (i + 1 >= lines.length || !lines[i].includes('|') || !lines[i + 1].includes('-')) return false;
   if (lines[i + 1].length > 2000 || !DELIMITER_ROW.test(lines[i + 1].trim())) return false;
@@ -370,7 +485,10 @@ function isTable(lines, i) {
   return columns <= MAX_COLUMNS && cells(lines[i]).length === columns;
 }
 
-/** Split a row at its bars, but not at escaped ones. */
+/**
+ * Split a row at its bars, but not at escaped ones.
+ * @param {string} line
+ */
 function cells(line) {
   const row = line
     .trim()
@@ -389,10 +507,20 @@ function cells(line) {
   return found.map(cell => cell.trim().replaceAll('\\|', '|'));
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {Map<string, string>} links
+ */
 function renderTable(lines, i, parent, links) {
   const sides = cells(lines[i + 1]).map(cell =>
     cell.endsWith(':') ? (cell.startsWith(':') ? 'center' : 'right') : '',
   );
+  /**
+   * @param {string} line
+   * @param {'td' | 'th'} tag
+   */
   const row = (line, tag) => {
     const tr = el('tr');
     const texts = cells(line);
@@ -412,6 +540,13 @@ function renderTable(lines, i, parent, links) {
   return i;
 }
 
+/**
+ * @param {string[]} lines
+ * @param {number} i
+ * @param {ParentNode & Node} parent
+ * @param {number} depth
+ * @param {Map<string, string>} links
+ */
 function renderParagraph(lines, i, parent, depth, links) {
   const body = [lines[i++].trim()];
   for (; i < lines.length; i++) {

@@ -23,6 +23,7 @@ const NAMES = new Set(
     ' ',
   ),
 );
+/** @type {Record<string, any>} */
 const SPACES = {
   ',': '0.17em',
   ':': '0.22em',
@@ -32,6 +33,7 @@ const SPACES = {
   quad: '1em',
   qquad: '2em',
 };
+/** @type {Record<string, any>} */
 const ACCENTS = {
   hat: '^',
   widehat: '^',
@@ -46,9 +48,11 @@ const ACCENTS = {
   ddot: '¨',
   overbrace: '⏞',
 };
+/** @type {Record<string, any>} */
 const UNDER = { underline: '_', underbrace: '⏟' };
 const LABELLED = new Set(['overbrace', 'underbrace']); // what is written above or below them stands there
 // Alphabets: where their capital, small letters and digits begin in Unicode.
+/** @type {Record<string, any>} */
 const ALPHABETS = {
   mathbf: [0x1d400, 0x1d41a, 0x1d7ce],
   boldsymbol: [0x1d468, 0x1d482, 0x1d7ce],
@@ -60,6 +64,7 @@ const ALPHABETS = {
   mathtt: [0x1d670, 0x1d68a, 0x1d7f6],
   mathbb: [0x1d538, 0x1d552, 0x1d7d8],
 };
+/** @type {Record<string, any>} */
 const OLDER = {
   '\u{1d53a}': 'ℂ',
   '\u{1d53f}': 'ℍ',
@@ -76,25 +81,38 @@ const ENVIRONMENT =
   /^(p|b|v|B|V)?matrix$|^(?:smallmatrix|cases|array|split|gathered)$|^(?:aligned|(?:align|gather|equation|eqnarray|multline)\*?)$/;
 const MAX_DEPTH = 40;
 
+/** @param {string} text */
 const table = text =>
   new Map(Array.from(text.matchAll(/(\w+) (\S+)/g), ([, name, sign]) => [name, sign.replace('&nbsp;', '\u00a0')]));
 const SIGNS = { letters: table(LETTER_NAMES), operators: table(OPERATORS), large: table(LARGE) };
 
+/**
+ * @param {string} name
+ * @param {...any} children
+ */
 function tag(name, ...children) {
   const node = document.createElementNS(MATHML, name);
   node.append(...children);
   return node;
 }
 
-/** A sign that does not grow with what stands beside it. */
+/**
+ * A sign that does not grow with what stands beside it.
+ * @param {string} sign
+ */
 function plainSign(sign) {
   const node = tag('mo', sign);
   node.setAttribute('stretchy', 'false');
   return node;
 }
 
-/** Put the letters and digits of an element into another alphabet. */
+/**
+ * Put the letters and digits of an element into another alphabet.
+ * @param {Element} node
+ * @param {any} fields
+ */
 function inAlphabet(node, [capital, small, digit]) {
+  /** @param {string} c */
   const letter = c => {
     const at = /[A-Z]/.test(c) ? capital - 65 : /[a-z]/.test(c) ? small - 97 : digit && /\d/.test(c) ? digit - 48 : 0;
     const made = at ? String.fromCodePoint(c.charCodeAt(0) + at) : c;
@@ -106,7 +124,11 @@ function inAlphabet(node, [capital, small, digit]) {
   return node;
 }
 
-/** Return a formula as an element. */
+/**
+ * Return a formula as an element.
+ * @param {string} source
+ * @param {any} block
+ */
 export function mathElement(source, block) {
   try {
     const inRows = /\\\\/.test(source) && !/\\begin/.test(source);
@@ -123,6 +145,7 @@ export function mathElement(source, block) {
 }
 
 class TexReader {
+  /** @param {string} text */
   constructor(text) {
     this.parts = text.match(/\\[a-zA-Z]+|\\[^]|[{}^_&]|\d+(?:\.\d+)?|[a-zA-Z]|\s+|[^]/g) ?? [];
     this.at = 0;
@@ -139,7 +162,12 @@ class TexReader {
     return part;
   }
 
-  /** Read up to one of the `ends`, or to the end. */
+  /**
+   * Read up to one of the `ends`, or to the end.
+   * @param {number} depth
+   * @param {any} [ends]
+   * @returns {any}
+   */
   row(depth, ends = []) {
     if (depth > MAX_DEPTH) throw new Error('nested too deep');
     const nodes = [];
@@ -150,7 +178,11 @@ class TexReader {
     return nodes;
   }
 
-  /** One thing: a letter, a group, a command with what belongs to it. */
+  /**
+   * One thing: a letter, a group, a command with what belongs to it.
+   * @param {number} depth
+   * @returns {any}
+   */
   atom(depth) {
     const part = this.next();
     if (part === undefined) throw new Error('something is missing');
@@ -162,13 +194,22 @@ class TexReader {
     return plainSign({ '-': '−', '*': '∗', "'": '′' }[part] ?? part);
   }
 
+  /**
+   * @param {number} depth
+   * @returns {any}
+   */
   group(depth) {
+    /** @type {any} */
     const nodes = this.row(depth + 1, ['}']);
     if (this.next() !== '}') throw new Error('a brace is missing');
     return nodes.length === 1 ? nodes[0] : tag('mrow', ...nodes);
   }
 
-  /** What a command takes: a group or a single thing. */
+  /**
+   * What a command takes: a group or a single thing.
+   * @param {number} depth
+   * @returns {any}
+   */
   argument(depth) {
     return this.atom(depth + 1);
   }
@@ -187,10 +228,15 @@ class TexReader {
     }
   }
 
+  /**
+   * @param {string} name
+   * @param {number} depth
+   * @returns {any}
+   */
   command(name, depth) {
     if (SIGNS.letters.has(name)) return tag('mi', SIGNS.letters.get(name));
     if (SIGNS.operators.has(name)) return tag('mo', SIGNS.operators.get(name));
-    if (SIGNS.large.has(name)) return this.large(SIGNS.large.get(name));
+    if (SIGNS.large.has(name)) return this.large(SIGNS.large.get(name) ?? '');
     if (NAMES.has(name)) return tag('mi', name);
     if (Object.hasOwn(SPACES, name)) {
       const space = tag('mspace');
@@ -221,10 +267,12 @@ class TexReader {
         return this.root(depth);
       case 'overset':
       case 'stackrel': {
+        /** @type {any} */
         const above = this.argument(depth);
         return tag('mover', this.argument(depth), above);
       }
       case 'underset': {
+        /** @type {any} */
         const below = this.argument(depth);
         return tag('munder', this.argument(depth), below);
       }
@@ -243,6 +291,10 @@ class TexReader {
     }
   }
 
+  /**
+   * @param {string} name
+   * @param {number} depth
+   */
   accent(name, depth) {
     const below = Object.hasOwn(UNDER, name);
     const node = tag(below ? 'munder' : 'mover', this.argument(depth), tag('mo', below ? UNDER[name] : ACCENTS[name]));
@@ -250,6 +302,7 @@ class TexReader {
     return node;
   }
 
+  /** @param {string} sign */
   large(sign) {
     const node = tag('mo', sign);
     node.setAttribute('movablelimits', 'false');
@@ -257,6 +310,10 @@ class TexReader {
     return node;
   }
 
+  /**
+   * @param {number} depth
+   * @returns {any}
+   */
   root(depth) {
     if (this.peek() !== '[') return tag('msqrt', this.argument(depth));
     this.next();
@@ -265,19 +322,24 @@ class TexReader {
     return tag('mroot', this.argument(depth), index);
   }
 
+  /** @param {number} depth */
   stacked(depth) {
     const node = tag('mfrac', this.argument(depth), this.argument(depth));
     node.setAttribute('linethickness', '0');
     return node;
   }
 
+  /** @returns {any} */
   fence() {
     const part = this.next() ?? '.';
     if (part === '.') return tag('mrow');
     return part[0] === '\\' ? this.command(part.slice(1), 0) : tag('mo', part);
   }
 
-  /** A matrix, cases, or lines that stand under each other. */
+  /**
+   * A matrix, cases, or lines that stand under each other.
+   * @param {number} depth
+   */
   environment(depth) {
     const name = this.text();
     const kind = ENVIRONMENT.exec(name);
@@ -302,8 +364,13 @@ class TexReader {
     return left ? tag('mrow', tag('mo', left), made, ...(right ? [tag('mo', right)] : [])) : made;
   }
 
-  /** What is raised or lowered after `base`. */
+  /**
+   * What is raised or lowered after `base`.
+   * @param {any} base
+   * @param {number} depth
+   */
   scripts(base, depth) {
+    /** @type {any} */
     let [low, high] = [null, null];
     let primes = '';
     for (let part; /^(?:[\^_']|\\(?:no)?limits)$/.test((part = this.peek() ?? ''));) {

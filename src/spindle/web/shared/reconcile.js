@@ -1,7 +1,11 @@
 // Making the children of an element be what a list says. Those that are there already stay where they are, and with them
 // the focus, a selection, and what the reader has opened or is about to click.
 
-/** Let an element have these children, in this order. */
+/**
+ * Let an element have these children, in this order.
+ * @param {any} parent
+ * @param {any[]} nodes
+ */
 export function arrange(parent, nodes) {
   const wanted = new Set(nodes);
   for (const node of [...parent.childNodes]) if (!wanted.has(node)) node.remove();
@@ -12,27 +16,32 @@ export function arrange(parent, nodes) {
   }
 }
 
-const made = new WeakMap(); // element → key → {node, state} of its children
+/**
+ * A child of an element that is kept up to date. `key` tells it from the others; `state` is a text of all that `build`
+ * depends on: the child is built again if it has become another. `update` is called every time, for what it has inside.
+ * @typedef {{ key: any, state?: string, build: () => Element, update?: (node: any) => void }} Child
+ */
+
+/** @type {WeakMap<Element, Map<any, { node: Element, state: string }>>} */
+const made = new WeakMap(); // element → key → its child
 
 /**
- * Let an element have a child for each item. `key(item)` tells items apart; `build(item)` makes the child of a new one,
- * and of one whose `state(item)`, a text of all that is to be seen of it, has become another.
- * @template Item
+ * Let an element have these children, which are built if they are not there yet.
  * @param {Element} parent
- * @param {Iterable<Item>} items
- * @param {{ key: (item: Item) => any, build: (item: Item) => Node, state?: (item: Item) => string }} how
+ * @param {Iterable<Child>} children
  */
-export function reconcile(parent, items, { key, build, state = () => '' }) {
-  const before = made.get(parent) ?? new Map();
+export function reconcile(parent, children) {
+  const before = made.get(parent);
   const now = new Map();
-  for (const item of items) {
-    const [id, shown] = [key(item), state(item)];
-    const kept = before.get(id);
-    now.set(id, kept && kept.state === shown ? kept : { node: build(item), state: shown });
+  for (const { key, state = '', build, update } of children) {
+    const kept = before?.get(key);
+    const child = kept?.state === state ? kept : { node: build(), state };
+    now.set(key, child);
+    update?.(child.node);
   }
   made.set(parent, now);
   arrange(
     parent,
-    [...now.values()].map(({ node }) => node),
+    Array.from(now.values(), ({ node }) => node),
   );
 }

@@ -1,8 +1,8 @@
 // A tool call as a card: what is called, its arguments, and what came back. The chat page adds what happens while a
 // call is written and runs (LiveCard), the viewer folds long texts (FoldedCard).
 
-import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText } from './diff.js';
-import { copyButton, el, icon } from './dom.js';
+import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText, showSize } from './diff.js';
+import { copyButton, el, fill, icon } from './dom.js';
 import { count, duration, imagesOf, obj, oneLine, plainWords, pretty, str, textOf } from './format.js';
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
@@ -10,6 +10,7 @@ import { levelHeadings, markdown } from './markdown.js';
 import { plainOutput, terminal } from './terminal.js';
 import { TOOL_KINDS } from './tool-kinds.js';
 
+/** @type {Record<string, any>} */
 const KIND_ICONS = {
   read: 'file',
   search: 'search',
@@ -20,8 +21,10 @@ const KIND_ICONS = {
 };
 const OPEN_BY_ITSELF = new Set(['edit', 'execute']);
 // Arguments that the line about a call names already.
+/** @type {Record<string, any>} */
 const TOLD = { read: ['offset', 'limit'], grep: ['pattern'], find: ['pattern'] };
 const PATHS = ['path', 'file_path', 'filePath'];
+/** @type {Record<string, any>} */
 const CARD_STATES = {
   writing: 'being written',
   called: 'about to run',
@@ -40,13 +43,22 @@ const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
 /** Tools that write files. */
 export const CHANGING = new Set(Object.keys(TOOL_KINDS).filter(name => TOOL_KINDS[name] === 'edit'));
+/** @param {any} args */
 export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
 
-/** Whether a call does its work beside the conversation: a subagent, or a command in the background. */
+/**
+ * Whether a call does its work beside the conversation: a subagent, or a command in the background.
+ * @param {string} name
+ * @param {any} args
+ */
 export const isAside = (name, args) =>
   name === 'task' || name === 'bash_output' || name === 'bash_kill' || (name === 'bash' && args.background === true);
 
-/** What a call is about, in one line. */
+/**
+ * What a call is about, in one line.
+ * @param {string} name
+ * @param {any} args
+ */
 export function callTitle(name, args) {
   const path = pathOf(args);
   if (name === 'bash') return oneLine(str(args.command));
@@ -57,13 +69,17 @@ export function callTitle(name, args) {
   return oneLine([path, ...Object.values(args)].map(str).find(Boolean) ?? '');
 }
 
+/** @param {any} fields */
 function lineRange({ offset, limit }) {
   if (!Number.isInteger(offset) && !Number.isInteger(limit)) return '';
   const from = Number.isInteger(offset) ? offset : 1;
   return `:${from}${Number.isInteger(limit) ? `–${from + limit - 1}` : ''}`;
 }
 
-/** What a subagent has done, in a few words. */
+/**
+ * What a subagent has done, in a few words.
+ * @param {any} fields
+ */
 function workOf({ status, toolCalls, tokens, cost }) {
   const parts = [status === 'ok' ? '' : str(status)];
   if (Number.isInteger(toolCalls)) parts.push(count(toolCalls, 'call'));
@@ -72,7 +88,10 @@ function workOf({ status, toolCalls, tokens, cost }) {
   return parts.filter(Boolean).join(' · ');
 }
 
-/** What a subagent is asked, or answers. */
+/**
+ * What a subagent is asked, or answers.
+ * @param {string} text
+ */
 function asideView(text) {
   const node = el('div', { class: 'md aside-text' }, markdown(text));
   levelHeadings(node, 2);
@@ -80,6 +99,19 @@ function asideView(text) {
 }
 
 export class ToolCard {
+  /** @type {any} */
+  args;
+  /** @type {string} */
+  state;
+  /** @type {string | undefined} */
+  shown;
+  /** @type {boolean | undefined} */
+  touched;
+
+  /**
+   * @param {string} name
+   * @param {string} state
+   */
   constructor(name, state) {
     this.name = name;
     this.args = {};
@@ -119,11 +151,13 @@ export class ToolCard {
     this.touched = true;
   }
 
+  /** @param {string} state */
   setState(state) {
     this.state = this.node.dataset.state = state;
     this.mark.ariaLabel = this.mark.title = CARD_STATES[state];
   }
 
+  /** @param {any} args */
   setArguments(args) {
     this.args = obj(args);
   }
@@ -138,10 +172,14 @@ export class ToolCard {
     else if (name === 'write' && str(args.content))
       this.showInput(args.content, languageOfPath(pathOf(args)), 'content');
     else if (edit.length) {
-      if (!this.hasDiff) this.input.replaceChildren(this.diffView(edit));
+      if (!this.hasDiff) fill(this.input, this.diffView(edit));
     } else {
       const told = [...PATHS, ...(Object.hasOwn(TOLD, name) ? TOLD[name] : [])];
       const title = this.title.textContent;
+      /**
+       * @param {string} key
+       * @param {any} value
+       */
       const isTold = (key, value) =>
         told.includes(key) && (typeof value === 'string' ? title.includes(value) : Number.isInteger(value));
       const rest = Object.entries(args).filter(([key, value]) => value !== title && !isTold(key, value));
@@ -149,17 +187,23 @@ export class ToolCard {
     }
   }
 
+  /**
+   * @param {string} code
+   * @param {string} language
+   * @param {string} label
+   */
   showInput(code, language, label) {
     if (code === this.shown) return;
     this.shown = code;
-    this.input.replaceChildren(
-      ...(code ? [label === 'task' ? asideView(code) : this.codeView(code, language, label)] : []),
-    );
+    fill(this.input, !code ? '' : label === 'task' ? asideView(code) : this.codeView(code, language, label));
   }
 
   /**
    * A text in the card. `label` says which: command, content, arguments or output.
    * @returns {HTMLElement}
+   * @param {string} text
+   * @param {string} language
+   * @param {string} label
    */
   codeView(text, language, label) {
     const code = el('code');
@@ -168,18 +212,18 @@ export class ToolCard {
     return el('pre', { tabindex: '0', class: label, 'aria-label': label }, code);
   }
 
+  /** @param {any[]} rows */
   diffView(rows) {
     const { added, removed } = counts(rows);
-    if (added || removed)
-      this.size.replaceChildren(
-        el('span', { class: 'plus' }, `+${added}`),
-        ' ',
-        el('span', { class: 'minus' }, `−${removed}`),
-      );
+    if (added || removed) showSize(this.size, added, removed);
     return diffView(rows, languageOfPath(pathOf(this.args)));
   }
 
-  /** What a tool said; of a command the end is in view, where it says how it went. */
+  /**
+   * What a tool said; of a command the end is in view, where it says how it went.
+   * @param {string} text
+   * @param {string} language
+   */
   outputView(text, language) {
     const cut = text.length > MAX_OUTPUT;
     const tail = this.name === 'bash';
@@ -197,11 +241,12 @@ export class ToolCard {
   finish({ content, details }, isError, durationMs = 0) {
     const said = textOf(content).trimEnd();
     this.setState(!isError ? 'done' : REFUSED.test(said) ? 'refused' : 'failed');
-    this.output.replaceChildren();
+    this.output.textContent = '';
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
     const stands = isAside(this.name, this.args) ? STANDING.exec(said) : null;
     const text = exit || stands ? said.slice(0, (exit ?? stands)?.index) : said;
-    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : '']
+    // Of a command in the background, what stands there says how long it took.
+    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 && !stands ? duration(durationMs) : '']
       .filter(Boolean)
       .join(' · ');
     if (this.name === 'task') this.size.textContent = workOf(obj(details));
@@ -209,7 +254,7 @@ export class ToolCard {
     const diff = isError ? '' : str(obj(details).diff);
     if (diff) {
       this.hasDiff = true;
-      this.input.replaceChildren();
+      this.input.textContent = '';
       this.output.append(this.diffView(rowsOfDiff(diff)));
     } else if (text && (isError || this.name !== 'write')) {
       const node = this.outputView(text, !isError && this.name === 'read' ? languageOfPath(pathOf(this.args)) : '');
@@ -217,15 +262,25 @@ export class ToolCard {
       node.append(copyButton('Copy output', () => plainOutput(said)));
       this.output.append(node);
     }
-    if (this.name === 'write' && !isError && str(this.args.content)) {
-      const { added } = counts(rowsOfText(this.args.content));
-      this.size.replaceChildren(el('span', { class: 'plus' }, `+${added}`));
-    }
+    if (this.name === 'write' && !isError && str(this.args.content))
+      showSize(this.size, counts(rowsOfText(this.args.content)).added);
     this.output.append(...imagesOf(content).map(picture));
     if (!this.touched && (isError || stands)) this.node.open = isError;
   }
 
-  /** Show how a command of the user ended (a bashExecution message). */
+  /**
+   * Show how a command in the background stands now.
+   * @param {string} words
+   */
+  stand(words) {
+    this.size.textContent = words;
+    this.setState(/ is running$/.test(words) ? 'running' : / code 0\b/.test(words) ? 'done' : 'failed');
+  }
+
+  /**
+   * Show how a command of the user ended (a bashExecution message).
+   * @param {any} fields
+   */
   finishShell({ output, exitCode, cancelled, truncated, fullOutputPath }) {
     const failed = cancelled === true || (Number.isFinite(exitCode) && exitCode !== 0);
     this.finish({ content: str(output) }, failed);

@@ -1,5 +1,6 @@
 // What the tools of the agent do. Made by scripts/manual.py from shapes/builtin_tools.py; do not edit.
 
+/** @type {Record<string, string>} */
 export const TOOL_KINDS = {
   read: 'read',
   bash: 'execute',

@@ -12,6 +12,10 @@ const MAX_LANES = 40; // more branches at the same height share the last one
 const PAD = 9;
 const DOTS = 5; // pixels between messages that leave room for dots
 
+/**
+ * @param {string} tag
+ * @param {string} name
+ */
 const shape = (tag, name) => {
   const node = document.createElementNS(SVG, tag);
   node.setAttribute('class', name);
@@ -67,7 +71,11 @@ export class TreeMap {
     });
   }
 
-  /** Show these rows: `above` is the row that one hangs on (or -1), `way` says that it is on the way that is shown. */
+  /**
+   * Show these rows: `above` is the row that one hangs on (or -1), `way` says that it is on the way that is shown.
+   * @param {any[]} rows
+   * @param {any} current
+   */
   show(rows, current) {
     this.rows = rows;
     this.current = current;
@@ -122,8 +130,8 @@ export class TreeMap {
     const gaps = this.lanes.length - 1;
     this.gap = gaps ? Math.min(LANE, (WIDTH - 2 * PAD) / gaps) : 0;
     const width = 2 * PAD + gaps * this.gap;
-    this.svg.setAttribute('width', width);
-    this.svg.setAttribute('height', height);
+    this.svg.setAttribute('width', String(width));
+    this.svg.setAttribute('height', String(height));
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     const drawn = Object.fromEntries([...this.paths.keys()].map(name => [name, ['']]));
     const end = this.current;
@@ -151,10 +159,16 @@ export class TreeMap {
     this.put(this.here, this.current, 5);
   }
 
+  /** @param {any} row */
   place(row) {
     return [PAD + this.lane[row] * this.gap, Math.round((PAD + this.level[row] * this.step) * 10) / 10];
   }
 
+  /**
+   * @param {any} circle
+   * @param {any} row
+   * @param {number} radius
+   */
   put(circle, row, radius) {
     const [x, y] = this.place(row);
     circle.setAttribute('cx', x);
@@ -162,7 +176,10 @@ export class TreeMap {
     circle.setAttribute('r', radius);
   }
 
-  /** Point at a row, and say what it is. */
+  /**
+   * Point at a row, and say what it is.
+   * @param {any} row
+   */
   point(row) {
     if (!(row >= 0) || !this.rows.length) return;
     this.at = row;
@@ -173,7 +190,10 @@ export class TreeMap {
     this.item.setAttribute('aria-current', String(row === this.current));
   }
 
-  /** The row nearest to a pointer. */
+  /**
+   * The row nearest to a pointer.
+   * @param {any} fields
+   */
   nearest({ clientX, clientY }) {
     const box = this.svg.getBoundingClientRect();
     const level = this.step ? (clientY - box.top - PAD) / this.step : 0;
@@ -189,7 +209,11 @@ export class TreeMap {
     return best;
   }
 
-  /** The two rows of a lane above and below a level. */
+  /**
+   * The two rows of a lane above and below a level.
+   * @param {any[]} rows
+   * @param {number} level
+   */
   around(rows, level) {
     let low = 0;
     let high = rows.length - 1;
@@ -201,6 +225,7 @@ export class TreeMap {
     return rows.slice(Math.max(0, low - 1), low + 1);
   }
 
+  /** @param {any} event */
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { at } = this;
@@ -216,9 +241,13 @@ export class TreeMap {
     event.stopPropagation();
   }
 
-  /** The row at about this height on the next branch to the left or right. */
+  /**
+   * The row at about this height on the next branch to the left or right.
+   * @param {number} by
+   */
   beside(by) {
     for (let lane = this.lane[this.at] + by; lane >= 0 && lane < this.lanes.length; lane += by) {
+      /** @param {any} row */
       const away = row => Math.abs(this.level[row] - this.level[this.at]);
       const found = this.around(this.lanes[lane], this.level[this.at]);
       if (found.length) return found.reduce((one, other) => (away(other) < away(one) ? other : one));

@@ -4,11 +4,22 @@
 // A row knows its node, the row of the nearest visible node `above` it (or -1), its `depth`, the row where its `branch`
 // began (or -1), and its `place` among so many `siblings`.
 
-/** Return the rows of all visible nodes, each above what hangs on it. */
+/**
+ * Return the rows of all visible nodes, each above what hangs on it.
+ * @param {any[]} roots
+ * @param {Act} childrenOf
+ * @param {Act} isVisible
+ */
 export function treeRows(roots, childrenOf, isVisible) {
+  /** @type {any[]} */
   const rows = [];
   const members = [0]; // visible children of each row, from 1 on; the first: of nothing
+  /** @type {any[]} */
   const stack = [];
+  /**
+   * @param {any[]} nodes
+   * @param {number} above
+   */
   const push = (nodes, above) => {
     for (let k = nodes.length - 1; k >= 0; k--) stack.push(nodes[k], above);
   };

@@ -9,22 +9,23 @@ import { Store } from './store.js';
 import { TreeView } from './tree-view.js';
 import { view } from './view.js';
 
+/** @type {any} */
 const app = {
   hits: [],
 
   async start() {
     const store = (this.store = new Store($('data').textContent));
     const status = $('status');
-    await store.load(part => {
+    await store.load((/** @type {any} */ part) => {
       status.textContent = `Reading… ${Math.round(part * 100)}%`;
     });
     this.search = new Search(store);
     this.feed = new Feed(store, $('messages'), {
-      select: i => this.select(i),
-      linkTo: i => this.linkTo(i),
+      select: (/** @type {number} */ i) => this.select(i),
+      linkTo: (/** @type {number} */ i) => this.linkTo(i),
       painted: () => this.search.mark($('messages')),
     });
-    this.tree = new TreeView(store, $('tree'), status, i => this.select(i, { fromTree: true }));
+    this.tree = new TreeView(store, $('tree'), status, (/** @type {number} */ i) => this.select(i, { fromTree: true }));
     view.redraw = () => this.feed.redraw();
     this.defaultLeaf = store.byId.get(store.meta.leafId) ?? store.count - 1;
     for (const plain of document.querySelectorAll('.told')) {
@@ -56,11 +57,15 @@ const app = {
     else this.tree.select(this.leaf);
   },
 
-  /** The leaf to show for an entry: the present one if the entry is on its path, else the newest below it. */
+  /**
+   * The leaf to show for an entry: the present one if the entry is on its path, else the newest below it.
+   * @param {number} i
+   */
   leafFor(i) {
     return this.feed.onPath?.[i] ? this.leaf : this.store.newest[i];
   },
 
+  /** @param {number} leaf */
   showLeaf(leaf) {
     if (leaf === this.leaf) return;
     this.leaf = leaf;
@@ -70,6 +75,7 @@ const app = {
     this.countHits();
   },
 
+  /** @param {number} i */
   select(i, { fromTree = false } = {}) {
     this.showLeaf(this.leafFor(i));
     this.reveal(i, fromTree);
@@ -82,6 +88,7 @@ const app = {
     }
   },
 
+  /** @param {number} i */
   reveal(i, fromTree = false) {
     this.tree.select(i);
     this.closeSidebar();
@@ -89,10 +96,12 @@ const app = {
     if (fromTree && !narrow.matches) $('tree').focus({ preventScroll: true });
   },
 
+  /** @param {number} i */
   address(i) {
     return '#' + new URLSearchParams({ leaf: this.store.ids[this.leaf], target: this.store.ids[i] });
   },
 
+  /** @param {number} i */
   linkTo(i) {
     const base = metaOf('pi-share-base-url');
     if (!base) return location.href.split('#')[0] + this.address(i);
@@ -101,10 +110,11 @@ const app = {
     return `${base}${base.includes('?') ? '&' : '?'}${new URLSearchParams({ leafId: ids[this.leaf], targetId: ids[i] })}`;
   },
 
+  /** @param {string} query */
   find(query) {
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
-      this.search.start(query, matches => {
+      this.search.start(query, (/** @type {any} */ matches) => {
         view.words = this.search.words;
         this.tree.matches = matches;
         this.tree.cursor = 0;
@@ -119,12 +129,14 @@ const app = {
   /** Find the articles of this branch that the search is about. */
   countHits() {
     const { matches } = this.tree;
-    const isHit = i => matches[i] || this.feed.results.get(i)?.some(result => matches[result]);
+    /** @param {number} i */
+    const isHit = i => matches[i] || this.feed.results.get(i)?.some((/** @type {any} */ result) => matches[result]);
     this.hits = matches ? this.feed.items.filter(isHit) : [];
     this.hit = -1;
     $('hits').textContent = matches ? `${this.hits.length.toLocaleString('en')} on this branch` : '';
   },
 
+  /** @param {number} by */
   nextHit(by) {
     if (!this.hits.length) return;
     this.hit = (this.hit + by + this.hits.length) % this.hits.length;
@@ -160,15 +172,24 @@ const app = {
 
   toggleThinking() {
     view.thinking = !view.thinking;
-    this.switched($('thinking-button'), view.thinking, key => key.endsWith(':thinking'));
+    this.switched($('thinking-button'), view.thinking, (/** @type {string} */ key) => key.endsWith(':thinking'));
   },
 
   toggleTools() {
     view.tools = !view.tools;
-    this.switched($('tools-button'), view.tools, key => key.endsWith(':in') || key.endsWith(':out'));
+    this.switched(
+      $('tools-button'),
+      view.tools,
+      (/** @type {string} */ key) => key.endsWith(':in') || key.endsWith(':out'),
+    );
   },
 
-  /** A switch for all overrules what was opened one by one. */
+  /**
+   * A switch for all overrules what was opened one by one.
+   * @param {HTMLElement} button
+   * @param {boolean} on
+   * @param {Act} isMeant
+   */
   switched(button, on, isMeant) {
     for (const key of view.chosen.keys()) if (isMeant(key)) view.chosen.delete(key);
     button.setAttribute('aria-pressed', String(on));
@@ -184,6 +205,7 @@ const app = {
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
   },
 
+  /** @param {HTMLElement} button */
   setFilter(button) {
     for (const other of $('filters').children) other.setAttribute('aria-pressed', String(other === button));
     this.tree.filter = button.dataset.filter;
@@ -192,6 +214,10 @@ const app = {
   },
 
   wire() {
+    /**
+     * @param {string} id
+     * @param {Act} act
+     */
     const onClick = (id, act) => $(id).addEventListener('click', act);
     onClick('menu', () =>
       document.documentElement.classList.contains('sidebar-open') ? this.closeSidebar() : this.openSidebar(),
@@ -203,16 +229,17 @@ const app = {
     onClick('theme-button', toggleTheme);
     onClick('help-button', () => $('help').showModal());
     onClick('help-close', () => $('help').close());
-    $('filters').addEventListener('click', event => {
+    $('filters').addEventListener('click', (/** @type {any} */ event) => {
       const button = event.target.closest('button');
       if (button) this.setFilter(button);
     });
-    $('search').addEventListener('input', event => this.find(event.target.value));
-    $('search').addEventListener('keydown', event => this.searchKey(event));
+    $('search').addEventListener('input', (/** @type {any} */ event) => this.find(event.target.value));
+    $('search').addEventListener('keydown', (/** @type {any} */ event) => this.searchKey(event));
     document.addEventListener('keydown', event => this.key(event));
     wireGrip();
   },
 
+  /** @param {any} event */
   searchKey(event) {
     if (event.key === 'Enter') this.nextHit(event.shiftKey ? -1 : 1);
     else if (event.key === 'ArrowDown') $('tree').focus();
@@ -222,9 +249,11 @@ const app = {
     event.stopPropagation();
   },
 
+  /** @param {any} event */
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (document.querySelector('dialog[open]') || event.target.closest?.('input, textarea, [contenteditable]')) return;
+    /** @type {Record<string, any>} */
     const keys = {
       t: () => this.toggleThinking(),
       o: () => this.toggleTools(),
@@ -242,7 +271,10 @@ const app = {
   },
 };
 
-/** What a site that shows this page has written into its head. */
+/**
+ * What a site that shows this page has written into its head.
+ * @param {string} name
+ */
 const metaOf = name => document.head.querySelector(`meta[name="${name}"]`)?.getAttribute('content');
 const narrow = matchMedia('(max-width: 900px)');
 const GRIP = { least: 240, most: 720, standard: 360 };
@@ -250,6 +282,7 @@ const GRIP = { least: 240, most: 720, standard: 360 };
 /** The edge between sidebar and conversation can be dragged, or moved with the arrow keys. */
 function wireGrip() {
   const grip = $('grip');
+  /** @param {number} width */
   const set = width => {
     const whole = Math.round(Math.max(GRIP.least, Math.min(GRIP.most, width)));
     document.documentElement.style.setProperty('--sidebar', `${whole}px`);
@@ -259,23 +292,23 @@ function wireGrip() {
   const now = () => $('sidebar').getBoundingClientRect().width;
   const kept = Number(remembered.get('sidebar'));
   if (kept) set(kept);
-  grip.addEventListener('pointerdown', event => {
+  grip.addEventListener('pointerdown', (/** @type {any} */ event) => {
     grip.setPointerCapture(event.pointerId);
     event.preventDefault();
   });
-  grip.addEventListener('pointermove', event => {
+  grip.addEventListener('pointermove', (/** @type {any} */ event) => {
     if (grip.hasPointerCapture(event.pointerId)) set(event.clientX);
   });
   grip.addEventListener('dblclick', () => set(GRIP.standard));
-  grip.addEventListener('keydown', event => {
-    const by = { ArrowLeft: -20, ArrowRight: 20 }[event.key];
+  grip.addEventListener('keydown', (/** @type {any} */ event) => {
+    const by = /** @type {Record<string, any>} */ ({ ArrowLeft: -20, ArrowRight: 20 })[event.key];
     if (by === undefined) return;
     set(now() + by);
     event.preventDefault();
   });
 }
 
-app.start().catch(error => {
+app.start().catch((/** @type {Error} */ error) => {
   // Browsers hold no text of more than half a gigabyte.
   $('status').textContent = 'Too large for this browser: only the plain transcript is shown';
   throw error;

@@ -1,5 +1,6 @@
 // One entry of the session as an article of the main column, and as a line of the tree.
 
+import { BACKGROUND } from '../shared/background.js';
 import { copyButton, el, icon } from '../shared/dom.js';
 import { count, imagesOf, list, obj, oneLine, plainWords, pretty, str, textOf } from '../shared/format.js';
 import { picture } from '../shared/images.js';
@@ -7,9 +8,10 @@ import { highlight } from '../shared/highlight.js';
 import { levelHeadings, markdown } from '../shared/markdown.js';
 import { callTitle } from '../shared/tool-card.js';
 import { FoldedCard, folded, moreButton } from './folded-card.js';
-import { BACKGROUND, KIND } from './store.js';
+import { KIND } from './store.js';
 import { view } from './view.js';
 
+/** @type {Record<string, any>} */
 const TITLES = {
   [KIND.USER]: 'User',
   [KIND.ASSISTANT]: 'Assistant',
@@ -20,6 +22,7 @@ const TITLES = {
   [KIND.SUMMARY]: 'Branch summary',
   [KIND.MODEL]: 'Model',
 };
+/** @type {Record<string, any>} */
 export const CLASSES = {
   [KIND.USER]: 'user',
   [KIND.ASSISTANT]: 'assistant',
@@ -37,13 +40,20 @@ const dateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', tim
 const dayFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const timeFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 
-/** A moment as the reader's own clock has it. */
+/**
+ * A moment as the reader's own clock has it.
+ * @param {string} stamp
+ */
 export function localTime(stamp) {
   const when = new Date(str(stamp));
   return Number.isNaN(when.getTime()) ? '' : dateFormat.format(when);
 }
 
-/** A time of the day; on another day than the session began, the date too. */
+/**
+ * A time of the day; on another day than the session began, the date too.
+ * @param {string} stamp
+ * @param {number} began
+ */
 function timeElement(stamp, began) {
   const when = new Date(str(stamp));
   if (Number.isNaN(when.getTime())) return null;
@@ -52,7 +62,14 @@ function timeElement(stamp, began) {
   return el('time', { datetime: when.toISOString(), title: dateFormat.format(when) }, text);
 }
 
-/** Make the article of entry `i`. `results` are the tool results (entries) that belong to its calls. */
+/**
+ * Make the article of entry `i`. `results` are the tool results (entries) that belong to its calls.
+ * @param {Store} store
+ * @param {number} i
+ * @param {any[]} results
+ * @param {boolean} continued
+ * @param {Act} linkTo
+ */
 export function renderEntry(store, i, results, continued, linkTo) {
   const entry = store.entry(i);
   const kind = store.kind[i];
@@ -79,6 +96,13 @@ export function renderEntry(store, i, results, continued, linkTo) {
   return el('article', { class: name, 'aria-label': title.slice(0, 80) }, head, body);
 }
 
+/**
+ * @param {Store} store
+ * @param {number} i
+ * @param {any} entry
+ * @param {any} message
+ * @param {any[]} results
+ */
 function renderBody(store, i, entry, message, results) {
   const body = el('div', { class: 'body' });
   switch (store.kind[i]) {
@@ -119,8 +143,17 @@ function renderBody(store, i, entry, message, results) {
   return body;
 }
 
+/**
+ * @param {string} provider
+ * @param {any} model
+ */
 const modelName = (provider, model) => [str(provider), str(model)].filter(Boolean).join('/') || 'unknown';
 
+/**
+ * @param {HTMLElement} body
+ * @param {any} message
+ * @param {number} i
+ */
 function appendUser(body, message, i) {
   const text = textOf(message.content);
   const skill = readSkill(text);
@@ -131,7 +164,10 @@ function appendUser(body, message, i) {
   appendImages(body, message.content);
 }
 
-/** Tell a skill that was called by name from what the user wrote after it. */
+/**
+ * Tell a skill that was called by name from what the user wrote after it.
+ * @param {string} text
+ */
 function readSkill(text) {
   const open = /^<skill name="([^"\n]{1,200})" location="[^"\n]{0,2000}">\n/.exec(text);
   const close = open ? text.indexOf('\n</skill>', open[0].length - 1) : -1;
@@ -140,12 +176,22 @@ function readSkill(text) {
     : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
 }
 
+/**
+ * @param {any} entry
+ * @param {any} message
+ */
 function customType(entry, message) {
   const type = str(entry.customType) || str(message.customType);
   return type === BACKGROUND ? 'background' : type;
 }
 
-/** A message of a program; of one about a command in the background, its first line tells how that went. */
+/**
+ * A message of a program; of one about a command in the background, its first line tells how that went.
+ * @param {HTMLElement} body
+ * @param {any} entry
+ * @param {any} message
+ * @param {number} i
+ */
 function appendCustom(body, entry, message, i) {
   const content = entry.content ?? message.content;
   const text = textOf(content);
@@ -156,10 +202,21 @@ function appendCustom(body, entry, message, i) {
   appendImages(body, content);
 }
 
+/**
+ * @param {HTMLElement} body
+ * @param {any} content
+ */
 function appendImages(body, content) {
   body.append(...imagesOf(content).map(picture));
 }
 
+/**
+ * @param {HTMLElement} body
+ * @param {Store} store
+ * @param {any} message
+ * @param {number} i
+ * @param {any[]} results
+ */
 function appendAnswer(body, store, message, i, results) {
   const byCall = new Map();
   for (const r of results) byCall.set(obj(store.entry(r).message).toolCallId, r);
@@ -184,12 +241,20 @@ function appendAnswer(body, store, message, i, results) {
     body.append(el('p', { class: 'fault' }, 'Cut off: the answer reached the length limit'));
 }
 
+/**
+ * @param {any} block
+ * @param {string} key
+ */
 function thinkingBlock(block, key) {
   const text = str(block.thinking).trim() || (block.redacted === true ? '(withheld by the provider)' : '');
   return disclosure(`${key}:thinking`, view.thinking, 'Thinking', text, 'thinking');
 }
 
-/** A text as Markdown; of one without end only the beginning, until the reader wants all of it. */
+/**
+ * A text as Markdown; of one without end only the beginning, until the reader wants all of it.
+ * @param {string} text
+ * @param {string} key
+ */
 function prose(text, key) {
   if (text.length <= PROSE_LIMIT) {
     const whole = el('div', { class: 'md' }, markdown(text));
@@ -204,14 +269,21 @@ function prose(text, key) {
   return node;
 }
 
-/** Where there is text that runs from right to left, let lists and quotes begin on the side their text begins. */
+/**
+ * Where there is text that runs from right to left, let lists and quotes begin on the side their text begins.
+ * @param {HTMLElement} node
+ * @param {string} text
+ */
 function inItsDirection(node, text) {
   if (/[\u0590-\u08ff]/.test(text))
-    for (const block of node.querySelectorAll('ul, ol, blockquote, table')) block.dir = 'auto';
+    for (const block of node.querySelectorAll(/** @type {'ul'} */ ('ul, ol, blockquote, table'))) block.dir = 'auto';
   return node;
 }
 
-/** Cut a text into pieces that a browser can lay out one by one, at the ends of lines where there are any. */
+/**
+ * Cut a text into pieces that a browser can lay out one by one, at the ends of lines where there are any.
+ * @param {string} text
+ */
 function inPieces(text) {
   const pieces = [];
   for (let at = 0; at < text.length;) {
@@ -223,7 +295,13 @@ function inPieces(text) {
   return pieces;
 }
 
-/** A text behind a line that opens it. */
+/**
+ * A text behind a line that opens it.
+ * @param {string} key
+ * @param {boolean} standard
+ * @param {string} title
+ * @param {string} text
+ */
 function disclosure(key, standard, title, text, style = 'folded') {
   const summary = el('summary', null, title, icon('chevron'));
   const details = el(
@@ -236,18 +314,30 @@ function disclosure(key, standard, title, text, style = 'folded') {
   return details;
 }
 
-/** The card of a call and, inside it, of its result (null while none is known). */
+/**
+ * The card of a call and, inside it, of its result (null while none is known).
+ * @param {Store} store
+ * @param {any} call
+ * @param {any} result
+ * @param {string} key
+ * @param {any} resultEntry
+ */
 function toolCard(store, call, result, key, resultEntry) {
   const card = new FoldedCard(str(call.name) || str(obj(result).toolName) || 'tool', 'cancelled', key);
   card.setArguments(call.arguments);
   card.paint();
   if (result) card.finish(result, result.isError === true);
   const end = store.ends.get(obj(obj(result).details).backgroundId);
-  if (end) card.size.textContent = end;
+  if (end) card.stand(end);
   if (resultEntry !== undefined) card.node.dataset.entry = resultEntry;
   return card.node;
 }
 
+/**
+ * @param {HTMLElement} body
+ * @param {any} message
+ * @param {number} i
+ */
 function appendCommand(body, message, i) {
   const card = new FoldedCard('bash', 'done', String(i));
   card.setArguments({ command: message.command });
@@ -257,25 +347,39 @@ function appendCommand(body, message, i) {
   body.append(card.node);
 }
 
-/** What this page has no shape for: its text if it has any, and the entry as it is. */
+/**
+ * What this page has no shape for: its text if it has any, and the entry as it is.
+ * @param {HTMLElement} body
+ * @param {any} entry
+ * @param {any} message
+ * @param {number} i
+ */
 function appendOther(body, entry, message, i) {
   const text = textOf(message.content ?? entry.content) || str(entry.summary) || str(message.summary);
   if (text) body.append(prose(text, `${i}:t`));
   else {
     const lines = pretty(entry).split('\n');
+    /** @param {any} shown */
     const draw = shown => el('pre', { tabindex: '0' }, el('code', null, highlight(shown.join('\n'), 'json')));
     body.append(folded(lines, 8, `${i}:out`, lines.join('\n'), draw));
   }
 }
 
-/** What "copy text" gives: the text as it was written. */
+/**
+ * What "copy text" gives: the text as it was written.
+ * @param {any} entry
+ */
 function sourceText(entry) {
   const message = obj(entry.message);
   if (message.role === 'bashExecution') return `$ ${str(message.command)}\n${str(message.output)}`;
   return textOf(message.content ?? entry.content) || str(entry.summary) || pretty(message.content ?? entry);
 }
 
-/** Everything of an entry that a search looks at. */
+/**
+ * Everything of an entry that a search looks at.
+ * @param {Store} store
+ * @param {number} i
+ */
 export function searchText(store, i) {
   const entry = store.entry(i);
   const message = obj(entry.message);
@@ -303,10 +407,16 @@ export function searchText(store, i) {
 }
 
 const ROW_LIMIT = 100;
+/** @param {string} text */
 const rowLine = text => oneLine(text, ROW_LIMIT);
+/** @param {string} text */
 const rowWords = text => plainWords(text, ROW_LIMIT);
 
-/** The text of entry `i` in the tree: who, and the beginning of what. */
+/**
+ * The text of entry `i` in the tree: who, and the beginning of what.
+ * @param {Store} store
+ * @param {number} i
+ */
 export function rowText(store, i) {
   const entry = store.entry(i);
   const message = obj(entry.message);
@@ -345,6 +455,7 @@ export function rowText(store, i) {
   }
 }
 
+/** @param {any} message */
 function answerRow(message) {
   if (message.stopReason === 'error') return `Error: ${rowLine(str(message.errorMessage))}`;
   const text = rowWords(textOf(message.content));
@@ -352,6 +463,11 @@ function answerRow(message) {
   return text || '(no text)';
 }
 
+/**
+ * @param {Store} store
+ * @param {number} i
+ * @param {any} message
+ */
 function toolRow(store, i, message) {
   const from = store.call[i] >= 0 ? list(obj(store.entry(store.call[i]).message).content).map(obj) : [];
   const call = from.find(block => block.type === 'toolCall' && block.id === message.toolCallId);

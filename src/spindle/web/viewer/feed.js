@@ -21,9 +21,14 @@ export class Feed extends VirtualList {
   /** @type {Map<number, number>} an item → the entry where another branch could be taken */
   forks = new Map();
 
-  /** `actions`: `select(entry)`, `linkTo(entry)`, and `painted()` after every drawing. */
+  /**
+   * `actions`: `select(entry)`, `linkTo(entry)`, and `painted()` after every drawing.
+   * @param {Store} store
+   * @param {HTMLElement} root
+   * @param {any} actions
+   */
   constructor(store, root, actions) {
-    super(document.scrollingElement, root, WHOLE);
+    super(/** @type {HTMLElement} */ (document.scrollingElement), root, WHOLE);
     this.actions = actions;
     this.store = store;
     addEventListener('scroll', () => this.schedule(), { passive: true });
@@ -40,7 +45,10 @@ export class Feed extends VirtualList {
     this.actions.painted();
   }
 
-  /** Show the path that ends in `leaf`. */
+  /**
+   * Show the path that ends in `leaf`.
+   * @param {number} leaf
+   */
   showPath(leaf) {
     const { store } = this;
     const path = store.path(leaf);
@@ -68,6 +76,7 @@ export class Feed extends VirtualList {
       }
       this.itemOf.set(i, Math.max(0, this.items.length - 1));
     }
+    /** @param {number} i */
     const guess = i => 70 + Math.min(420, Math.ceil(store.size[i] / 80) * 24);
     this.clear();
     this.show(
@@ -76,6 +85,7 @@ export class Feed extends VirtualList {
     );
   }
 
+  /** @param {any} item */
   render(item) {
     const i = this.items[item];
     const before = item > 0 ? this.store.kind[this.items[item - 1]] : -1;
@@ -101,7 +111,10 @@ export class Feed extends VirtualList {
     return node;
   }
 
-  /** Bring an entry to the upper part of the window and mark it for a moment. */
+  /**
+   * Bring an entry to the upper part of the window and mark it for a moment.
+   * @param {number} i
+   */
   revealEntry(i) {
     const row = this.rows[this.itemOf.get(i) ?? -1];
     if (!row || !this.reveal(row, -24)) return;
@@ -114,7 +127,10 @@ export class Feed extends VirtualList {
     node.classList.add('flash');
   }
 
-  /** Go to the next message, or to the beginning of this one and then to the one before. */
+  /**
+   * Go to the next message, or to the beginning of this one and then to the one before.
+   * @param {number} by
+   */
   step(by) {
     if (!this.rows.length) return;
     const anchor = this.anchor(STEP_GAP * 2);
@@ -125,7 +141,10 @@ export class Feed extends VirtualList {
     row.node.focus({ preventScroll: true });
   }
 
-  /** Paper has no window: put everything in the document. Nothing is measured, so it is laid out once, as paper. */
+  /**
+   * Paper has no window: put everything in the document. Nothing is measured, so it is laid out once, as paper.
+   * @param {boolean} on
+   */
   setPrinting(on) {
     view.printing = on;
     for (const part of document.querySelectorAll(/** @type {'details'} */ ('main > .card details')))
@@ -140,6 +159,10 @@ export class Feed extends VirtualList {
     const count = this.items.length;
     const from = Math.max(0, Math.min(this.left?.row.place ?? 0, count - PRINT_LIMIT));
     const to = Math.min(count, from + PRINT_LIMIT);
+    /**
+     * @param {number} number
+     * @param {string} where
+     */
     const missing = (number, where) =>
       number
         ? [el('p', { class: 'missing' }, `${number.toLocaleString('en')} messages ${where} are not on this paper.`)]
@@ -149,10 +172,18 @@ export class Feed extends VirtualList {
     this.root.style.padding = '0';
   }
 
-  /** Where the conversation forks: which branch this is, and the way to the others. */
+  /**
+   * Where the conversation forks: which branch this is, and the way to the others.
+   * @param {number} i
+   */
   forkSwitch(i) {
     const branches = this.store.siblings(i);
     const place = branches.indexOf(i);
+    /**
+     * @param {number} by
+     * @param {string} label
+     * @param {string} sign
+     */
     const step = (by, label, sign) => {
       const node = button(
         'quiet',

@@ -5,13 +5,21 @@ import { searchText } from './articles.js';
 import { breathe } from '../shared/dom.js';
 
 export class Search {
+  /** @type {any[]} */
+  words;
+
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.words = [];
     this.run = 0;
   }
 
-  /** Look for entries that hold all words of `query` and report a flag per entry, or null if there are no words. */
+  /**
+   * Look for entries that hold all words of `query` and report a flag per entry, or null if there are no words.
+   * @param {string} query
+   * @param {Act} report
+   */
   async start(query, report) {
     const run = ++this.run;
     this.words = query.toLowerCase().split(/\s+/).filter(Boolean);
@@ -35,18 +43,26 @@ export class Search {
     report(matches);
   }
 
+  /**
+   * @param {number} i
+   * @param {string[]} written
+   */
   mayHold(i, written) {
     if (this.store.label(i) !== undefined) return true;
     const line = this.store.line(i).toLowerCase();
-    return written.every(word => line.includes(word));
+    return written.every((/** @type {string} */ word) => line.includes(word));
   }
 
+  /** @param {number} i */
   holds(i) {
     const text = searchText(this.store, i).toLowerCase();
     return this.words.every(word => text.includes(word));
   }
 
-  /** Mark the words in the articles that are in the document, without touching their elements. */
+  /**
+   * Mark the words in the articles that are in the document, without touching their elements.
+   * @param {HTMLElement} root
+   */
   mark(root) {
     if (!globalThis.CSS?.highlights) return;
     CSS.highlights.delete('found');

@@ -2,6 +2,7 @@
 // again when it is shown. So a session of a hundred thousand entries costs a few typed arrays, and no step is
 // quadratic or recursive.
 
+import { BACKGROUND, noteEnd } from '../shared/background.js';
 import { breathe } from '../shared/dom.js';
 import { list, obj, str, textOf } from '../shared/format.js';
 
@@ -21,7 +22,9 @@ export const KIND = {
   STATE: 12,
   OTHER: 13,
 };
+/** @type {Record<string, any>} */
 const ROLES = { user: KIND.USER, assistant: KIND.ASSISTANT, toolResult: KIND.TOOL, bashExecution: KIND.BASH };
+/** @type {Record<string, any>} */
 const TYPES = {
   compaction: KIND.COMPACTION,
   branch_summary: KIND.SUMMARY,
@@ -41,12 +44,10 @@ export const SHOWN = new Set([
   KIND.SUMMARY,
   KIND.OTHER,
 ]);
-/** The type of messages about commands in the background. */
-export const BACKGROUND = 'spindle.background';
-const ENDED = /^\[?(bg\d+) ((?!is running).* after [\d.]+ s)/m; // how such a command ended, in a message or a result
 export const TOOL_ONLY = 1;
 export const FAULT = 2;
 
+/** @param {any} entry */
 function kindOf(entry) {
   if (entry.type === 'message') {
     const role = str(obj(entry.message).role);
@@ -70,6 +71,7 @@ export class Store {
   /** @type {string[]} */
   parentIds;
 
+  /** @param {string} text */
   constructor(text) {
     this.text = text;
     let at = text.indexOf('\n') + 1;
@@ -100,10 +102,12 @@ export class Store {
     return this.text.slice(this.sessionAt).replace(/\\(?:\\|u003c)/g, found => (found === '\\\\' ? found : '<'));
   }
 
+  /** @param {number} i */
   line(i) {
     return this.text.slice(this.starts[i], this.starts[i + 1] - 1);
   }
 
+  /** @param {number} i */
   entry(i) {
     let entry = this.cache.get(i);
     if (entry === undefined) {
@@ -114,7 +118,10 @@ export class Store {
     return entry;
   }
 
-  /** Read all lines, a slice at a time, so that the page answers meanwhile. */
+  /**
+   * Read all lines, a slice at a time, so that the page answers meanwhile.
+   * @param {Act} progress
+   */
   async load(progress) {
     const calls = new Map();
     let at = this.firstEntryAt;
@@ -134,6 +141,11 @@ export class Store {
     this.link();
   }
 
+  /**
+   * @param {number} i
+   * @param {any} entry
+   * @param {Map<string, number>} calls
+   */
   note(i, entry, calls) {
     const id = (this.ids[i] = str(entry.id) || `#${i}`);
     this.byId.set(id, i);
@@ -146,23 +158,23 @@ export class Store {
       const call = calls.get(message.toolCallId);
       if (call !== undefined) this.call[i] = call;
       if (message.isError === true) this.flags[i] |= FAULT;
-      if (str(message.toolName).startsWith('bash')) this.noteEnd(textOf(message.content));
+      if (str(message.toolName).startsWith('bash')) noteEnd(this.ends, textOf(message.content));
       this.size[i] = 200;
     } else if (kind === KIND.LABEL) {
       if (str(entry.label)) this.labels.set(str(entry.targetId), entry.label);
       else this.labels.delete(str(entry.targetId));
     } else {
       const text = textOf(message.content ?? entry.content);
-      if (kind === KIND.CUSTOM && (entry.customType ?? message.customType) === BACKGROUND) this.noteEnd(text);
+      if (kind === KIND.CUSTOM && (entry.customType ?? message.customType) === BACKGROUND) noteEnd(this.ends, text);
       this.size[i] = text.length;
     }
   }
 
-  noteEnd(text) {
-    const [, id, end] = ENDED.exec(text) ?? [];
-    if (id) this.ends.set(id, `${id} ${end}`);
-  }
-
+  /**
+   * @param {number} i
+   * @param {any} message
+   * @param {Map<string, number>} calls
+   */
   noteAnswer(i, message, calls) {
     let text = 0;
     let tools = 0;
@@ -211,6 +223,7 @@ export class Store {
     }
   }
 
+  /** @param {number} i */
   sortChildren(i) {
     const children = this.childList.subarray(this.childStart[i], this.childStart[i + 1]);
     if (children.length < 2) return;
@@ -218,6 +231,7 @@ export class Store {
     children.sort((a, b) => this.time[a] - this.time[b] || a - b);
   }
 
+  /** @param {number} i */
   children(i) {
     return this.childList.subarray(this.childStart[i], this.childStart[i + 1]);
   }
@@ -241,18 +255,25 @@ export class Store {
     }
   }
 
-  /** The entries from the root to `leaf`. */
+  /**
+   * The entries from the root to `leaf`.
+   * @param {number} leaf
+   */
   path(leaf) {
     const path = [];
     for (let i = leaf; i >= 0; i = this.parent[i]) path.push(i);
     return path.reverse();
   }
 
+  /** @param {number} i */
   label(i) {
     return this.labels.get(this.ids[i]);
   }
 
-  /** The branches that begin beside `i`, itself included, of those with something to read; none if there is no choice. */
+  /**
+   * The branches that begin beside `i`, itself included, of those with something to read; none if there is no choice.
+   * @param {number} i
+   */
   siblings(i) {
     const all = this.children(this.parent[i] < 0 ? this.count : this.parent[i]);
     return all.length < 2 ? [] : Array.from(all).filter(child => this.readable[child]);
