@@ -47,6 +47,8 @@ RUN = {
     ),
     "parameters": json.dumps({"name": "bash", "parameters": BASH["arguments"]}),
     "a fence of another language": f"```python\n{ONE}\n```",
+    "a fence that was not opened": f"{ONE}\n```",
+    "a fence that was not opened, and an invented result": f"{ONE}\n```\nobj['tool_response']\n```",
 }
 RUN["a backslash that is no escape"] = ONE.replace("echo", r"find / -maxdepth 0 \( -name x \) -exec true \;; echo")
 LEFT = {
@@ -57,6 +59,7 @@ LEFT = {
     "another object": '{"name": "Ann", "age": 5}',
     "no JSON": '```json\n{"name": "bash", "arguments": {"command": "echo ran > proof"}\n```',
     "a shell fence": "```sh\necho ran > proof\n```",
+    "bare JSON before words": f"{ONE}\nThis is how it is called.",
 }
 
 

@@ -25,6 +25,8 @@ _MARKED = re.compile(
     r"|```\w*[ \t]*\n(?P<fenced>.*?)\n[ \t]*```",
     re.DOTALL,
 )
+_UNOPENED = re.compile(r"\s*(?P<fenced>[\[{].*?)\n[ \t]*```", re.DOTALL)
+"""A fence at the beginning of an answer, of which only the end is there."""
 _FUNCTION = re.compile(r"<function=\s*(?P<name>[^>\s]+)\s*>(?P<body>.*?)(?=<function=|</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=\s*([^>\s]+)\s*>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
 _OPENED = re.compile(r"</?tool_call>")
@@ -87,7 +89,10 @@ def _split(text: str) -> tuple[list[Found], str]:
     calls: list[Found] = []
     rest: list[str] = []
     done = 0
-    for match in _MARKED.finditer(text):
+    unopened = _UNOPENED.match(text)
+    if unopened and (calls := list(_calls_in_json(unopened["fenced"]))):
+        done = unopened.end()
+    for match in _MARKED.finditer(text, done):
         found = list(_calls_in(match["tagged"] or match["function"] or match["fenced"] or ""))
         if found:
             calls += found
