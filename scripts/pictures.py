@@ -56,7 +56,7 @@ def receive(self, data: bytes) -> list[bytes]:
 ```
 """
 FILES = {
-    ".git/HEAD": "ref: refs/heads/main\n",
+    ".gitignore": "__pycache__/\n",
     "lines.py": "def lines(data):\n    return data.split()\n",
     "test_lines.py": """\
 import unittest
@@ -122,6 +122,7 @@ def stage() -> Iterator[Stage]:
             Path(project, name).parent.mkdir(parents=True, exist_ok=True)
             Path(project, name).write_text(content)
         Path(project, "demo").write_text(json.dumps(STEPS))
+        subprocess.run(["git", "init", "-q", "-b", "main", str(project)], check=True)
         env = {"PATH": os.environ["PATH"], "HOME": str(project.parent), "SPINDLE_DIR": str(Path(root, "agent"))}
         yield Stage(project, env | {"LANG": "C.UTF-8", "TERM": "xterm-256color"}, ["--model", "scripted/demo"])
 
