@@ -108,7 +108,8 @@ class Subagents:
 
     def _is_offered(self) -> bool:
         model = None if self._agent is None else self._agent.model
-        return model is None or model.context_window >= _LEAST_WINDOW or self._toolbox.only_named
+        # A window of 0 is not known.
+        return model is None or not 0 < model.context_window < _LEAST_WINDOW or self._toolbox.only_named
 
     # -- one call --------------------------------------------------------------------------------
 
