@@ -23,8 +23,9 @@ def main() -> None:
         facts = {"error": f"{type(error).__name__}: {error}"}
     answer.write(json.dumps(facts) + "\n")
     answer.close()
-    if "error" not in facts:
-        sys.stdin.buffer.read()
+    if "error" in facts:
+        return  # by the usual way out, on which the library writes the rest of its log
+    sys.stdin.buffer.read()
     os._exit(0)  # nothing here is worth tidying up, and freeing gigabytes takes time
 
 
