@@ -252,15 +252,13 @@ def on_path(name: str, path: str | None = None) -> str | None:
 # -- names that are near -------------------------------------------------------------------------
 
 _CANDIDATES = 3
-_LISTED = 12
-"""Names of a folder that are told if none is near."""
 _MAX_ENTRIES = 5000
 """Names in a tree that are looked at."""
 _PASSED_OVER = ("node_modules", "__pycache__", "venv", "dist", "build", "target")
 
 
 def near_files(path: str, cwd: str) -> str:
-    """Return a sentence with the files whose names are nearest to the absolute `path`, or with those in its folder."""
+    """Return a sentence with the files whose names are nearest to the absolute `path`; empty if none is near."""
     from difflib import SequenceMatcher
 
     name = os.path.basename(path).lower()
@@ -272,20 +270,7 @@ def near_files(path: str, cwd: str) -> str:
             scored[other] = 1.0 if there == name else score * 0.9
     beside = os.path.dirname(path)
     best = sorted(scored, key=lambda other: (-scored[other], os.path.dirname(other) != beside, len(other), other))
-    if best:
-        return f"\nThere is {', '.join(_relative(other, cwd) for other in best[:_CANDIDATES])}."
-    return _listed(beside if os.path.isdir(beside) and _relative(beside, cwd) != beside else cwd, cwd)
-
-
-def _listed(folder: str, cwd: str) -> str:
-    """Return a sentence with the names in a folder."""
-    try:
-        names = sorted(entry.name + "/" * entry.is_dir() for entry in os.scandir(folder) if entry.name[0] != ".")
-    except OSError:
-        return ""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    where = "The working directory" if folder == cwd else _relative(folder, cwd)
-    return f"\n{where} has {', '.join(names[:_LISTED])}{more}." if names else ""
+    return f"\nThere is {', '.join(_relative(other, cwd) for other in best[:_CANDIDATES])}." if best else ""
 
 
 def _entries(folder: str, cwd: str) -> Iterator[str]:
