@@ -52,7 +52,7 @@ class ChatCompat(Compat, frozen=True, kw_only=True):
     supports_usage_in_streaming: bool = True
     """Knows `stream_options`; without it, usage is read if the server sends it unasked."""
     supports_finish_reason: bool = True
-    """`false`: the server gives no `finish_reason`; `[DONE]` or the end of the stream ends the answer."""
+    """`false`: the server gives no `finish_reason`; `[DONE]` or the proper end of the body ends the answer."""
     supports_strict_mode: bool = True
     """Knows `strict` of a tool; Spindle always sends `false`."""
     supports_long_cache_retention: bool = True

@@ -66,6 +66,8 @@ class Call:
     reader: Reader
     error_text: ErrorText | None = None
     """Turns status and body of a refusal into the error message, for a server with a form of its own."""
+    ends_with_body: bool = False
+    """Whether the proper end of the body, too, says that the answer is complete: the server may have no word for it."""
     parser: "Callable[[], Parser]" = lambda: SseParser()
     """Makes the parser that splits the answer into events."""
     sign: "Sign | None" = None
@@ -126,7 +128,7 @@ async def _exchange(
                     break
                 if len(chunk) > _BURST_BYTES:
                     await asyncio.sleep(0)
-        if pieces := intake.close():
+        if pieces := intake.close(call.ends_with_body and response.whole):
             yield pieces
         intake.check()
         finished = Finished(live.finish(intake.stop_reason))
@@ -317,7 +319,8 @@ class _Intake:
         self._first_bytes = self._first_bytes or chunk[:200]
         return out
 
-    def close(self) -> list[StreamEvent]:
+    def close(self, is_complete: bool) -> list[StreamEvent]:
+        """Take the end; `is_complete`: the transport has said that nothing is missing."""
         out: list[StreamEvent] = []
         try:
             for data in self._parser.close():
@@ -325,10 +328,11 @@ class _Intake:
                     self._reader.take(data, out)
                     self._events += 1
                 except BadEventError:
-                    pass  # the connection broke inside this event
+                    is_complete = False  # the connection broke inside this event
             if not self._events and self._first_bytes:
                 begin = self._first_bytes.decode("utf-8", "replace").strip()
                 raise ModelError(f"The server did not answer with an event stream: {begin}")
+            self._reader.done = self._reader.done or is_complete
             self.stop_reason = self._reader.finish(out)
         except ModelError as error:
             self._failure = error

@@ -81,6 +81,9 @@ class Response:
     def __init__(self, raw: "aiohttp.ClientResponse", idle_timeout: float | None) -> None:
         self.status = raw.status
         self.headers: Mapping[str, str] = raw.headers
+        self.whole = False
+        """Whether the body came to the end that its headers announce. A body without a length ends with the connection,
+        which may have been cut: nobody can tell."""
         self._raw = raw
         self._idle_timeout = idle_timeout
 
@@ -94,15 +97,15 @@ class Response:
             self._raw.release()  # back to the pool if the body was read to its end, else closed
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, none at its end. A broken connection ends the body, too: only
-        the reader of the content can tell whether anything is missing.
+        """Return the next bytes of the body, none at its end. A broken connection ends the body, too, but
+        then it is not `whole`.
 
         Raises `IdleTimeoutError`, and `UnreadableError` for a body whose compression is broken.
         """
         import aiohttp
 
         try:
-            return await self._raw.content.readany()
+            data = await self._raw.content.readany()
         except aiohttp.SocketTimeoutError:
             raise IdleTimeoutError(self._idle_timeout) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -111,6 +114,8 @@ class Response:
             if isinstance(error.__cause__, ContentEncodingError):
                 raise UnreadableError(f"The server's answer cannot be read: {error.__cause__.message}") from None
             return b""
+        self.whole = not data and ("content-length" in self.headers or "transfer-encoding" in self.headers)
+        return data
 
     async def drain(self) -> None:
         """Read the few bytes that may follow the end of the answer, so that the connection can be used again."""

@@ -56,6 +56,7 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         headers=chat_headers(options, compat),
         body=body,
         reader=ChatReader(live, compat),
+        ends_with_body=not compat.supports_finish_reason,
     )
 
 
@@ -448,7 +449,7 @@ class ChatReader:
     def finish(self, out: list[StreamEvent]) -> str:
         live = self._live
         reason = self._finish_reason
-        if reason is None and self._compat.supports_finish_reason:
+        if reason is None and (self._compat.supports_finish_reason or not self.done):
             raise ModelError(_NO_FINISH_REASON if self.done else "Stream ended without finish_reason")
         for call in self._calls:
             call.block.signature = self._details.get(call.block.id)
