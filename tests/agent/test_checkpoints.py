@@ -686,6 +686,34 @@ def test_what_is_too_old_goes_and_the_rest_stays(tmp_path):
     run(main())
 
 
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"root": 5}'], ids=["empty", "half", "other"])
+def test_a_damaged_manifest_fails_no_run_and_no_command(tmp_path, damage):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    plain(folder)
+
+    async def main():
+        async with rig(tmp_path, [*[shell("echo 1 >> n"), "done"] * 3]) as it:
+            for prompt in ("one", "two"):
+                await it.run(prompt)
+            first, second = (await it.data("list_checkpoints"))["checkpoints"]
+            states = it.agent.checkpoints.snapshots().store / "states"
+            (states / f"{second['id']}.json").write_bytes(damage)
+            assert [one["path"] for one in (await it.data("get_changes", since=first["id"]))["files"]] == ["n"]
+            long_ago = time.time() - snapshots.MAX_AGE - 60
+            os.utime(states / f"{first['id']}+.json", (long_ago, long_ago))
+            it.agent.checkpoints._is_tidied = False  # as in the next process
+            await it.run("three")
+            result = (await it.data("get_run_result"))["result"]
+            assert result["status"] == "ok", result
+            listed = (await it.data("list_checkpoints"))["checkpoints"]
+            assert [one["isKept"] for one in listed] == [True, False, True]
+            await it.data("restore", checkpoint=first["id"], force=True)
+            assert not (folder / "n").exists()
+
+    run(main())
+
+
 def test_files_that_the_repository_has_although_it_ignores_them_are_covered(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()

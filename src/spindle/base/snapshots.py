@@ -207,7 +207,10 @@ class Snapshots:
             path.unlink(missing_ok=True)
         used: set[str] = set()
         for path in (self.store / "states").glob("*.json"):
-            used |= self.load(path.stem).objects()
+            try:
+                used |= self.load(path.stem).objects()
+            except StateGone:  # damaged: it can never be put back
+                path.unlink(missing_ok=True)
         for ref in (self.store / "git" / _REFS).iterdir():
             if ref.name not in used:
                 ref.unlink()

@@ -8,7 +8,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
@@ -256,7 +256,7 @@ async def _resolved(agent: "AgentSession", snapshots: Snapshots, id: str) -> Sta
         raise AgentError(f"Checkpoint {id} is not kept any more") from None
     ids = [noted.id for _, noted in _noted(agent)]
     for later in ids[ids.index(id) + 1 :]:
-        if snapshots.has(later):
+        with suppress(StateGone):
             state.copies = snapshots.load(later).copies | state.copies
     # A file in the tree may have been deleted, or have become large, before the copy was made.
     known = await snapshots.differences.in_tree(state, state.copies)
