@@ -383,13 +383,13 @@ def test_the_time_of_a_run_goes_on_with_the_one_that_follows_from_it(monkeypatch
     now += 4
     first.end()
     now += 1000  # idle
-    second = first.lend()
+    second = first.go_on()
     second.began = now
     now += 3
     assert second.seconds_left() == 3 and second.reached() is None
     second.end()
     now += 1000
-    third = second.lend()
+    third = second.go_on()
     third.began = now
     now += 3
     assert third.seconds_left() == 0 and third.reached() == "maxTime"

@@ -281,7 +281,7 @@ class Engine:
     def spent(self, usage: Usage, estimated: int = 0) -> None:
         """Count a request that is not part of the conversation, such as a summary, if there is a run."""
         if self.chain is not None:
-            self.chain.meter.spent(usage, estimated, estimated)
+            self.chain.spent(usage, estimated)
 
     # -- a chain ---------------------------------------------------------------------------------
 
@@ -300,7 +300,8 @@ class Engine:
         self.lifecycle.begin(Phase.PREPARING)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
-        meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway, options.lender)
+        outer = None if options.inside is None else options.inside.meter
+        meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway, outer)
         self.chain = Chain(options, meter, run, self._active_hooks, structured=structured)
         if run is not None:
             self.join(run)

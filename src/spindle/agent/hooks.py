@@ -12,7 +12,7 @@ from spindle.agent import AgentError
 from spindle.base import trace
 from spindle.resources.loader import Resources
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Wire
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Usage, Wire
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool
 
@@ -57,6 +57,13 @@ class Hooks:
     """Types of events that `observe` wants. It does not get the others, because every token is an event."""
     sees_pieces = False
     """Whether `piece` wants to be called, which happens for every token."""
+    of_the_owner = False
+    """Whether a subagent has none of its own: those of the agent that it works for see its calls."""
+
+    def within(self) -> "Hooks":
+        """Return the hooks for a run inside of this one, which is that of a subagent. They see its model calls
+        (`model_call`, `before_provider_…`, `after_provider_response`, `spent`) and tool calls, nothing else."""
+        return self
 
     # -- a prompt --------------------------------------------------------------------------------
 
@@ -116,6 +123,9 @@ class Hooks:
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
         """Learn how the server answered, also if it refused."""
+
+    def spent(self, usage: Usage) -> None:
+        """Learn what a model call of the run has used, also one that failed or is not part of the conversation."""
 
     async def observe(self, event: Event) -> None:
         """See an event before listeners do."""
@@ -224,10 +234,15 @@ class HookChain(Hooks):
     def replace(self, old: Hooks, new: Hooks) -> None:
         self.use(*(new if member is old else member for member in self._members))
 
+    def work_for(self, owner: Hooks) -> None:
+        """Let the hooks of the run's owner see all calls before the other members do, in place of our own ones."""
+        self.use(owner, *(member for member in self._members if not member.of_the_owner))
+
     before_agent_start = _await_each(Hooks.before_agent_start)
     begin_run = _call_each(Hooks.begin_run)
     before_turn = _await_each(Hooks.before_turn, True)
     model_call = _call_each(Hooks.model_call)
+    spent = _call_each(Hooks.spent)
     tool_missing = _await_each(Hooks.tool_missing)
     before_provider_headers = _await_each(Hooks.before_provider_headers)
     after_provider_response = _await_each(Hooks.after_provider_response)

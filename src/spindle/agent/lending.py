@@ -1,7 +1,7 @@
-"""What an agent lends to a subagent: its permissions and extensions, its limits, and its listeners.
+"""What an agent lends to a subagent: its hooks and those of the request, its limits, its fence, and its listeners.
 
-A subagent is an agent like any other, with a session of its own. The agent that it works for decides about its tool
-calls, pays for its model calls, and tells its clients of its events.
+A subagent is an agent like any other, with a session of its own. Its run is a chain inside of the chain that it works
+for: whoever decides about calls there, or counts them, does so for the calls of the subagent, too.
 """
 
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from typing import Any
 from msgspec import UNSET
 
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import Hooks
+from spindle.agent.hooks import HookChain, Hooks
 from spindle.agent.run.options import RunOptions
 from spindle.shapes.events import Event, MessageUpdate, SubagentEvent, ToolResult
-from spindle.shapes.messages import AgentMessage
+from spindle.shapes.messages import AgentMessage, Usage
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool
 
 
 class _Borrowed(Hooks):
-    """The hooks of the lender, as far as they are about a single tool call or request."""
+    """The hooks of a chain, as far as they are about a single tool call or request."""
 
-    def __init__(self, lender: Hooks, permissions: Hooks, borrower: Engine) -> None:
-        self._lender = lender
+    def __init__(self, lent: Hooks, permissions: Hooks, borrower: Engine) -> None:
+        self._lent = lent
         self._permissions = permissions
         self._borrower = borrower
 
@@ -33,24 +33,27 @@ class _Borrowed(Hooks):
         chain = self._borrower.chain
         if chain is not None and chain.structured is not None and tool is chain.structured.tool:
             return args  # the call hands in the subagent's result
-        return await self._lender.tool_call(call_id, tool, args)
+        return await self._lent.tool_call(call_id, tool, args)
 
     async def tool_result(
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
     ) -> tuple[ToolResult, bool]:
-        return await self._lender.tool_result(call_id, tool, args, result, failed)
+        return await self._lent.tool_result(call_id, tool, args, result, failed)
 
     def model_call(self, model: Model) -> None:
-        self._lender.model_call(model)
+        self._lent.model_call(model)
+
+    def spent(self, usage: Usage) -> None:
+        self._lent.spent(usage)
 
     async def before_provider_request(self, payload: Any) -> Any:
-        return await self._lender.before_provider_request(payload)
+        return await self._lent.before_provider_request(payload)
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
-        await self._lender.before_provider_headers(headers)
+        await self._lent.before_provider_headers(headers)
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        await self._lender.after_provider_response(status, headers)
+        await self._lent.after_provider_response(status, headers)
 
 
 class _Relay:
@@ -74,16 +77,16 @@ class _Relay:
         await self._lender.hub.room()
 
 
-def lend(parent: tuple[Engine, Hooks], child: tuple[Engine, Hooks], call_id: str, name: str) -> RunOptions:
-    """Let a subagent work for the current run of its parent, which the tool call is part of.
+def lend(lender: Engine, permissions: Hooks, borrower: Engine, call_id: str, name: str) -> RunOptions:
+    """Let a subagent work for the current chain of the lender, which the tool call is part of.
 
-    Each has its engine and its permissions; those of the subagent do not count. Returns options for its run.
+    `permissions` are the lender's. Returns options for the run of the subagent.
     """
-    lender, permissions = parent
-    borrower, own_permissions = child
-    assert lender.chain is not None
-    borrower.hooks.replace(own_permissions, _Borrowed(lender.hooks, permissions, borrower.port))
+    chain = lender.chain
+    assert chain is not None
+    of_request = chain.options.hooks
+    lent = lender.hooks if of_request is None else HookChain(lender.hooks, of_request.within())
+    borrower.hooks.work_for(_Borrowed(lent, permissions, borrower.port))
     borrower.may_read, borrower.files, borrower.sandbox = lender.may_read, lender.files, lender.sandbox
     borrower.hub.add(_Relay(lender.port, call_id, name))
-    meter = lender.chain.meter
-    return RunOptions(limits=meter.limits, lender=meter)
+    return RunOptions(limits=chain.meter.limits, inside=chain)

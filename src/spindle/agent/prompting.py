@@ -188,11 +188,11 @@ class Prompting:
         self,
         message: CustomMessage,
         options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-        lender: Meter | None = None,
+        after: Meter | None = None,
     ) -> None:
         """Let the model answer a message that is not the user's. Raises `AgentError`.
 
-        `lender`: meter of the run that the message follows from, whose limits hold.
+        `after`: meter of the run that the message follows from, whose limits hold.
         """
         self._engine.lifecycle.admit(Request.INSIDE)
         self.require_model()
@@ -202,7 +202,7 @@ class Prompting:
             self._engine.signal.check()
             return [message]
 
-        self._engine.start(prepare, options, meter=None if lender is None else lender.lend())
+        self._engine.start(prepare, options, meter=None if after is None else after.go_on())
 
     def deliver(self) -> None:
         """Start a run with the messages in the queues, unless there is a run that will deliver them."""

@@ -205,7 +205,7 @@ class AgentSession:
 
     def lend(self, subagent: "AgentSession", call_id: str, name: str) -> RunOptions:
         """Let a subagent work for the current run. Returns options for its prompt."""
-        return lend((self._engine, self._approval), (subagent._engine, subagent._approval), call_id, name)
+        return lend(self._engine, self._approval, subagent._engine, call_id, name)
 
     def clear_context(self) -> None:
         """Begin with an empty context in the same session; the old messages stay in the file, on another branch.

@@ -136,7 +136,7 @@ class Subagents:
             raise ToolError(f"The subagent could not begin: {error}") from None
         finally:
             await asyncio.shield(self._ending.spawn(subagent.close(), "spindle-subagent-end"))
-        stopped = None if options.lender is None else options.lender.stopped
+        stopped = None if options.inside is None else options.inside.meter.stopped
         report = report_of(result, definition.name, f"{choice.model.provider}/{choice.model.id}", stopped)
         return _result(report, result.text)
 

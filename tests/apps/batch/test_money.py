@@ -94,3 +94,13 @@ def test_what_a_killed_attempt_has_cost_counts(served: tuple[Tasks, MockModel]) 
     assert len(tasks.lines()) == 5, "what is recorded is not counted again"
     assert tasks.run("--redo", "all").returncode == 0
     assert sum(line["cost"] for line in tasks.lines()) == 4 + 2 + 2
+
+
+def test_subagents_spend_the_money_of_all(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    cheap = (1, 0, 0)
+    task, ended = reply(call("task", {"prompt": "p"}), usage=cheap), reply("ok", usage=cheap)
+    mock.script(*[task, reply("found", usage=(10, 0, 0)), ended] * 4)
+    tasks.write(*({"id": name, "prompt": "p"} for name in "abcd"))
+    assert tasks.run("--total-cost", "1.5", "-j", "1", "--workspace", "none").returncode == 4
+    assert len(mock.requests) == 5, "the dollar of a subagent counts; the call before the limit was under way"

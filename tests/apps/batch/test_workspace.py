@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mock_model import MockModel, call, reply
+
 from .conftest import Tasks, git, make_repo, state
 
 
@@ -83,6 +85,22 @@ def test_what_an_agent_does_with_git_stays_in_its_worktree(tasks: Tasks, repo: P
         assert after[name] == before[name]
     assert "+x" in (tasks.runs / "t0/patch.diff").read_text(), "commits are part of the patch"
     assert (tasks.runs / "t0/session.jsonl").read_text().count("shares its stash") == 1
+
+
+def test_a_subagent_leaves_the_stash_of_the_user(served: tuple[Tasks, MockModel], repo: Path) -> None:
+    tasks, mock = served
+    before = state(repo)["stash"]
+    assert before
+    mock.script(
+        reply(call("task", {"prompt": "p"})),
+        reply(call("bash", {"command": "git stash clear"})),
+        reply("tried"),
+        reply("ok"),
+    )
+    tasks.write({"id": "t0", "prompt": "p", "repo": "repo"})
+    tasks.run("--workspace", "worktree")
+    assert state(repo)["stash"] == before
+    assert "shares its stash" in str(mock.requests[2].body["messages"])
 
 
 def test_a_failed_task_keeps_its_worktree_until_it_is_done_again(tasks: Tasks, repo: Path) -> None:

@@ -68,6 +68,8 @@ class CheckpointPort(Protocol):
 
 
 class Checkpoints(Hooks):
+    of_the_owner = True
+
     listening = frozenset({"agent_end"})
 
     def __init__(self, port: CheckpointPort, user_shell: Shell) -> None:
@@ -92,9 +94,7 @@ class Checkpoints(Hooks):
 
     @property
     def enabled(self) -> bool:
-        far, chain = self._port.resources.far, self._port.chain
-        if chain is not None and chain.options.lender is not None:
-            return False  # the agent that a subagent works for takes them
+        far = self._port.resources.far
         return self.allowed and self._port.resources.settings.checkpoints and (far is None or bool(far.facts.python))
 
     def snapshots(self) -> "Snapshots":

@@ -43,6 +43,8 @@ class ChecksPort(Protocol):
 
 
 class EditChecks(Hooks):
+    of_the_owner = True
+
     def __init__(self, commands: Mapping[str, str], port: ChecksPort) -> None:
         self._checks = [
             (PathGlob(pattern if "/" in pattern else f"**/{pattern}"), command) for pattern, command in commands.items()
@@ -68,11 +70,9 @@ class EditChecks(Hooks):
 
     def _edited(self, tool: Tool, args: Mapping[str, str]) -> str | None:
         """Return the absolute path of the file that a call edits."""
-        chain, far = self._port.chain, self._port.resources.far
+        far = self._port.resources.far
         if kind_of(tool.name) != "edit" or not isinstance(args.get("path"), str):
             return None
-        if chain is not None and chain.options.lender is not None:
-            return None  # the agent that a subagent works for has it checked
         try:
             return resolve_path(args["path"], self._workdir, None if far is None else far.facts.home)
         except ToolError:

@@ -114,6 +114,8 @@ class ApprovalPort(Protocol):
 
 
 class Approval(Hooks):
+    of_the_owner = True
+
     def __init__(self, port: ApprovalPort, dialogs: Dialogs, given: PermissionOptions) -> None:
         self._port = port
         self._dialogs = dialogs

@@ -66,10 +66,10 @@ class Meter(Struct):
 
     limits: RunLimits
     runaway: Runaway
-    lender: "Meter | None" = None
+    outer: "Meter | None" = None
     """Meter of the run whose limits hold for this one as well: what is used up here is used up there, too."""
     follows: bool = False
-    """Whether the lender's run was over when this one began."""
+    """Whether the outer run was over when this one began."""
     began: float = field(default_factory=time.monotonic)
     turns: int = 0
     usage: RunTokens = field(default_factory=RunTokens)
@@ -106,6 +106,10 @@ class Meter(Struct):
 
     def reached(self) -> str | None:
         """Return the limit that forbids another model call, if one does."""
+        _, *outer = self._scopes()
+        return self._own_limit() or next(filter(None, (one.stopped or one._own_limit() for one in outer)), None)
+
+    def _own_limit(self) -> str | None:
         if self.turns >= self.runaway.max_model_calls:
             return "maxTurns"
         used = self._used()
@@ -113,9 +117,7 @@ class Meter(Struct):
             allowed = getattr(self.limits, limit.name)
             if allowed is not None and used[limit.name] >= allowed:
                 return limit.wire_name
-        if self._failures >= self.runaway.max_repeated_failures:
-            return "repeated"
-        return None if self.lender is None else self.lender.stopped or self.lender.reached()
+        return "repeated" if self._failures >= self.runaway.max_repeated_failures else None
 
     def _used(self) -> dict[str, float]:
         """Return the amounts that were used up, by the name of their limit."""
@@ -133,26 +135,27 @@ class Meter(Struct):
 
     def seconds_left(self) -> float | None:
         """Return how long the run may go on; None: any time."""
-        lefts = [one.limits.max_time - one.seconds for one in self._lenders() if one.limits.max_time is not None]
+        lefts = [one.limits.max_time - one.seconds for one in self._scopes() if one.limits.max_time is not None]
         return max(0.0, min(lefts)) if lefts else None
 
     def end(self) -> None:
         """Note that the run is over: its time stands still, and so does that of the run that it followed."""
-        self.ended = time.monotonic()
-        if self.follows and self.lender is not None:
-            self.lender.end()
+        for meter in self._followed():
+            meter.ended = time.monotonic()
 
-    def lend(self) -> "Meter":
+    def go_on(self) -> "Meter":
         """Return the meter of a run that follows from this one, which is over, within the same limits."""
-        self._go_on()
+        for meter in self._followed():  # the time in between does not count
+            meter.began += time.monotonic() - (meter.ended or time.monotonic())
+            meter.ended = None
         return Meter(self.limits, self.runaway, self, follows=True)
 
-    def _go_on(self) -> None:
-        """Let the time run again, without the time in between."""
-        self.began += time.monotonic() - (self.ended or time.monotonic())
-        self.ended = None
-        if self.follows and self.lender is not None:
-            self.lender._go_on()
+    def _followed(self) -> Iterator["Meter"]:
+        """Yield this meter, and those of the runs that it follows."""
+        for meter in self._scopes():
+            yield meter
+            if not meter.follows:
+                return
 
     def asks(self, request: "Request") -> None:
         """Measure a request for an answer, if tokens are limited."""
@@ -164,8 +167,10 @@ class Meter(Struct):
 
     def left(self) -> str | None:
         """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
-        if self.lender is not None:
-            return self.lender.left()
+        *_, whole = self._scopes()
+        return whole._left()
+
+    def _left(self) -> str | None:
         used = self._used()
         limited = {one: limit for one in RUN_LIMITS if (limit := getattr(self.limits, one.name)) is not None}
         if not limited:
@@ -181,7 +186,7 @@ class Meter(Struct):
         return f"[Left for this work: {', '.join(amounts)}]"
 
     def answered(self, answer: AssistantMessage) -> None:
-        for meter in self._lenders():
+        for meter in self._scopes():
             meter.turns += 1
             if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
                 meter._uncounted = True
@@ -201,15 +206,15 @@ class Meter(Struct):
         reported = usage.input + usage.output + usage.cache_read + usage.cache_write
         if estimated and not (usage.output > 0 and at_least / _PLAUSIBLE <= reported < _MOST_TOKENS):
             reported = max(estimated, reported if reported < _MOST_TOKENS else 0)
-        for meter in self._lenders():
+        for meter in self._scopes():
             meter._count(usage, reported)
 
-    def _lenders(self) -> Iterator["Meter"]:
-        """Yield this meter, and those whose limits hold for it as well."""
+    def _scopes(self) -> Iterator["Meter"]:
+        """Yield this meter, and those whose limits hold for it as well, the outermost last."""
         meter: Meter | None = self
         while meter is not None:
             yield meter
-            meter = meter.lender
+            meter = meter.outer
 
     def _count(self, usage: Usage, tokens: int) -> None:
         self.tokens += tokens
@@ -227,7 +232,7 @@ class Meter(Struct):
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call, and failures in a row of the same call, or of calls that are cut off."""
         path = arguments.get("path") if isinstance(arguments, dict) and kind_of(name) == "edit" else None
-        for meter in self._lenders():
+        for meter in self._scopes():
             meter.tool_calls += 1
             if isinstance(path, str) and not failed:
                 meter.files_changed[path] = None

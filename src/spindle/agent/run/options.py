@@ -16,7 +16,16 @@ from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.shapes.events import AgentEnd
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Text, UserMessage, joint_source, text_of
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Image,
+    Text,
+    Usage,
+    UserMessage,
+    joint_source,
+    text_of,
+)
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool
 
@@ -48,8 +57,8 @@ class RunOptions(Struct, frozen=True):
     ask: Ask | None = None
     """Puts questions of approval to the user; None: the session opens a dialog."""
     limits: RunLimits = RunLimits()
-    lender: Meter | None = None
-    """Meter of the run that this one works for."""
+    inside: "Chain | None" = None
+    """The chain that this run works for, if it is that of a subagent. All that holds there holds here."""
     schema: dict[str, Any] | None = None
     """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
@@ -86,10 +95,16 @@ class Chain(Struct):
         """Take note of a message that is now part of the conversation."""
         if isinstance(message, AssistantMessage):
             self.meter.answered(message)
+            self.hooks.spent(message.usage)
             if message.stop_reason not in ("error", "aborted", "length"):
                 self.recovered = False
         elif isinstance(message, UserMessage):
             self.recovered = False
+
+    def spent(self, usage: Usage, estimated: int) -> None:
+        """Count a request that is not part of the conversation, such as a summary."""
+        self.meter.spent(usage, estimated, estimated)
+        self.hooks.spent(usage)
 
     def broke(self, error: Exception) -> str:
         """Let the chain end with an error. Returns the text for the user."""

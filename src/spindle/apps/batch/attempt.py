@@ -7,8 +7,8 @@ import asyncio
 import errno
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -23,7 +23,6 @@ from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, RunTokens, why
 from spindle.agent.session import AgentSession
 from spindle.apps.batch.far_space import FarSpace, FarTask, far_task
-from spindle.apps.batch.gate import Gate
 from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt
 from spindle.apps.batch.plan import Progress, Shared
 from spindle.apps.batch.tasks import Job
@@ -41,6 +40,7 @@ from spindle.shapes import events
 from spindle.shapes.builtin_tools import only_reads
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
+from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.sandbox import read_sandbox
 from spindle.tools.base import Tool
@@ -65,59 +65,112 @@ _STASH = re.compile(r"\bgit(?:\s+(?:-[cC]\s*\S+|--?[\w-]+(?:=\S+)?))*\s+stash\b"
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
 
-class _Watch(Hooks):
-    """Looks at every model call of an attempt: is there money left, does the provider take requests?"""
+class _Calls(Hooks):
+    """Looks at each model call of a run: is there money left, does the provider take requests?
+
+    The run of a subagent has one of its own, because a provider's gate lets one run go first.
+    """
+
+    def __init__(self, watch: "_Watch") -> None:
+        self._watch = watch
+        self._gate = watch.gates.of("")
+
+    def model_call(self, model: Model) -> None:
+        self._gate = self._watch.gates.of(model.provider)
+
+    async def before_provider_headers(self, headers: dict[str, str]) -> None:
+        with self._watch.clock.stopped():
+            await self._gate.enter(self)
+        self._watch.check_money()
+
+    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
+        self._gate.answered(self, status, headers)
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        self._watch.check_stash(tool, args)
+        return args
+
+    def spent(self, usage: Usage) -> None:
+        self._gate.leave(self)  # the request may have failed without an answer
+        self._watch.count(usage)
+
+    def close(self) -> None:
+        self._gate.leave(self)
+
+
+class _Clock:
+    """The time of an attempt, which stands still while all its runs wait for providers."""
+
+    def __init__(self, timeout: asyncio.Timeout) -> None:
+        self._timeout = timeout
+        self._waits = 0
+        self._left = 0.0
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        self._waits += 1
+        if self._waits == 1 and (end := self._timeout.when()) is not None and not self._timeout.expired():
+            self._left = end - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits and self._left:
+                self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+                self._left = 0.0
+
+    def extend(self, seconds: float) -> None:
+        """Add time."""
+        if self._left:
+            self._left += seconds
+        elif (end := self._timeout.when()) is not None and not self._timeout.expired():
+            self._timeout.reschedule(end + seconds)
+
+
+class _Watch(_Calls):
+    """Looks at an attempt: its calls, its money, and what is to be told of it."""
 
     listening = frozenset(
-        ("turn_start", "tool_execution_start", "auto_retry_start", "compaction_end", "extension_error", "notice")
+        ("turn_start", "tool_execution_start", "auto_retry_start", "subagent_event", "extension_error", "notice")
     )
 
     def __init__(self, shared: Shared, progress: Progress, log: "_Log", clock: asyncio.Timeout, *, keeps_stash: bool):
         self.agent: AgentSession | None = None
         self.stopped_by_total = False
+        self.clock = _Clock(clock)
+        self.gates = shared.gates
         self._shared = shared
         self._progress = progress
         self._log = log
-        self._clock = clock
         self._keeps_stash = keeps_stash
+        self._inside: list[_Calls] = []
+        """Of the runs of subagents."""
+        super().__init__(self)
 
-    @property
-    def _gate(self) -> Gate:
-        model = self.agent.model if self.agent is not None else None
-        return self._shared.gates.of(model.provider if model is not None else "")
+    def within(self) -> Hooks:
+        self._inside.append(_Calls(self))
+        return self._inside[-1]
 
     async def before_turn(self) -> bool:
         self.stopped_by_total = self._shared.exhausted
         is_kept = self.agent is None or self.agent.session.write_error is None
         return is_kept and not self.stopped_by_total
 
-    async def before_provider_headers(self, headers: dict[str, str]) -> None:
-        began, end = time.monotonic(), self._clock.when()
-        if end is not None and not self._clock.expired():
-            self._clock.reschedule(None)
-            await self._gate.enter(self)
-            self._clock.reschedule(end + time.monotonic() - began)
-        else:
-            await self._gate.enter(self)
+    def check_money(self) -> None:
+        """Raise `ModelError` if the whole batch has no money left."""
         if self._shared.exhausted:
             self.stopped_by_total = True
             raise ModelError(_SPENT)
 
-    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        self._gate.answered(self, status, headers)
-
-    def committed(self, message: AgentMessage) -> None:
-        if isinstance(message, AssistantMessage):
-            self._gate.leave(self)  # the request may have failed without an answer
-            self._spend(message.usage)
-            if message.error_message:
-                self._log.write(f"model: {message.error_message}")
-            self._tell()
-
-    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+    def check_stash(self, tool: Tool, args: Any) -> None:
+        """Raise `Blocked` for a call that would change the stash of the user."""
         if self._keeps_stash and tool.name == "bash" and _STASH.search(str(args.get("command", ""))):
             raise Blocked(_NO_STASH)
-        return args
+
+    def committed(self, message: AgentMessage) -> None:
+        if isinstance(message, AssistantMessage) and message.error_message:
+            self._log.write(f"model: {message.error_message}")
 
     async def observe(self, event: events.Event) -> None:
         if isinstance(event, events.TurnStart):
@@ -125,23 +178,26 @@ class _Watch(Hooks):
         elif isinstance(event, events.ToolExecutionStart):
             self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
             self._tell(tool=event.tool_name)
-        elif isinstance(event, events.CompactionEnd):
-            if event.result is not None and event.result.usage is not None:
-                self._spend(event.result.usage)
         elif isinstance(event, events.AutoRetryStart):
-            if (end := self._clock.when()) is not None and not self._clock.expired():
-                self._clock.reschedule(end + event.delay_ms / 1000)
-            self._tell(note=f"retry in {event.delay_ms / 1000:g} s: {event.error_message}")
+            self._retry(event)
 
     def observe_soon(self, event: events.Event) -> None:
         if isinstance(event, events.ExtensionError):
             self._log.write(f"error: {event.error}")
         elif isinstance(event, events.Notice):
             self._log.write(event.message)
+        elif isinstance(event, events.SubagentEvent) and isinstance(event.event, events.AutoRetryStart):
+            self._retry(event.event)
 
-    def _spend(self, usage: Usage) -> None:
+    def _retry(self, event: events.AutoRetryStart) -> None:
+        self.clock.extend(event.delay_ms / 1000)
+        self._tell(note=f"retry in {event.delay_ms / 1000:g} s: {event.error_message}")
+
+    def count(self, usage: Usage) -> None:
+        """Count what a model call has cost."""
         self._shared.spent_here += usage.cost.total
         self._progress.cost += usage.cost.total
+        self._tell()
 
     def _tell(self, **news: Any) -> None:
         self._progress.note = None
@@ -152,7 +208,9 @@ class _Watch(Hooks):
         self._shared.tell(self._progress)
 
     def close(self) -> None:
-        self._gate.leave(self)
+        super().close()
+        for calls in self._inside:
+            calls.close()
 
 
 class _Log:

@@ -70,6 +70,18 @@ class Confirmation(Struct, frozen=True):
     answered: asyncio.Future[Consent]
 
 
+class _Inside(Hooks):
+    """Looks at the calls of subagents. The client is told of the call that started them only."""
+
+    def __init__(self, request: "ChatRun") -> None:
+        self._request = request
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        if self._request.refused:
+            raise Blocked(_refusal(tool), terminate=True)
+        return args
+
+
 class ChatRun(Hooks):
     """Listens to the agent while it works on the request, and is a hook of that run."""
 
@@ -222,11 +234,19 @@ class ChatRun(Hooks):
         return self._reply.refusal is None  # after a refusal the run ends; calls that were approved before have run
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        if self._reply.refusal is not None:
+        if self.refused:
             raise Blocked(_refusal(tool), terminate=True)
         self._reply.tool_allowed(tool.name, args)
         self._tool_time.go_on()
         return args
+
+    def within(self) -> Hooks:
+        return _Inside(self)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the user has refused something: then no more tools run."""
+        return self._reply.refusal is not None
 
     async def _ask_user(self, wanted: ApprovalRequest) -> bool:
         """Ask the client for an approval. Raises `Blocked` for a tool that the user refused."""
