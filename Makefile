@@ -1,12 +1,14 @@
 # make run    set up (once) and watch an agent work, without an API key
 # make test   set up (once) and run all tests
+# make coverage  the same, and which lines of src no test reaches
 # make web    format, lint, types and unit tests of the scripts of the web pages (needs node 20 or newer)
+# make clients  build the TypeScript client and try it on the real program (needs node 20 or newer)
 # make check  tests, lint, types, import contract, and make web
 # make docs   make a site of docs/, with search, in site/; a dead link fails
 # make pictures  make the pictures of README.md and docs/ again: the real program, a terminal, a browser
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes into docs/benchmarks.md
 # make bench  measure beside pi from npm and write into docs/benchmarks.md; with BASE=<git ref> beside that state of Spindle
-# make eval   which tasks get solved, beside other harnesses (EVAL="--gguf FILE --harness spindle --harness pi --small")
+# make eval   which tasks get solved, beside other harnesses (EVAL="--easy --base-url URL --model NAME")
 # make dist   build the wheel and the source archive in dist/, check them, try the wheel in a fresh environment
 # make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
@@ -16,7 +18,7 @@ BIN  := $(ROOT)/.venv/bin
 JOBS ?= 4
 SECONDS ?= 3600
 
-.PHONY: run test test-ray test-harbor web check lint lock soak bench eval docs pictures dist
+.PHONY: run test coverage test-ray test-harbor web clients check lint lock soak bench eval docs pictures dist
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -26,6 +28,13 @@ test:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@echo "Running the tests, $(JOBS) files at a time"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
+
+coverage:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check "coverage>=7.10"
+	@cd "$(ROOT)" && "$(BIN)/coverage" erase
+	@-cd "$(ROOT)" && "$(BIN)/coverage" run -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
+	@cd "$(ROOT)" && "$(BIN)/coverage" combine --quiet && "$(BIN)/coverage" report --sort=cover --skip-covered --show-missing
 
 PYTHON312 ?= python3.12
 OTHERS := $(ROOT)/.interop
@@ -51,7 +60,11 @@ lint:
 web:
 	@cd "$(ROOT)" && npm ci --silent && npm run --silent check && npm run --silent test
 
-check: lint web test
+clients:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@cd "$(ROOT)/clients/typescript" && npm ci --silent --no-fund --no-audit && SPINDLE_COMMAND="$(BIN)/spindle" npm run --silent test
+
+check: lint web clients test
 
 docs:
 	@"$(ROOT)/scripts/setup" requirements-docs.lock

@@ -144,7 +144,8 @@ hour to hour.
 
 `make bench BASE=<git ref>` measures this checkout beside another state of itself, mostly in CPU, with agents of both
 alive at once: every change that touches a path of a prompt is measured beside the state before it.
-`benchmarks/sessions.py` measures the session library alone.
+`benchmarks/sessions.py` measures the session library alone, and `python -m benchmarks.stored` lists and searches of ten
+thousand sessions.
 """
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def measure(place: Path, ours: Peer, pi: Peer, options: argparse.Namespace) -> N
         command = [ours.program[0], "batch", str(tasks), "-o", str(out), "-j", str(options.jobs), *choice]
         figures = Figures(command, place, ours.environment)
         done = (out / "results.jsonl").read_text()
-        if done.count('"status":"ok"') != count or done.count('"tool_calls":1') != count:
+        if done.count('"status":"ok"') != count or done.count('"toolCalls":1') != count:
             raise RuntimeError("not all tasks were done")
         row(f"`spindle batch`, {title}", count, figures)
 

@@ -1,4 +1,7 @@
-"""The agents that are measured: this checkout, another state of it, and pi from npm, each in directories of its own."""
+"""The agents that are measured: this checkout, another state of it, and pi from npm, each in directories of its own.
+
+`python -m benchmarks.peers` compares one-shots with programs of others (`one_shots.py`).
+"""
 
 import json
 import os
@@ -98,3 +101,9 @@ def codex_program() -> list[str]:
 
 def _run(*command: str, cwd: Path = ROOT) -> None:
     subprocess.run(command, cwd=cwd, check=True, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    from benchmarks.one_shots import main
+
+    sys.exit(main())

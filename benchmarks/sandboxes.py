@@ -1,9 +1,10 @@
 """One table of ways out, tried under our sandbox, plain bubblewrap, codex's sandbox and srt.
 
-The ways are those of `tests/tools/escapes.py`; the network is on where a sandbox has a switch for it. Each sandbox may
-write the working directory, and nothing else. Programs that are not found are left out; npm installs codex and srt.
+The ways are those of `tests/tools/escapes.py`, and with `--git` those of `tests/tools/git_ways.py`. The network is on
+where a sandbox has a switch for it. Each sandbox may write the working directory, and nothing else. Programs that are
+not found are left out; npm installs codex and srt.
 
-    python -m benchmarks.sandboxes [--as root|user|bare]
+    python -m benchmarks.sandboxes [--as root|user|bare] [--git]
 
 `user` is a normal user, `bare` root without capabilities where no user namespace can be made, as in many containers.
 """
@@ -20,6 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.tools import git_ways
+from tests.tools.outside import things_outside
 
 from benchmarks.peers import ROOT
 
@@ -71,8 +75,8 @@ def run_ours(kind: str, words: list[str]) -> int:
     """Run a command in our sandbox, in this process."""
     from msgspec.structs import replace
 
-    from spindle.base.fence import support
-    from spindle.tools.sandbox import Sandbox, Wanted
+    from spindle.programs.fence import support
+    from spindle.workspace.sandbox import Sandbox, Wanted
 
     using = support()
     if kind == "bwrap" and using.bwrap is None:
@@ -109,7 +113,8 @@ def attempt(wrap: Wrap, identity: list[str], port: int) -> tuple[list[str] | Non
         words = [*identity, *wrap(work, [sys.executable, str(ESCAPES), *arguments])]
         true = [*identity, *wrap(work, ["/bin/true"])]
         try:
-            done = subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=120)
+            with things_outside(outside):
+                done = subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=120)
             begin = time.monotonic()
             for _ in range(3):
                 subprocess.run(true, cwd=work, env=env, capture_output=True, timeout=60)
@@ -123,9 +128,39 @@ def attempt(wrap: Wrap, identity: list[str], port: int) -> tuple[list[str] | Non
         return None, (done.stderr.strip().splitlines() or ["no output"])[-1][:100], seconds
 
 
+def against_git(wrap: Wrap, identity: list[str]) -> list[str]:
+    """Return the ways after which the user's next git runs something. Each step is a command of its own."""
+    found = []
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        home, copy = Path(name) / "home", Path(name) / "copy"
+        home.mkdir()
+        os.environ.update(git_ways.variables(home))
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
+        git_ways.make_repository(home)
+        shutil.copytree(home, copy, symlinks=True)
+        for way, steps in git_ways.WAYS.items():
+            if any("until" in step for step in steps):
+                continue  # here each step has an agent of its own, which ends what goes on
+            shutil.rmtree(home)
+            shutil.copytree(copy, home, symlinks=True)
+            if identity:
+                subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", name], check=True)
+            for step in steps:
+                line = git_ways.EVIL + git_ways.HOOK + git_ways.BARE + step
+                words = [*identity, *wrap(home / "work", ["/bin/sh", "-c", line])]
+                subprocess.run(words, cwd=home / "work", env=env, capture_output=True, timeout=60)
+            if identity:
+                subprocess.run(["chown", "-R", "0:0", name], check=True)
+            git_ways.use_git(home / "work")
+            if (home / "MARK").exists():
+                found.append(f"git: {way}")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sandboxes", description=__doc__)
     parser.add_argument("--as", dest="identity", choices=IDENTITIES, default="root")
+    parser.add_argument("--git", action="store_true", help="also try what makes git run something; takes minutes")
     parser.add_argument("--run", choices=("landlock", "bwrap"), help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -145,6 +180,8 @@ def main() -> int:
             if name in ("bwrap", "codex", "srt") and shutil.which(name) is None:
                 continue
             found[name] = attempt(wrap, IDENTITIES[options.identity], port)
+            if options.git and (out := found[name][0]) is not None:
+                out += against_git(wrap, IDENTITIES[options.identity])
     ways = sorted({way for out, *_ in found.values() for way in out or []})
     print(f"| way out, as {options.identity} | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
     for way in ways:

@@ -5,6 +5,7 @@ the memory above that of the same process before, and how quickly `get_state` is
 """
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measured_agent import HEAD, MeasuredAgent
-from benchmarks.peers import our_peer
+from benchmarks.peers import SETTINGS, our_peer
 
 NOW = time.perf_counter
 ASK_EVERY_S = 0.02
@@ -41,6 +42,7 @@ def main() -> int:
 
 def measured(place: Path, model: str, count: int) -> dict[str, Any]:
     peer = our_peer(place, model, "delta")
+    (peer.folder("agent") / "settings.json").write_text(json.dumps({**SETTINGS, "maxSubagents": 0}))  # all at once
     with MeasuredAgent(replace(peer, program=[*peer.program, "--tools", "read,bash,edit,write,task"])) as agent:
         agent.prompt("bench:tasks:1:5:1")  # the first one loads modules
         time.sleep(0.5)

@@ -26,7 +26,7 @@ import aiohttp
 
 from benchmarks.fast_model import WORDS
 from benchmarks.peers import ROOT, our_peer
-from spindle.protocol.users import add_user
+from spindle.server.users import add_user
 
 PIECES, APART = 50, 20
 """Pieces of an answer, and the milliseconds between them."""

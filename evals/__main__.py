@@ -1,19 +1,21 @@
 """Compare harnesses on the same tasks with the same model and sampling.
 
 Each trial keeps its workspace, its session, every answer of the model and the reason of its failure below --out. A
-trial that is there already is not run again, so a stopped evaluation goes on where it was.
+trial that is there already is not run again, so a stopped evaluation goes on where it was; one that crashed is. A trial
+of another model, server, sampling, limit, version or task text does not count and is moved to `earlier`.
 """
 
 import argparse
 import asyncio
-import json
+import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from evals import harbor_tasks, polyglot, report, tasks
+from evals import harbor_tasks, kept, polyglot, report, tasks
+from evals.endpoint import Endpoint, EndpointError, checked
 from evals.harnesses import CONTEXT, MODEL, Harness, parse
 from evals.meter import Sampling
 from evals.tasks import Task
@@ -32,26 +34,36 @@ def main() -> int:
         print("\n".join(f"{task.name:28} {task.prompt.splitlines()[0][:90]}" for task in chosen))
         return 0
     if not (options.url or options.gguf):
-        print("Error: name a model: --gguf FILE, or --url http://HOST:PORT/v1 of an API like OpenAI's", file=sys.stderr)
+        print("Error: name a model: --gguf FILE, or --base-url http://HOST:PORT/v1 --model NAME", file=sys.stderr)
         return 2
-    return asyncio.run(_evaluate(options, chosen, harnesses))
+    if options.key_env and not os.environ.get(options.key_env):
+        print(f"Error: the variable {options.key_env} (--key-env) is not set", file=sys.stderr)
+        return 2
+    try:
+        return asyncio.run(_evaluate(options, chosen, harnesses))
+    except EndpointError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m evals", description=__doc__)
     parser.add_argument("--gguf", type=Path, help="a model file to run on this machine (extra `local`)")
-    parser.add_argument("--url", help="address of a model's API, like OpenAI's")
-    parser.add_argument("--key", default="none", help="key for --url")
+    parser.add_argument("--base-url", "--url", dest="url", help="address of a model's API like OpenAI's, with its /v1")
+    parser.add_argument("--model", default="", help="name of the model at --base-url; needed if it has several")
+    parser.add_argument("--key-env", default="", help="variable with the key for --base-url")
     parser.add_argument(
         "--harness",
         action="append",
-        help="spindle, pi, mini, mini-text; NAME=PROGRAM or LABEL:NAME=PROGRAM; repeatable",
+        help="spindle, pi, mini, mini-text, codex, opencode; NAME=PROGRAM or LABEL:NAME=PROGRAM; repeatable",
     )
     parser.add_argument("--only", default="", help="tasks by name or kind, comma-separated")
     parser.add_argument("--small", action="store_true", help="only the twelve tasks that are fit for a small model")
+    parser.add_argument("--easy", action="store_true", help="forty easy tasks: a small file, question or command each")
     parser.add_argument("--polyglot", type=Path, help="a checkout of Aider's polyglot benchmark: its Python exercises")
     parser.add_argument("--harbor", type=Path, help="a Harbor task, or a folder of them; run here, without containers")
     parser.add_argument("--trials", type=int, default=3, help="how often each task is tried")
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time; more than the server can take is slower")
     parser.add_argument("--seconds", type=float, default=600, help="the longest a trial may take")
     parser.add_argument("--temperature", type=float, default=0.2)
     parser.add_argument("--max-tokens", type=int, default=2048, help="the longest answer of the model")
@@ -67,8 +79,10 @@ def _parser() -> argparse.ArgumentParser:
 def _choose(options: argparse.Namespace) -> list[Task]:
     if options.harbor:
         found = harbor_tasks.load(options.harbor)
+    elif options.polyglot:
+        found = polyglot.load(options.polyglot)
     else:
-        found = polyglot.load(options.polyglot) if options.polyglot else tasks.load()
+        found = tasks.load_easy() if options.easy else tasks.load()
     wanted = set(options.only.split(",")) - {""}
     chosen = [task for task in found if not wanted or {task.name, task.kind} & wanted]
     if options.small:
@@ -79,44 +93,81 @@ def _choose(options: argparse.Namespace) -> list[Task]:
 
 
 async def _evaluate(options: argparse.Namespace, chosen: list[Task], harnesses: list[Harness]) -> int:
-    trials = []
-    async with _model(options) as (url, key):
+    trials: list[Trial] = []
+    async with _endpoint(options) as endpoint:
+        run = _Evaluation(options, endpoint)
         # Rounds, then tasks, then harnesses: whenever it is stopped, the harnesses have had the same tasks.
-        for number in range(1, options.trials + 1):
-            sampling = Sampling(temperature=options.temperature, seed=number, max_tokens=options.max_tokens)
-            model = Model(url, key, sampling, options.server_pid, options.threads or 1)
-            for task in chosen:
-                for harness in harnesses:
-                    folder = options.out / harness.name / task.name / str(number)
-                    try:
-                        trial = _kept(folder) or await _run(harness, task, number, model, folder, options)
-                    except tasks.TaskError as error:
-                        print(f"Left out: {error}", file=sys.stderr, flush=True)
-                        continue
+        waiting = [
+            asyncio.create_task(run.trial(harness, task, number))
+            for number in range(1, options.trials + 1)
+            for task in chosen
+            for harness in harnesses
+        ]
+        try:
+            for one in waiting:
+                if (trial := await one) is not None:
                     trials.append(trial)
                     print(_line(trial), flush=True)
-    print("\n" + report.table(trials))
+        finally:
+            for one in waiting:
+                one.cancel()
+    shown = report.table(trials, {harness.name: harness.lacks for harness in harnesses})
+    print("\n" + shown)
+    (options.out / "report.md").write_text(report.markdown(shown, trials), encoding="utf-8")
+    (options.out / "report.html").write_text(report.html(shown, trials), encoding="utf-8")
+    print(f"\nEvery trial with its transcript: {options.out / 'report.html'}")
     return 0
 
 
-async def _run(
-    harness: Harness, task: Task, number: int, model: Model, folder: Path, options: argparse.Namespace
-) -> Trial:
-    """Run a trial where every trial runs, then move it to its folder.
+class _Evaluation:
+    """The trials of one evaluation, `--jobs` at a time."""
 
-    One path for all: the model reads it, and its server can reuse the beginning of the prompt.
-    """
-    place = (options.out / "running").absolute()
-    trial = await run_trial(harness, task, number, model, place, options.seconds)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    place.rename(folder)
-    return trial
+    def __init__(self, options: argparse.Namespace, endpoint: Endpoint) -> None:
+        self._options = options
+        self._endpoint = endpoint
+        self._check: asyncio.Task[Endpoint] | None = None
+        self._places: asyncio.LifoQueue[Path] = asyncio.LifoQueue()
+        jobs = max(1, options.jobs)
+        for number in reversed(range(jobs)):
+            # One path for all, if they run one by one: the model reads it, and its server can reuse the beginning of
+            # the prompt.
+            name = "running" if jobs == 1 else f"running-{number:03}"
+            self._places.put_nowait((options.out / name).absolute())
 
+    async def trial(self, harness: Harness, task: Task, number: int) -> Trial | None:
+        """Return a trial that is kept, or run it where there is room; None: the task cannot be done here."""
+        options = self._options
+        folder = options.out / harness.name / task.name / str(number)
+        place = await self._places.get()
+        try:
+            sampling = Sampling(temperature=options.temperature, seed=number, max_tokens=options.max_tokens)
+            asked = self._endpoint
+            if not asked.model:
+                asked = await self._checked()
+            model = Model(asked.url, asked.key, asked.model, sampling, options.server_pid, options.threads or 1)
+            server = options.url or f"{options.gguf.name}, {options.gguf.stat().st_size} bytes"
+            wanted = kept.conditions(harness, task, model, server, options.seconds)
+            if (trial := kept.counted(folder, options.out, wanted)) is not None:
+                return trial
+            await self._checked()
+            trial = await run_trial(harness, task, number, model, place, options.seconds)
+            trial.conditions = wanted
+            kept.write(place, trial)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            place.rename(folder)
+            return trial
+        except tasks.TaskError as error:
+            print(f"Left out: {error}", file=sys.stderr, flush=True)
+            return None
+        finally:
+            self._places.put_nowait(place)
 
-def _kept(folder: Path) -> Trial | None:
-    path = folder / "result.json"
-    return Trial(**json.loads(path.read_text())) if path.is_file() else None
+    async def _checked(self) -> Endpoint:
+        """Let the model answer once, before the first trial that has to be run."""
+        if self._check is None:
+            self._check = asyncio.create_task(checked(self._endpoint))
+        return await asyncio.shield(self._check)
 
 
 def _line(trial: Trial) -> str:
@@ -125,15 +176,16 @@ def _line(trial: Trial) -> str:
 
 
 @asynccontextmanager
-async def _model(options: argparse.Namespace) -> AsyncIterator[tuple[str, str]]:
-    """Give address and key of the model's API; a model file is loaded for it."""
+async def _endpoint(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
+    """Give the model's API; a model file is loaded for it."""
     if options.url:
-        yield options.url.rstrip("/"), options.key
+        key = os.environ[options.key_env] if options.key_env else "none"
+        yield Endpoint(options.url.rstrip("/"), key, options.model)
         return
-    from spindle.llm.local.llama_server import Wanted, lease
+    from spindle.llm.local.llama_server import WantedModel, lease
 
-    async with lease(Wanted(options.gguf, MODEL, CONTEXT, options.threads)) as facts:
-        yield f"{facts.url}/v1", facts.key
+    async with lease(WantedModel(options.gguf, MODEL, CONTEXT, options.threads)) as facts:
+        yield Endpoint(f"{facts.url}/v1", facts.key, MODEL)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class Harness:
     failures: Callable[[Path], Iterator[str]]
     """Texts of the tool calls that failed, from what the run left in `home`."""
     program: tuple[str, ...]
+    lacks: str = ""
+    """Limits that the others have and it cannot be given."""
 
 
 def classes(texts: Iterator[str]) -> Counter[str]:
@@ -144,13 +146,48 @@ def _trajectory_failures(home: Path) -> Iterator[str]:
             yield "Validation failed: no call of a tool"
 
 
+# -- codex and opencode --------------------------------------------------------------------------
+
+
+def _launch_codex(harness: Harness, home: Path, task: Task, url: str) -> Launch:
+    """Needs a server with the responses API. Its own sandbox is off: the workspace is the trial's."""
+    provider = {"name": '"eval"', "base_url": f'"{url}"', "wire_api": '"responses"', "env_key": '"EVAL_KEY"'}
+    words = [*harness.program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    for name, value in provider.items():
+        words += ["-c", f"model_providers.eval.{name}={value}"]
+    words += ["-c", 'model_provider="eval"', "-c", f"model_context_window={CONTEXT}", "-m", MODEL, "--", task.prompt]
+    return Launch(words, _environment(home, CODEX_HOME=_made(home / "codex"), EVAL_KEY="none"))
+
+
+def _launch_opencode(harness: Harness, home: Path, task: Task, url: str) -> Launch:
+    model = {"name": MODEL, "limit": {"context": CONTEXT, "output": 4096}, "tool_call": True}
+    options = {"baseURL": url, "apiKey": "none"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "eval", "options": options, "models": {MODEL: model}}
+    config = {"provider": {"eval": provider}, "permission": "allow", "autoupdate": False, "share": "disabled"}
+    words = [*harness.program, "run", "--model", f"eval/{MODEL}", task.prompt]
+    # It titles each session with a call of its own, which counts like the others.
+    return Launch(words, _environment(home, OPENCODE_CONFIG_CONTENT=json.dumps(config)))
+
+
+def _made(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder)
+
+
+def _no_failures(home: Path) -> Iterator[str]:
+    return iter(())
+
+
+_NO_CONTEXT = "not told the size of the context"
 HARNESSES: dict[str, Harness] = {
     one.name: one
     for one in (
         Harness("spindle", _launch_spindle, _session_failures, ("spindle",)),
         Harness("pi", _launch_pi, _session_failures, ("pi",)),
-        Harness("mini", _launch_mini, _trajectory_failures, ("mini",)),
-        Harness("mini-text", _launch_mini_text, _trajectory_failures, ("mini",)),
+        Harness("mini", _launch_mini, _trajectory_failures, ("mini",), _NO_CONTEXT),
+        Harness("mini-text", _launch_mini_text, _trajectory_failures, ("mini",), _NO_CONTEXT),
+        Harness("codex", _launch_codex, _no_failures, ("codex",), "failed calls are not counted, no seed"),
+        Harness("opencode", _launch_opencode, _no_failures, ("opencode",), "failed calls are not counted"),
     )
 }
 
@@ -163,4 +200,4 @@ def parse(text: str) -> Harness:
         raise ValueError(f"no harness {kind!r}; there are {', '.join(HARNESSES)}")
     known = HARNESSES[kind]
     words = tuple(program.split()) if program else known.program
-    return Harness(label or kind, known.launch, known.failures, words)
+    return replace(known, name=label or kind, program=words)

@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp import web
 
 _DROPPED = ("host", "content-length", "transfer-encoding", "connection", "accept-encoding", "authorization")
+_COUNTED = ("chat/completions", "responses")
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Usage:
     output: int = 0
     failed: int = 0
     """Calls that the model's server refused or broke off."""
+    refused: int = 0
+    """Calls beyond the limit, which never reached the model."""
     last_text: str = ""
     """The text of the last answer."""
     last_calls: int = 0
@@ -47,7 +50,11 @@ class Meter:
     key: str
     sampling: Sampling
     log: Path
-    """Every answer goes here, one JSON object a line."""
+    """Every answer goes here, one JSON object a line; the last request beside it, as `request.json`."""
+    model: str = ""
+    """The name by which the server knows the model, put into every request; empty: as the harness calls it."""
+    most_calls: int | None = None
+    """Further model calls are refused, so that this limit holds for every harness."""
     usage: Usage = field(default_factory=Usage)
     url: str = ""
     answering: int = 0
@@ -85,9 +92,14 @@ class Meter:
         body = await request.read()
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _DROPPED}
         headers["Authorization"] = f"Bearer {self.key}"
-        counted = path == "chat/completions" and request.method == "POST"
+        counted = path in _COUNTED and request.method == "POST"
         if counted:
-            body = self._with_sampling(body)
+            if self.most_calls is not None and self.usage.calls >= self.most_calls:
+                self.usage.refused += 1
+                text = f"The limit of {self.most_calls} model calls is reached."
+                return web.json_response({"error": {"message": text, "type": "invalid_request_error"}}, status=400)
+            body = self._with_sampling(body, path)
+            self.log.with_name("request.json").write_bytes(body)
         begin = time.monotonic()
         async with self._session.request(
             request.method, f"{self.upstream}/{path}", data=body, headers=headers
@@ -109,12 +121,17 @@ class Meter:
             await response.write_eof()
             return response
 
-    def _with_sampling(self, body: bytes) -> bytes:
+    def _with_sampling(self, body: bytes, path: str) -> bytes:
         asked: dict[str, Any] = json.loads(body)
         wanted = {name: value for name, value in asdict(self.sampling).items() if value is not None}
+        if path == "responses":
+            wanted["max_output_tokens"] = wanted.pop("max_tokens")
+            wanted.pop("seed", None)  # that API has none
         asked.pop("max_completion_tokens", None)
         asked |= wanted
-        if asked.get("stream"):
+        if self.model:
+            asked["model"] = self.model
+        if asked.get("stream") and path == "chat/completions":
             asked["stream_options"] = {"include_usage": True}
         return json.dumps(asked).encode()
 
@@ -123,8 +140,8 @@ class Meter:
         if status != 200:
             self.usage.failed += 1
         text, calls, used, finish = read_answer(data)
-        self.usage.input += used.get("prompt_tokens") or 0
-        self.usage.output += used.get("completion_tokens") or 0
+        self.usage.input += used.get("prompt_tokens") or used.get("input_tokens") or 0
+        self.usage.output += used.get("completion_tokens") or used.get("output_tokens") or 0
         self.usage.last_text, self.usage.last_calls = text, len(calls)
         row = {
             "status": status,
@@ -152,6 +169,11 @@ def read_answer(data: bytes) -> tuple[str, list[str], dict[str, Any], str | None
             continue
         if not isinstance(chunk, dict):
             continue
+        response = chunk.get("response")
+        if chunk.get("type") in ("response.completed", "response.incomplete") and isinstance(response, dict):
+            said, made, usage = _read_response(response)
+            text, calls, finish = text + said, calls + made, str(response.get("status"))
+            continue
         usage = chunk.get("usage") or usage
         for choice in chunk.get("choices") or ():
             message = choice.get("delta") or choice.get("message") or {}
@@ -161,3 +183,11 @@ def read_answer(data: bytes) -> tuple[str, list[str], dict[str, Any], str | None
             ]
             finish = choice.get("finish_reason") or finish
     return text, calls, usage, finish
+
+
+def _read_response(response: dict[str, Any]) -> tuple[str, list[str], dict[str, Any]]:
+    """Return text, names of tool calls and usage of an answer of the responses API."""
+    items = [item for item in response.get("output") or () if isinstance(item, dict)]
+    parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
+    calls = [str(item.get("name")) for item in items if item.get("type") in ("function_call", "custom_tool_call")]
+    return "".join(part.get("text") or "" for part in parts), calls, response.get("usage") or {}

@@ -2,8 +2,11 @@
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from urllib.parse import quote
 
+from evals import transcript
 from evals.trial import Trial
 
 _HEADINGS = (
@@ -20,8 +23,8 @@ _HEADINGS = (
 Rows = dict[str, list[Trial]]
 
 
-def table(trials: Iterable[Trial]) -> str:
-    """Return the comparison as Markdown."""
+def table(trials: Iterable[Trial], lacks: Mapping[str, str] = {}) -> str:
+    """Return the comparison as Markdown. `lacks` says of harnesses which limits of the others they do not have."""
     rows: Rows = defaultdict(list)
     for trial in trials:
         rows[trial.harness].append(trial)
@@ -36,7 +39,12 @@ def table(trials: Iterable[Trial]) -> str:
         for trial in some:
             rounds[trial.number].append(trial.passed)
         by_round = " ".join(f"{sum(one)}/{len(one)}" for _, one in sorted(rounds.items()))
-        cells = [name, f"{passed} ({n})", f"{low:.0%}–{high:.0%}", by_round]
+        cells = [
+            f"{name} ({lacks[name]})" if lacks.get(name) else name,
+            f"{passed} ({n})",
+            f"{low:.0%}–{high:.0%}",
+            by_round,
+        ]
         cells += [_spread(some, pick) for pick in (_calls, _input, _output, _seconds)]
         cells.append(_counts(sum((Counter(trial.errors) for trial in some), Counter())))
         lines.append(f"| {' | '.join(cells)} |")
@@ -58,6 +66,77 @@ def _reasons(rows: Rows) -> list[str]:
     for name, some in rows.items():
         lines.append(f"| {name} | {_counts(Counter(trial.reason for trial in some if not trial.passed))} |")
     return lines
+
+
+def failures(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials that did not pass by their reason, the commonest first."""
+    groups: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        if not trial.passed:
+            groups[trial.reason].append(trial)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
+
+def link(trial: Trial) -> str:
+    """Return where the transcript of a trial is, relative to the report."""
+    return quote(f"{trial.harness}/{trial.task}/{trial.number}/transcript.html")
+
+
+def markdown(table_text: str, trials: Sequence[Trial]) -> str:
+    """Return the report: the table, then every trial with its transcript, the failed ones by reason."""
+    lines = ["# Evaluation", "", *_conditions(trials), "", table_text, ""]
+    for title, some in _groups(trials):
+        lines += [f"## {title} ({len(some)})", ""]
+        lines += [f"- [{_name(trial)}]({link(trial)}) {trial.said}".rstrip() for trial in some] + [""]
+    return "\n".join(lines)
+
+
+def html(table_text: str, trials: Sequence[Trial]) -> str:
+    """Return the same report as a page."""
+    parts = [f"<p>{escape(line)}</p>" for line in _conditions(trials)]
+    parts += [_html_table(block) for block in table_text.split("\n\n") if block.strip()]
+    for title, some in _groups(trials):
+        state = "passed" if title == _PASSED else "failed"
+        items = [
+            f'<li><a href="{escape(link(trial))}">{escape(_name(trial))}</a> {escape(trial.said)}</li>'
+            for trial in some
+        ]
+        head = f'<summary class="{state}">{escape(title)} ({len(some)})</summary>'
+        parts.append(f"<details{' open' if state == 'failed' else ''}>{head}<ul>{''.join(items)}</ul></details>")
+    return transcript.page("Evaluation", "\n".join(parts))
+
+
+_PASSED = "passed"
+
+
+def _groups(trials: Sequence[Trial]) -> list[tuple[str, list[Trial]]]:
+    passed = [trial for trial in trials if trial.passed]
+    return [*failures(trials).items(), *([(_PASSED, passed)] if passed else [])]
+
+
+def _name(trial: Trial) -> str:
+    return f"{trial.harness}, {trial.task}, {trial.number}"
+
+
+def _conditions(trials: Sequence[Trial]) -> list[str]:
+    """Say what all trials have in common, and the versions of the programs."""
+    if not trials:
+        return []
+    first = trials[0].conditions
+    common = [
+        f"{name} {value}"
+        for name, value in first.items()
+        if name not in ("program", "task") and all(trial.conditions.get(name) == value for trial in trials)
+    ]
+    programs = {trial.harness: trial.conditions.get("program") or "unknown version" for trial in trials}
+    return [", ".join(common), ", ".join(f"{name}: {said}" for name, said in programs.items())]
+
+
+def _html_table(block: str) -> str:
+    head, _, *rows = block.strip().splitlines()
+    cells = [[escape(cell.strip()) for cell in row.strip("|").split("|")] for row in (head, *rows)]
+    lines = [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells]
+    return f"<table>{''.join(lines)}</table>"
 
 
 def _by_task(rows: Rows) -> list[str]:

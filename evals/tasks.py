@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).with_name("tasks")
+EASY = Path(__file__).with_name("easy.toml")
 CHECK_SECONDS = 60
 _GIT_ENV = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -118,16 +120,27 @@ class Place:
 
 def load(folder: Path = FOLDER) -> list[Task]:
     """Return the tasks of a folder of `.toml` files, by name. Raises `TaskError`."""
-    tasks = []
-    for path in sorted(folder.glob("*.toml")):
-        try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
-            solve = data.pop("solve", {}).get("run", "")
-            unchanged = tuple(data.pop("unchanged", ()))
-            tasks.append(Task(name=path.stem, solve=solve, unchanged=unchanged, **data))
-        except (tomllib.TOMLDecodeError, TypeError) as error:
-            raise TaskError(f"{path.name}: {error}") from None
-    return tasks
+    return [_task(path.stem, _read(path), path) for path in sorted(folder.glob("*.toml"))]
+
+
+def load_easy(path: Path = EASY) -> list[Task]:
+    """Return the easy tasks: one table of a file each. Raises `TaskError`."""
+    return [_task(name, {"kind": "easy", **data}, path) for name, data in _read(path).items()]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"{path.name}: {error}") from None
+
+
+def _task(name: str, data: dict[str, Any], path: Path) -> Task:
+    solve, unchanged = data.pop("solve", {}).get("run", ""), tuple(data.pop("unchanged", ()))
+    try:
+        return Task(name=name, solve=solve, unchanged=unchanged, **data)
+    except TypeError as error:
+        raise TaskError(f"{path.name}: {name}: {error}") from None
 
 
 def _write(workspace: Path, files: dict[str, str]) -> None:

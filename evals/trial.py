@@ -2,16 +2,17 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import shutil
 import signal
 from collections.abc import Coroutine
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from evals.harnesses import Harness, Launch, classes
+from evals import transcript
+from evals.harnesses import TURNS, Harness, Launch, classes
 from evals.meter import Meter, Sampling
 from evals.stopwatch import Stopwatch
 from evals.tasks import Place, Task
@@ -28,7 +29,7 @@ class Trial:
     number: int
     passed: bool = False
     reason: str = ""
-    """Why it did not pass, in one word or two: wrong, untouched, empty, call as text, time, crashed."""
+    """Why it did not pass, in one word or two: wrong, untouched, empty, call as text, time, model calls, crashed."""
     said: str = ""
     """The last line of the check, or of the harness if that crashed."""
     calls: int = 0
@@ -37,12 +38,16 @@ class Trial:
     seconds: float = 0.0
     errors: dict[str, int] = field(default_factory=dict)
     """Failed tool calls by kind."""
+    conditions: dict[str, Any] = field(default_factory=dict)
+    """All that it depends on, besides chance; a trial under other conditions does not count."""
 
 
 @dataclass(frozen=True)
 class Model:
     url: str
     key: str = "none"
+    name: str = ""
+    """The name by which the server knows it."""
     sampling: Sampling = field(default_factory=Sampling)
     server: int | None = None
     """Its process, whose CPU time is the time of its answers; None: the wall counts."""
@@ -60,12 +65,12 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
     watch = Stopwatch(model.server, model.threads)
     with task.open(workspace) as place:
         before = _state(workspace)
-        async with Meter(model.url, model.key, model.sampling, folder / "answers.jsonl") as meter:
+        async with Meter(model.url, model.key, model.sampling, folder / "answers.jsonl", model.name, TURNS) as meter:
             launch = harness.launch(harness, home, task, meter.url)
             limit = watch.run(lambda: meter.answering > 0, seconds)
             code, late = await _run(launch, place, folder, limit)
         untouched = _state(workspace) == before
-        verdict = place.judge()
+        verdict = await asyncio.to_thread(place.judge)
     trial.seconds = round(watch.spent, 1)
     usage = meter.usage
     trial.calls, trial.input, trial.output = usage.calls, usage.input, usage.output
@@ -74,6 +79,8 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
     if not verdict.passed:
         if late:
             trial.reason = "time"
+        elif usage.refused:
+            trial.reason = "model calls"
         elif usage.calls == 0 or usage.failed == usage.calls:
             trial.reason, trial.said = "crashed", f"exit code {code}: {_last_line(folder / 'stderr.txt')}"
         elif usage.last_calls == 0 and _CALL_AS_TEXT.search(usage.last_text):
@@ -82,7 +89,8 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
             trial.reason = "empty"
         else:
             trial.reason = "untouched" if untouched else "wrong"
-    (folder / "result.json").write_text(json.dumps(asdict(trial), ensure_ascii=False, indent=1))
+    end = "passed" if trial.passed else f"{trial.reason}: {trial.said}"
+    transcript.write(folder, f"{harness.name}, {task.name}, trial {number}", end)
     return trial
 
 

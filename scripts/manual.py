@@ -30,11 +30,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 EXITS = {
     "ok": "done",
-    "error": "the run failed; also: something is broken (`doctor`, `sessions check`), the session is locked",
+    "error": "the run failed, or its last answer was cut at its limit; also: something is broken (`doctor`, "
+    "`sessions check`), the session is locked",
     "aborted": "the run was aborted",
     "denied": "a tool call was refused by the permissions, even if the model went on without it",
     "limit": "a limit was reached: turns, cost, time, tokens, or a run that would not end by itself",
     "schema": "no result fits the JSON Schema of `--json-schema`",
+    "waiting": "a call waits for the answer to its question (`--on-question wait`, "
+    "[durable.md](durable.md#a-question-that-waits))",
 }
 """Status of a run → meaning of its exit code. Code 2 and the codes of signals do not come from a run."""
 

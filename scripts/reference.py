@@ -89,9 +89,12 @@ _VALUES: dict[str, Any] = {
     "rules": ["Bash(git *)"],
 }
 """Values of fields by name, where the type allows them."""
-_ANY: dict[str, Any] = {"event": {"type": "turn_start"}}
-"""Values of fields that may be anything."""
-_CHOICES = {"MessageUpdate.assistantMessageEvent": "TextDelta", "KnownMessage": "AssistantMessage"}
+_CHOICES = {
+    "MessageUpdate.assistantMessageEvent": "TextDelta",
+    "Event.event": "TurnStart",
+    "Entry.entry": "MessageEntry",
+}
+"""Which member of a union is shown, by shape and field; else an answer, or the first."""
 
 
 def reference_page() -> str:
@@ -140,7 +143,10 @@ class Page:
         return "\n".join(lines).rstrip() + "\n"
 
     def _command(self, name: str, command: dict[str, Any], response: dict[str, Any]) -> list[str]:
-        fields, data = command["allOf"][1], response["properties"].get("data")
+        command, response = self._resolved(command), self._resolved(response)
+        own = {key: item for key, item in command["properties"].items() if key not in ("id", "type", "sessionId")}
+        fields = {**command, "properties": own}
+        data = response["properties"].get("data")
         lines = [f"### `{name}`", "", _one_line(command["description"]), ""]
         lines += self._table(fields, ("field", "type", "")) or ["No fields.", ""]
         if data is not None:
@@ -165,6 +171,8 @@ class Page:
         lines = [f"### {name}", ""]
         if description := _one_line(shape.get("description", "")):
             lines += [description, ""]
+        if _options(shape):
+            return [*lines, f"One of {self._type(shape).replace(' or ', ', ')}.", ""]
         return [*lines, *self._table({"$ref": f"#/$defs/{name}"}, ("field", "type", ""))]
 
     def _table(self, schema: dict[str, Any], head: Iterable[str]) -> list[str]:
@@ -183,11 +191,11 @@ class Page:
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the schema behind references and unions; of a union, the first member that is not null."""
-        while "$ref" in schema or "anyOf" in schema:
+        while "$ref" in schema or _options(schema):
             if "$ref" in schema:
                 schema = self._shapes[schema["$ref"].rpartition("/")[2]]
             else:
-                schema = next(option for option in schema["anyOf"] if option.get("type") != "null")
+                schema = next(option for option in _options(schema) if option.get("type") != "null")
         return schema
 
     def _type(self, schema: dict[str, Any]) -> str:
@@ -195,8 +203,8 @@ class Page:
             name = schema["$ref"].rpartition("/")[2]
             self._wanted[name] = None
             return f"[{name}](#{name.lower()})"
-        if "anyOf" in schema:
-            return " or ".join(dict.fromkeys(self._type(option) for option in schema["anyOf"]))
+        if _options(schema):
+            return " or ".join(dict.fromkeys(self._type(option) for option in _options(schema)))
         if "const" in schema or "enum" in schema:
             return " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
         kind = schema.get("type", "any")
@@ -210,8 +218,8 @@ class Page:
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             return self._example(self._shapes[name], field, (*above, name))
-        if "anyOf" in schema:
-            return self._example(self._choice(schema["anyOf"], field, above), field, above)
+        if options := _options(schema):
+            return self._example(self._choice(options, field, above), field, above)
         if "const" in schema or "enum" in schema:
             allowed = schema.get("enum", [schema.get("const")])
             return _VALUES.get(field) if _VALUES.get(field) in allowed else allowed[0]
@@ -223,10 +231,8 @@ class Page:
             items = schema.get("items") or {}
             endless = items.get("$ref", "").rpartition("/")[2] in above
             return [] if endless or not items else [self._example(items, field.removesuffix("s"), above)]
-        if kind is None:  # any value; messages are declared so, because unknown ones are passed on as they are
-            return (
-                self._example({"$ref": "#/$defs/AssistantMessage"}) if field == "message" else _ANY.get(field, wanted)
-            )
+        if kind is None:
+            return wanted
         if isinstance(wanted, _KINDS[kind]) and not isinstance(wanted, bool):
             return wanted
         if kind in ("integer", "number"):
@@ -235,7 +241,7 @@ class Page:
 
     def _choice(self, options: list[dict[str, Any]], field: str, above: tuple[str, ...]) -> dict[str, Any]:
         names = [option.get("$ref", "").rpartition("/")[2] for option in options]
-        wanted = _CHOICES.get(f"{above[-1] if above else ''}.{field}", _CHOICES["KnownMessage"])
+        wanted = _CHOICES.get(f"{above[-1] if above else ''}.{field}", "AssistantMessage")
         if wanted in names:
             return options[names.index(wanted)]
         return next((option for option in options if option.get("type") != "null"), options[0])
@@ -249,6 +255,12 @@ _KINDS: dict[str, Any] = {
     "object": dict,
     "null": type(None),
 }
+
+
+def _options(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the members of a union; none if it is no union."""
+    found: list[dict[str, Any]] = schema.get("anyOf") or schema.get("oneOf") or []
+    return found
 
 
 def _index(title: str, names: Iterable[str]) -> list[str]:

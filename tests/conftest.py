@@ -9,6 +9,7 @@ the first test. So the bytecode is kept, and each worker first imports a share o
 import contextlib
 import importlib
 import sys
+from collections import Counter
 from pathlib import Path
 
 import hypothesis
@@ -27,6 +28,7 @@ LONGEST = (
     "tests/browser/",
     "tests/llm/local/",
     "tests/interop/",
+    "tests/matrix/",
     "tests/plugins/mcp/",
     "tests/apps/console/",
     "tests/apps/cli/",
@@ -40,6 +42,20 @@ def _rank(item: pytest.Item) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped, why, and how to get it."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    if not reasons:
+        return
+    terminalreporter.write_line("")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:>5} skipped: {reason}")
+    terminalreporter.write_line(
+        "What other programs are needed for is run by .ci/run, which installs them and sets SPINDLE_TEST_…"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

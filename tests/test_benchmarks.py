@@ -3,9 +3,11 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks import one_shots
 from benchmarks.__main__ import part
 from benchmarks.codex import measured, spindle
 from benchmarks.peers import ROOT, our_peer, state_peer
@@ -83,3 +85,18 @@ def test_a_team_loses_nothing_over_a_restart_under_load(tmp_path, number):
     assert len(lost) == 3 and set(lost.values()) == {0}, found
     assert found["connections that came back"] >= 6 and found["prompts that were accepted"] >= 6, found
     assert number == signal.SIGKILL or found["answers that the restart cut"] == 0, "they had time to end"
+
+
+def test_one_shots_beside_others(tmp_path, monkeypatch):
+    """The other one is ourselves again, found by its name as others are."""
+    monkeypatch.setattr(one_shots, "OTHERS", {"python": one_shots._spindle})
+    model = one_shots.Model()
+    ours, other = one_shots.contenders(None, tmp_path, model.url)
+    assert ours.title.startswith("Spindle 0.")
+    samples = {one.title: [one_shots.measured(one, model)] for one in (ours, replace(other, title="other"))}
+    text, ratios = one_shots.table(samples, {"third": "no answer"})
+    assert "| wall (s) |" in text and "third could not be measured: no answer" in text
+    assert ratios["other: its largest request"] == pytest.approx(1, rel=0.01)
+    broken = replace(ours, argv=[sys.executable, "-c", "print('something else')"])
+    with pytest.raises(RuntimeError, match="gave no answer"):
+        one_shots.measured(broken, model)

@@ -23,7 +23,7 @@ from tests.support.mock_model import MockModel, call, failure, reply
 DOCS = Path(__file__).parents[1] / "docs"
 PROGRAMS = {
     name: block
-    for page in ("cookbook.md", "which-document.md")
+    for page in ("cookbook.md", "which-document.md", "python-jobs.md")
     for block in re.findall(r"```\w+\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     for name in re.findall(r"\A# (\S+):", block)
 }
@@ -69,7 +69,8 @@ def test_all_of_them_are_tried():
         "watch.py",
     }
     others = {"xcsh_client.py", "remote_client.py", "pi_client.py", "tree.py"}
-    assert PROGRAMS.keys() == cookbook | others
+    jobs = {f"{name}.py" for name in ("ask", "stream", "tools", "typed", "resume", "approve", "subagent", "hooks")}
+    assert PROGRAMS.keys() == cookbook | others | jobs | {"limits.py", "without_model.py"}
 
 
 def test_editor(kitchen):
@@ -239,3 +240,53 @@ def test_agent_cli(kitchen):
 def test_session_format(kitchen):
     done = kitchen().run("python", "tree.py")
     assert done.stdout == "['user', 'branchSummary', 'user']\n2 ways from the first message\n", done.stderr
+
+
+# -- ten jobs in Python ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "steps", "printed"),
+    [
+        ("ask.py", [reply("A spindle.")], "A spindle.\n"),
+        (
+            "stream.py",
+            [reply("I look. ", call("bash", {"command": "ls"})), reply("Two.")],
+            "I look. [bash]\nTwo.\n2 model",
+        ),
+        ("tools.py", [reply(call("order_status", {"number": "17"})), reply("It is sent.")], "It is sent.\n"),
+        ("typed.py", [reply(call("final_result", {"summary": "Good.", "faults": 2}))], "2 Good.\n"),
+        ("approve.py", [reply(call("bash", {"command": "rm x"})), reply("No.")], "denied ['No commands here.']\n"),
+        (
+            "subagent.py",
+            [reply(call("task", {"agent": "reader", "prompt": "Read it"})), reply("It says hi."), reply("Hi.")],
+            "Hi.\n",
+        ),
+        ("hooks.py", [reply(call("read", {"path": ".env"})), reply("I may not.")], "denied I may not.\n"),
+        ("without_model.py", [], "Written. ['a.txt'] hello\n"),
+    ],
+)
+def test_jobs_in_python(kitchen, program, steps, printed):
+    place = kitchen(*steps)
+    done = place.run("python", program)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(printed), done
+    wanted = {"tools.py": "sent", "hooks.py": "Secrets are not read.", "subagent.py": "It says hi."}
+    if program in wanted:
+        messages = place.mock.requests[-1].body["messages"]
+        assert wanted[program] in [str(item["content"]) for item in messages if item["role"] == "tool"][-1]
+
+
+def test_limits_in_python(kitchen):
+    done = kitchen(reply(call("read", {"path": "x"}))).run("python", "limits.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"no answer: max_cost cannot be kept|Stopped by a limit: max_turns 1", done.stdout), done.stdout
+
+
+def test_a_conversation_that_another_process_goes_on_with(kitchen):
+    place = kitchen(reply("Hello Anna."), reply("Anna."))
+    first = place.run("python", "resume.py", "I am Anna.").stdout.split()
+    assert first[:2] == ["Hello", "Anna."]
+    again = place.run("python", "resume.py", "Who am I?", first[-1])
+    assert again.stdout.split() == ["Anna.", first[-1]], again
+    assert "I am Anna." in json.dumps(place.mock.requests[-1].body)
+    assert place.run("python", "resume.py", "hi", first[-1][:-1] + "x").stdout.startswith("No session found matching")

@@ -123,10 +123,11 @@ def test_the_command_line_has_them(run: Run) -> None:
 
 
 def test_the_wire_has_them(env: dict[str, str], run: Run) -> None:
-    fields = json.loads(run("-m", "spindle", "schema").stdout)["$defs"]["prompt"]["properties"]
+    fields = json.loads(run("-m", "spindle", "schema").stdout)["$defs"]["PromptCommand"]["properties"]
     assert "maxToolCalls" in fields
     code = "import json; from spindle.wires.http.openapi import openapi; print(json.dumps(openapi()))"
-    assert json.loads(run("-c", code).stdout)["components"]["schemas"]["prompt"]["properties"].keys() == fields.keys()
+    over_http = json.loads(run("-c", code).stdout)["components"]["schemas"]["prompt"]["properties"]
+    assert over_http.keys() == fields.keys() - {"id", "type", "sessionId"}
     steps = [reply(call("tree", {"path": "."})), reply(call("tree", {"path": "."}))]
     with AgentProcess(steps, env=env) as agent:
         agent.call("set_permissions", mode="careful")
@@ -204,7 +205,7 @@ def test_a_batch_has_them(run: Run, tmp_path: Path) -> None:
     told = [json.loads(line) for line in run(*batch, "--max-tool-calls", "2", "--json", code=1).stdout.splitlines()]
     assert {line["id"] for line in told if "waits for its turn" in (line.get("note") or "")} == {"plan"}
     lines = map(json.loads, (tmp_path / "out/results.jsonl").read_text().splitlines())
-    ended = {line["id"]: (line["status"], line["stop_reason"], line["tool_calls"]) for line in lines}
+    ended = {line["id"]: (line["status"], line["stopReason"], line["toolCalls"]) for line in lines}
     assert ended == {"own": ("budget", "maxToolCalls", 1), "plan": ("budget", "maxToolCalls", 2)}
 
 

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import spindle
+from tests.support.agent_process import agent_environment, write_models
+from tests.support.mock_model import MockModel, reply
 
 
 def test_every_module_can_be_imported_first():
@@ -24,3 +28,25 @@ def test_every_module_can_be_imported_first():
     )
     done = subprocess.run([sys.executable, "-c", code, *modules], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("mode", ["print", "rpc"])
+def test_what_a_start_and_an_answer_load(mode: str, tmp_path: Path):
+    """Whatever is dear, or of a feature that is off, is not loaded: not at the start, and not by an answer."""
+    with MockModel([reply("hello")]) as mock:
+        write_models(tmp_path / "agent", mock.openai_url)
+        how = ["-p", "hi"] if mode == "print" else ["--mode", "rpc"]
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "spindle", "--no-session", "--model", "mock/m1", *how],
+            input='{"type":"get_state"}\n' if mode == "rpc" else "",
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=agent_environment(tmp_path / "agent"),
+            timeout=60,
+        )
+    assert ("hello" if mode == "print" else '"get_state"') in done.stdout, done.stderr[-500:]
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    rooms = ("agent.fences.rules", "agent.fences.shell", "agent.features.lending", "agent.features.undo.undo")
+    dear = {"aiohttp", "email", "http.client", "tempfile", "urllib.request", *(f"spindle.{room}" for room in rooms)}
+    assert "spindle.recipe" in loaded and loaded & dear == set()

@@ -29,9 +29,10 @@ def page(name: str) -> str:
     return (DOCS / name).read_text()
 
 
-def test_what_is_made_of_the_code_is_current():
+@pytest.mark.parametrize("name", ["manual.py", "python_client.py", "typescript.py"])
+def test_what_is_made_of_the_code_is_current(name):
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "manual.py", "--check"], capture_output=True, text=True, timeout=60
+        [sys.executable, ROOT / "scripts" / name, "--check"], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -1,7 +1,7 @@
 """Spindle: a coding agent without a face.
 
-`Agent` is the agent in process; `ask` and `run` make one for a single prompt. `spindle.client` drives one over RPC.
-Each name is loaded when it is first used.
+`Agent` is the agent in process; `ask`, `ask_sync` and `run` make one for a single prompt. `spindle.client` drives one
+over RPC. Each name is loaded when it is first used.
 """
 
 import sys
@@ -31,12 +31,28 @@ if TYPE_CHECKING:
     from spindle.inprocess import Agent as Agent
     from spindle.inprocess import ask as ask
     from spindle.inprocess import run as run
+    from spindle.inprocess.declared import Budget as Budget
+    from spindle.inprocess.declared import Hook as Hook
+    from spindle.inprocess.declared import Subagent as Subagent
+    from spindle.inprocess.sync import SyncAgent as SyncAgent
+    from spindle.inprocess.sync import ask_sync as ask_sync
+    from spindle.inprocess.tools import Context as Context
+    from spindle.sessions import InvalidSession as InvalidSession
+    from spindle.sessions import SessionError as SessionError
+    from spindle.sessions import SessionLocked as SessionLocked
+    from spindle.sessions import SessionNotFound as SessionNotFound
+    from spindle.shapes.approvals import Allow as Allow
+    from spindle.shapes.approvals import Deny as Deny
+    from spindle.shapes.events import PermissionRequest as PermissionRequest
     from spindle.shapes.model import Model as Model
     from spindle.shapes.model import ModelCost as ModelCost
 
 
 _HOMES = {
     "Agent": "spindle.inprocess",
+    "Allow": "spindle.shapes.approvals",
+    "Deny": "spindle.shapes.approvals",
+    "PermissionRequest": "spindle.shapes.events",
     "AgentRun": "spindle.agent.run.awaited",
     "AgentError": "spindle.agent",
     "LimitReached": "spindle.agent.run.result",
@@ -47,7 +63,17 @@ _HOMES = {
     "RunFailed": "spindle.agent.run.result",
     "RunResult": "spindle.agent.run.result",
     "SchemaNotMet": "spindle.agent.run.result",
+    "InvalidSession": "spindle.sessions",
+    "SessionError": "spindle.sessions",
+    "SessionLocked": "spindle.sessions",
+    "SessionNotFound": "spindle.sessions",
+    "SyncAgent": "spindle.inprocess.sync",
+    "Budget": "spindle.inprocess.declared",
+    "Context": "spindle.inprocess.tools",
+    "Hook": "spindle.inprocess.declared",
+    "Subagent": "spindle.inprocess.declared",
     "ask": "spindle.inprocess",
+    "ask_sync": "spindle.inprocess.sync",
     "run": "spindle.inprocess",
 }
 
@@ -55,16 +81,29 @@ __all__ = [
     "Agent",
     "AgentError",
     "AgentRun",
+    "Allow",
+    "Budget",
+    "Context",
+    "Deny",
+    "Hook",
+    "InvalidSession",
     "LimitReached",
     "Model",
     "ModelCost",
     "ModelError",
+    "PermissionRequest",
     "Refused",
     "RunFailed",
     "RunResult",
     "SchemaNotMet",
+    "SessionError",
+    "SessionLocked",
+    "SessionNotFound",
+    "Subagent",
+    "SyncAgent",
     "__version__",
     "ask",
+    "ask_sync",
     "run",
 ]
 

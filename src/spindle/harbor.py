@@ -51,18 +51,18 @@ def _limit(limit: Limit) -> tuple[Any, Any]:
     return kind, Field(default=None, gt=0, description=f"{limit.words.unit}.")
 
 
-class _Options(PiOptions):  # type: ignore[misc]
+class _HarborOptions(PiOptions):  # type: ignore[misc]
     package: str = Field(default="", description="What to install: a wheel on this machine, or an address.")
 
 
 SpindleOptions = create_model(
-    "SpindleOptions", __base__=_Options, **{limit.name: _limit(limit) for limit in RUN_LIMITS}
+    "SpindleOptions", __base__=_HarborOptions, **{limit.name: _limit(limit) for limit in RUN_LIMITS}
 )
 
 
 class Spindle(Pi):  # type: ignore[misc]
     options_model = SpindleOptions
-    options: _Options
+    options: _HarborOptions
     _OUTPUT_FILENAME = "spindle.txt"
 
     @staticmethod

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spindle.agent import AgentError
-from spindle.agent.background import ENDING_MODES
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.elsewhere import FarPlace, open_pipe, wanted_place
+from spindle.agent.features.background import ENDING_MODES
+from spindle.agent.features.place import FarPlace, open_pipe, wanted_place
+from spindle.agent.fences.options import PermissionOptions
 from spindle.agent.hooks import PluginChain
 from spindle.agent.model_choice import ModelState
-from spindle.agent.permissions.approval import PermissionOptions
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile, Standing
+from spindle.models.loopback import LOOPBACK
+from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
+    find_model,
     initial_model,
     model_at,
     resolve_model,
@@ -34,16 +37,18 @@ from spindle.models.select import (
 from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.plugins.mcp.mcp_host import McpHost, McpOptions, is_server_tool, mcp_host
 from spindle.plugins.subagents import SUBAGENT, Subagents
+from spindle.resources.agent_files import AgentDefinition
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, default_tools
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
+from spindle.shapes.tool_lists import NEIGHBOURS_TOOLS, bare, is_change, over, unmatched
 from spindle.tools.base import Tool, builtin_tools
 
 if TYPE_CHECKING:  # loaded only if there is a far side, or an extension
-    from spindle.base.workspace.pipe import Pipe
     from spindle.plugins.extensions.generation import Flag
+    from spindle.workspace.pipe import Pipe
 
 
 class AgentOptions(Struct, frozen=True):
@@ -56,6 +61,8 @@ class AgentOptions(Struct, frozen=True):
     """Where the model is asked, in place of its own address."""
     api_key: str | None = None
     thinking: str | None = None
+    fallback: Sequence[str | Model] | None = None
+    """Models that answer when the model cannot, in this order; None: as the settings have it."""
     models: Sequence[str] = ()
     """Patterns of the models that `cycle_model` goes through."""
     tools: Sequence[str | Tool] | None = None
@@ -78,6 +85,8 @@ class AgentOptions(Struct, frozen=True):
     """Prompts, skills, context files, rules, paths of extensions, and whether the project is trusted."""
     factories: Sequence[Callable[[Any], Any]] = ()
     """Extensions of the embedding program: functions that take `agent`."""
+    agents: Sequence[AgentDefinition] = ()
+    """Subagents of the embedding program."""
     flags: Mapping[str, str | bool] = {}
     """Values of options that extensions add to the command line."""
     exec: str | None = None
@@ -126,6 +135,8 @@ async def create_session(
 ) -> tuple[AgentSession, ExtensionHost]:
     resources.require_settings()
     toolbox = _toolbox(options, resources)
+    if options.tools is None and not options.no_builtin_tools:
+        toolbox.restore(session.tools())
     extensions = _extension_host(options)
     plugins = PluginChain(extensions, *_mcp_host(options), *_subagents(options, toolbox))
     await plugins.load(resources, toolbox.builtin, options.mode)  # first, because plugins may bring models
@@ -154,10 +165,10 @@ async def create_session(
 
 def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
     """Raise `AgentError` for the name of a tool that does not exist. Extensions must have added theirs before."""
-    tools = [tool.name for tool in agent.all_tools()]
-    for name in wanted:
+    tools = [tool.name for tool in agent.toolbox.all()]
+    for name in unmatched([name for name in wanted if isinstance(name, str)], (*tools, *BUILTIN_TOOLS)):
         # Some built-in tools need a program, and the tools of MCP servers may not be known yet.
-        if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS) and not is_server_tool(name):
+        if bare(name) not in NEIGHBOURS_TOOLS and not is_server_tool(bare(name)):
             raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
 
 
@@ -183,20 +194,26 @@ def _extension_host(options: AgentOptions) -> ExtensionHost:
 
 
 def _mcp_host(options: AgentOptions) -> list[McpHost]:
-    names = None if options.tools is None else [tool for tool in options.tools if isinstance(tool, str)]
+    names = [tool for tool in options.tools or () if isinstance(tool, str)] if _names_all(options) else None
     given = McpOptions(options.mcp_config, options.mcp_servers, options.warn, awaits=options.mode in ENDING_MODES)
     return mcp_host(given, names)
 
 
 def _subagents(options: AgentOptions, toolbox: Toolbox) -> list[Subagents]:
     """Return what makes subagents, unless this agent is one."""
-    return [] if options.mode == SUBAGENT else [Subagents(toolbox, _make_subagent, options.warn)]
+    return [] if options.mode == SUBAGENT else [Subagents(toolbox, _make_subagent, options.warn, options.agents)]
 
 
 async def _make_subagent(
-    session: Session, resources: Resources, model: ModelChoice, tools: Sequence[Tool]
+    session: Session,
+    resources: Resources,
+    model: ModelChoice,
+    tools: Sequence[Tool],
+    fallback: Sequence[str | Model] | None,
 ) -> AgentSession:
-    options = AgentOptions(model=model.model, thinking=model.level, tools=tools, mode=SUBAGENT, mcp_servers=False)
+    options = AgentOptions(
+        model=model.model, thinking=model.level, tools=tools, mode=SUBAGENT, mcp_servers=False, fallback=fallback
+    )
     agent, _ = await make_agent(session, options, resources)
     return agent
 
@@ -206,6 +223,7 @@ async def _make_subagent(
 
 def _choose_model(session: Session, options: AgentOptions, resources: Resources) -> ModelState:
     registry, settings = resources.registry, resources.settings
+    check_fallback(registry, options.fallback or ())
     try:
         chosen = _asked_for(options, resources)
     except ModelNotFound as error:
@@ -228,7 +246,19 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     level = thinking_level(
         start.model, settings, asked=options.thinking, given=start.level, session=session.thinking_level()
     )
-    return ModelState(registry, start.model, level, scope, settings.default_thinking_level, start.message)
+    role = "subagents" if options.mode == SUBAGENT else "main"
+    default, fallback = settings.default_thinking_level, options.fallback
+    return ModelState(registry, start.model, level, scope, default, start.message, fallback, role)
+
+
+def check_fallback(registry: ModelRegistry, names: Sequence[str | Model]) -> None:
+    """Raise `AgentError` for a model of a chain that is unknown. Servers on this machine are not asked yet."""
+    for name in names:
+        if isinstance(name, str) and name.partition("/")[0].lower() not in LOOPBACK:
+            try:
+                find_model(registry, name)
+            except ModelNotFound as error:
+                raise AgentError(f"fallback: {error}") from None
 
 
 def _is_named(pattern: str, model: Model) -> bool:
@@ -247,17 +277,41 @@ def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | Non
     pattern, settings = options.model, resources.settings
     if pattern is None and options.provider == settings.default_provider:
         pattern = settings.default_model
-    return resolve_model(resources.registry, pattern, options.provider)
+    try:
+        return resolve_model(resources.registry, pattern, options.provider)
+    except ModelNotFound:
+        has_chain = options.fallback or settings.fallback
+        down = _of_this_machine(resources.registry, pattern or "", options.provider) if has_chain else None
+        if down is None:
+            raise
+        return down
+
+
+def _of_this_machine(registry: ModelRegistry, pattern: str, provider: str | None) -> ModelChoice | None:
+    """Return a model of a server on this machine that is not running now; others answer in its place until it is."""
+    name, _, model_id = pattern.partition("/") if provider is None else (provider, "", pattern)
+    found = registry.find(name.lower(), model_id) if name.lower() in LOOPBACK else None
+    return None if found is None else ModelChoice(found)
 
 
 def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:
     tools = builtin_tools(str(agent_dir() / "bin"))
     tools |= {tool.name: tool for tool in options.tools or () if isinstance(tool, Tool)}
-    if options.tools is not None:
-        names = [tool if isinstance(tool, str) else tool.name for tool in options.tools]
-    elif options.no_builtin_tools:
+    wanted = resources.settings.default_tools
+    names = list(default_tools(options.mode) if wanted is None else over(default_tools(options.mode), wanted))
+    if options.no_builtin_tools and options.tools is None:
         names = []
-    else:
-        wanted = resources.settings.default_tools
-        names = list(default_tools(options.mode) if wanted is None else wanted)
-    return Toolbox(tools, names, only_named=options.tools is not None, never=options.exclude_tools)
+    if options.tools is not None:
+        names = over(names, _entries(options.tools))
+    return Toolbox(tools, names, only_named=_names_all(options), never=options.exclude_tools)
+
+
+def _entries(tools: Sequence[str | Tool]) -> list[str]:
+    """Return a list of tools as text. A tool itself, beside entries that change a selection, is added to it."""
+    sign = "+" if is_change([tool for tool in tools if isinstance(tool, str)]) else ""
+    return [tool if isinstance(tool, str) else sign + tool.name for tool in tools]
+
+
+def _names_all(options: AgentOptions) -> bool:
+    """Say whether the user has named all tools."""
+    return options.tools is not None and not is_change(_entries(options.tools))

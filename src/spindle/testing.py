@@ -134,7 +134,7 @@ class LoadedExtension(NeverFull):
 
     async def tool_call(self, tool: str, /, **arguments: Any) -> ToolCallOutcome:
         """Let handlers judge a tool call."""
-        known = {found.name: found for found in self.agent.all_tools()}
+        known = {found.name: found for found in self.agent.toolbox.all()}
         called = known.get(tool) or Tool(tool, "", {}, _not_run)
         try:
             return ToolCallOutcome(await self.hooks.tool_call("call_1", called, arguments))

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
+from spindle.agent.features.text_calls import with_calls
 from spindle.agent.hooks import Hooks
 from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
 from spindle.agent.run.meter import Meter
-from spindle.agent.text_calls import with_calls
 from spindle.agent.tool_batch import ToolBatch
 from spindle.base.settings import Runaway
 from spindle.llm.live import LiveMessage
@@ -113,7 +113,9 @@ class World:
         self.seen: list[list[AgentMessage]] = []
         """The conversation at each model call."""
         self.interrupt = interrupt
+        self.hooks = Hooks()
         self.meter = Meter(RunLimits(), Runaway())
+        self.said: list[str] = []
         self.queues = Queues(self._queues_changed, "one-at-a-time", "one-at-a-time")
         self._waiters: list[tuple[Callable[[Event], bool], asyncio.Future[Event]]] = []
 
@@ -165,7 +167,7 @@ class World:
     async def run_tools(
         self, message: AssistantMessage, cut: Any, signal: AbortSignal
     ) -> tuple[list[ToolResultMessage], bool]:
-        return await ToolBatch(self, Hooks(), message, cut, signal).run()
+        return await ToolBatch(self, self.hooks, message, cut, signal).run()
 
     def exhausted(self) -> bool:
         return False
@@ -195,8 +197,13 @@ class World:
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
         return await with_calls(answer, MODEL, self.tools)
 
-    def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
-        return self.meter.remarks(name, arguments, result.content)
+    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
+        words = self.meter.remarks(name, arguments, result.content)
+        self.said += [left_out, *words] if left_out else words
+
+    def take_remarks(self) -> list[str]:
+        said, self.said = self.said, []
+        return said
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return ToolContext(cwd="/", update=update)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from spindle.agent.session import AgentSession
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.seat import Seat
@@ -76,6 +78,9 @@ class _Wire(Seat):
 
 
 class Rig:
+    at_work = 0
+    """Rigs that are open: others have tasks, too."""
+
     def __init__(
         self,
         folder: Path,
@@ -89,7 +94,9 @@ class Rig:
         model: Frame | None = None,
         mode: str = "rpc",
         provider_session_id: str | None = None,
+        far: str | None = None,
     ) -> None:
+        """`far`: a command that gives a pipe; tools work at its other end, in the same folder."""
         self.cwd = folder / "work"
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.home = folder / "agent"
@@ -100,6 +107,7 @@ class Rig:
         self.unhandled: list[dict[str, Any]] = []
         self.agent: AgentSession
         used = self.script.model(**{"context_window": 100_000, "max_tokens": 4096, **(model or {})})
+        self._far = far
         self._options = AgentOptions(
             model=used,
             tools=["read", "write", *tools],
@@ -126,21 +134,24 @@ class Rig:
             store = sessions.create(folder, self.home / "sessions")
         else:
             store = sessions.in_memory(folder)
-        self.agent, _ = await make_agent(store, self._options)
+        place = {"exec": self._far, "exec_cwd": folder} if self._far is not None else {}
+        self.agent, _ = await make_agent(store, replace(self._options, **place))
         self.agent.subscribe(self.wire)
         self.dispatcher = Dispatcher(self.agent, self.wire, self.wire)
         await self.agent.begin()
+        Rig.at_work += 1
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.wire.read_on()
+        Rig.at_work -= 1
         await self.agent.close()
         await self.dispatcher.close()
         await asyncio.sleep(0)
         left = asyncio.all_tasks() - self._tasks_before
         if kind is None:
             assert not self.unhandled, self.unhandled
-            assert not left, left
+            assert Rig.at_work or not left, left
 
     # -- talking ---------------------------------------------------------------------------------
 

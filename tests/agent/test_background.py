@@ -53,6 +53,17 @@ def wait_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
+def test_more_than_the_bound_are_refused_in_words():
+    five = [bash("sleep 100", id=f"c{number}") for number in range(5)]
+    steps = [reply(*five), reply(call("bash_kill", {"id": "bg2"})), reply(bash("sleep 100", id="c9")), reply("done")]
+    with AgentProcess(steps, args=TOOLS, settings={"maxBackgroundCommands": 3}) as agent:
+        agent.run("start five")
+        told = results(agent)
+        refused = [text for text in told[:5] if text.startswith("3 commands run in the background, more are not")]
+        assert len(refused) == 2 and "bash_kill" in refused[0] and len(agent.data("get_state")["background"]) == 3
+        assert "is running" in told[6]
+
+
 def test_a_server_and_its_test_in_one_run(tmp_path):
     """The server is started, waited for, asked, and ended, all in one run."""
     port = "PORT=$(sed -n 's/.*port \\([0-9]*\\).*/\\1/p' $(ls $TMPDIR/spindle-bash-*.log | head -1))"

@@ -1,4 +1,7 @@
-"""Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte."""
+"""Checkpoints: what a run did to files is known, whoever did it, and can be taken back byte for byte.
+
+Most tests run twice: with the files here, and on the far side of a pipe.
+"""
 
 import asyncio
 import fcntl
@@ -6,25 +9,27 @@ import hashlib
 import json
 import os
 import random
+import resource
 import shlex
 import shutil
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spindle.base import git as base_git
-from spindle.base import inventory, snapshots
+from spindle.states import git as base_git
+from spindle.states import inventory, recorder
+from spindle.states import store as snapshots
 from spindle.testing import Pause
 
 from ..support.agent_process import AgentProcess
 from ..support.mock_model import call, reply
-from .rig import Rig, run
+from .rig import Rig, run, until_true
 
 SETTINGS = [
     "user.name=n", "user.email=e@x", "protocol.file.allow=always", "core.hooksPath=/dev/null", "core.fsmonitor=false",
@@ -47,11 +52,32 @@ def shell(command: str) -> dict[str, Any]:
     return calls(("bash", {"command": command}))
 
 
+_there = False
+"""Whether tools work on the far side."""
+
+
+@pytest.fixture(autouse=True, params=["here", "there"])
+def place(request: pytest.FixtureRequest) -> Iterator[None]:
+    global _there
+    _there = request.param == "there"
+    if _there and request.node.get_closest_marker("only_here"):
+        pytest.skip("only here")
+    yield
+    _there = False
+
+
 def rig(folder: Path, steps: list[Any], **options: Any) -> Rig:
     from spindle.tools.base import builtin_tools
 
     found = builtin_tools()
-    return Rig(folder, steps, tools=[found["bash"], found["edit"]], **options)
+    # A shell of this machine stands in for another one: it sees the same files, and has a home of its own.
+    far = f"env -i PATH={os.defpath} HOME={folder}/home-there" if _there else None
+    return Rig(folder, steps, tools=[found["bash"], found["edit"]], far=far, **options)
+
+
+def stored(folder: Path, name: str) -> Path:
+    """Return a file of the store, whose name is a pattern."""
+    return next((folder / "agent").glob(f"checkpoints-elsewhere/*/*/{name}" if _there else f"checkpoints/*/{name}"))
 
 
 def picture(folder: Path) -> dict[str, Any]:
@@ -236,7 +262,6 @@ def test_all_files_come_back(tmp_path, kind):
             would = await it.data("restore", checkpoint=first, dryRun=True)
             assert would["files"] and not would["conflicts"] and picture(folder) == changed
             done = await it.data("restore", checkpoint=first)
-            assert "failed" not in done
             kept = {path: form for path, form in picture(folder).items() if path not in ignored}
             assert kept == {path: form for path, form in before.items() if path not in ignored}
             if is_repository:
@@ -332,6 +357,33 @@ def test_hunks_are_taken_back_one_by_one(tmp_path):
     run(main())
 
 
+def test_git_applies_the_diffs_in_the_working_directory(tmp_path):
+    """In a part of a repository too; only files outside of it have their whole path."""
+    folder, other = tmp_path / "work", tmp_path / "other"
+    folder.mkdir()
+    repository(folder)
+    shutil.copytree(folder, other, symlinks=True)
+    outside = tmp_path / "outside.txt"
+
+    async def main():
+        edit = ("edit", {"path": "a.py", "edits": [{"oldText": "one", "newText": "1"}]})
+        written = [("write", {"path": path, "content": "new\n"}) for path in ("new.txt", "../top.txt", str(outside))]
+        made = rig(tmp_path, [calls(*written), calls(edit), "done"])
+        made.cwd = folder / "src"
+        async with made as it:
+            await it.run("go")
+            return {one["path"]: one["diff"] for one in (await it.data("get_changes"))["files"]}
+
+    diffs = run(main())
+    assert f"+++ b{outside}\n" in diffs.pop(str(outside))
+    for place in ("src", "."):
+        git(other, "stash", "-q", "-u")
+        for path in ("a.py", "new.txt", "../top.txt")[: 3 if place == "." else 2]:
+            subprocess.run(["git", "apply"], input=diffs[path].encode(), cwd=other / place, check=True)
+        assert (other / "src/a.py").read_text() == "1\ntwo\n" and (other / "src/new.txt").read_text() == "new\n"
+    assert (other / "top.txt").read_text() == "new\n"
+
+
 def test_the_conversation_goes_back_too_and_forth_again(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
@@ -400,7 +452,7 @@ def test_a_restore_and_a_run_in_the_same_folder_wait_for_each_other(tmp_path):
     (tmp_path / "work").mkdir()
 
     def held(name):
-        file = os.open(next((tmp_path / "agent/checkpoints").glob(f"*/{name}")), os.O_RDWR)
+        file = os.open(stored(tmp_path, name), os.O_RDWR)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
 
@@ -439,7 +491,7 @@ def test_a_restore_and_a_run_in_the_same_folder_wait_for_each_other(tmp_path):
     run(main())
 
 
-def test_turns_that_only_read_and_the_setting_cost_nothing(tmp_path):
+def test_turns_that_only_read_and_the_setting_leave_nothing(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     repository(folder)
@@ -449,17 +501,59 @@ def test_turns_that_only_read_and_the_setting_cost_nothing(tmp_path):
             await it.run("read")
             assert (await it.data("list_checkpoints"))["checkpoints"] == []
             assert (await it.data("get_changes"))["files"] == []
+            assert not [*(tmp_path / "agent").glob("checkpoints*/**/states/*")]  # it may have looked at the files
+        shutil.rmtree(tmp_path / "agent")
         async with rig(tmp_path, [shell("echo 1 > n"), "done"], settings={"checkpoints": False}) as it:
             await it.run("write")
             found = await it.data("list_checkpoints")
             assert found["checkpoints"] == [] and found["enabled"] is False
-        assert not (tmp_path / "agent/checkpoints").exists()
+        assert not [*(tmp_path / "agent").glob("checkpoints*")]
+
+    run(main())
+
+
+def test_the_state_is_looked_at_while_the_model_thinks_and_is_that_before_the_call(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        thinking = {"text": [Pause(gate="go")], **shell("echo agent >> src/a.py; true")}
+        async with rig(tmp_path, [thinking, shell("true"), "done"]) as it:
+            await it.data("prompt", message="go")
+            await until_true(lambda: any((tmp_path / "agent").glob("checkpoints*/**/lock")))
+            await until_true(lambda: it.agent.checkpoints._ahead is None)
+            assert (await it.data("list_checkpoints"))["checkpoints"] == [], "it is noted with the first call"
+            (folder / "src/a.py").write_text("mine, at the last moment\n")
+            it.script.release("go")
+            await it.until("agent_settled")
+            first, _ = (await it.data("list_checkpoints"))["checkpoints"]
+            assert (folder / "src/a.py").read_text() == "mine, at the last moment\nagent\n"
+            await it.data("restore", checkpoint=first["id"])
+            assert (folder / "src/a.py").read_text() == "mine, at the last moment\n"
+
+    run(main())
+
+
+def test_nothing_is_written_when_nothing_has_changed(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        async with rig(tmp_path, [shell("true"), shell("true"), shell("echo 1 > n"), shell("true"), "done"]) as it:
+            await it.run("go")
+            found = (await it.data("list_checkpoints"))["checkpoints"]
+            kept = [stored(tmp_path, f"states/{one['id']}.json").stat().st_ino for one in found]
+            assert kept[0] == kept[1] == kept[2] != kept[3]
+            await it.data("restore", checkpoint=found[1]["id"])
+            assert not (folder / "n").exists()
 
     run(main())
 
 
 def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatch):
-    for module in (inventory, snapshots):
+    for module in (inventory, recorder):
         monkeypatch.setattr(module, "LARGEST", 1000)
     folder = tmp_path / "work"
     folder.mkdir()
@@ -488,12 +582,143 @@ def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatc
             assert {"notes.txt", str(outside), "old.log"} <= {one["path"] for one in found["files"]} | {"old.log"}
             first = (await it.data("list_checkpoints"))["checkpoints"][0]["id"]
             done = await it.data("restore", checkpoint=first)
-            assert {"large", "grows", ".env"} <= {one["path"] for one in done["notCovered"]}
+            assert {"large", ".env", "nested/"} <= {one["path"] for one in done["notCovered"]}
+            assert (folder / "grows").read_text() == "small\n"
             assert (folder / ".env").read_text() == "KEY=1\n"  # it was ignored then, and is not now
             assert (folder / "large").read_text() == "y\n" and (folder / "nested/f").exists()
             assert (folder / "lib/notes.txt").read_text() == "notes\n1\n"
             assert (folder / "notes.txt").read_text() == "notes\n"
             assert outside.read_text() == "outside\n" and (folder / "old.log").read_text() == "log\n"
+
+    run(main())
+
+
+# -- what it has, it gives back ------------------------------------------------------------------
+
+
+def inside(folder: Path) -> None:
+    """A repository whose `info/exclude` counts, with a folder that hands can spoil."""
+    repository(folder)
+    (folder / ".git/info/exclude").write_text("private\n")
+    (folder / "private").write_text("mine\n")
+    (folder / "src/deep").mkdir()
+    (folder / "src/deep/m.py").write_text("m\n")
+
+
+SPOILED = {
+    "too large": "head -c 12000000 /dev/zero > src/a.py",
+    "another repository": "git init -q src; rm src/deep/m.py; echo 2 > src/a.py",
+    "another repository, nothing lost": "git init -q src",
+    "gone, and a repository below": "rm -rf src; git init -q src/deep",
+    "no repository": "rm -rf .git src",
+    "nothing": 'cd /; rm -rf "$OLDPWD"',
+    "closed": "chmod 000 notes.txt src",
+    "names like .git": "mkdir .GIT; echo 1 > 'git~1'; echo 2 > .GIT/x; rm src/a.py",
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_the_target_decides_what_comes_back(tmp_path, how):
+    """And the session says which folder it is, also in the next process."""
+    if how == "closed" and os.getuid() == 0:
+        pytest.skip("nothing is closed to root")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    inside(folder)
+    before = picture(folder)
+
+    async def main():
+        async with rig(tmp_path, [shell(SPOILED[how]), "done"], session=True) as it:
+            await it.run("spoil it")
+            spoiled = picture(folder) if folder.exists() and how != "closed" else {}
+            path = it.agent.session.path
+            [first] = (await it.data("list_checkpoints"))["checkpoints"]
+            changed = {one["path"] for one in (await it.data("get_changes"))["files"]}
+            if spoiled:
+                is_spoiled = spoiled.get("src/a.py") != before["src/a.py"]
+                assert ("src/a.py" in changed) == is_spoiled
+                would = await it.data("restore", checkpoint=first["id"], dryRun=True)
+                assert not would["conflicts"] and picture(folder) == spoiled
+        folder.mkdir(exist_ok=True)  # nobody can work in a folder that is not there
+        async with rig(tmp_path, ["x"], open=str(path)) as it:
+            done = await it.data("restore", checkpoint=first["id"])
+            now = picture(folder)
+            if how == "nothing":
+                before.pop("private"), before.pop("old.log")  # ignored
+            assert {path: form for path, form in now.items() if path in before} == before
+            assert "git~1" not in now
+            told = {one["path"] for one in done["notCovered"]}
+            assert told - {"src/", "src/deep/"} == ({".GIT/x"} if how == "names like .git" else set())
+            await it.data("restore", checkpoint=done["checkpoint"])  # and the undo is undone
+            if how == "closed":
+                assert (folder / "src").stat().st_mode & 0o777 == 0 == (folder / "notes.txt").stat().st_mode & 0o777
+                (folder / "src").chmod(0o700)
+                return
+            again = picture(folder)
+            for path in ("private", "old.log", "src/deep"):
+                spoiled.pop(path, None), again.pop(path, None)
+            assert {path: form for path, form in again.items() if path in spoiled} == spoiled
+            assert set(again) <= set(spoiled) | {"names", "src"}
+
+    run(main())
+
+
+def test_a_git_directory_that_is_not_there_costs_no_checkpoint(tmp_path):
+    """As in a container that has a worktree, but not its repository."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / ".git").write_text("gitdir: /nowhere/.git/worktrees/w\n")
+    (folder / "a").write_text("1\n")
+
+    async def main():
+        async with rig(tmp_path, [shell("echo 2 > a"), "done"]) as it:
+            await it.run("go")
+            [first] = (await it.data("list_checkpoints"))["checkpoints"]
+            await it.data("restore", checkpoint=first["id"])
+            assert (folder / "a").read_text() == "1\n"
+
+    run(main())
+
+
+def test_what_the_user_does_in_a_folder_that_became_a_repository_is_a_conflict(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    inside(folder)
+
+    async def main():
+        async with rig(tmp_path, [shell("git init -q src; echo 2 > src/a.py"), "done"]) as it:
+            await it.run("go")
+            [first] = (await it.data("list_checkpoints"))["checkpoints"]
+            (folder / "src/a.py").write_text("mine\n")
+            would = await it.data("restore", checkpoint=first["id"], dryRun=True)
+            assert [one["path"] for one in would["conflicts"]] == ["src/a.py"]
+
+    run(main())
+
+
+@pytest.mark.only_here
+def test_a_restore_that_fails_is_no_success_and_leaves_nothing_half(tmp_path):
+    """As on a full disk: here files may not be larger than a megabyte."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in ("large", "other"):
+        (folder / name).write_bytes(b"old\n" * (500_000 if name == "large" else 1))
+
+    async def main():
+        async with rig(tmp_path, [shell("echo new > large; echo new > other"), "done"]) as it:
+            await it.run("go")
+            [first] = (await it.data("list_checkpoints"))["checkpoints"]
+            limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
+            try:
+                done = await it.call("restore", checkpoint=first["id"])
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            assert not done["success"] and "1 of 2 changes failed: large (File too large)" in done["error"]
+            assert (folder / "large").read_text() == "new\n" and (folder / "other").read_text() == "old\n"
+            assert sorted(os.listdir(folder)) == ["large", "other"]
+            await it.data("restore", checkpoint=first["id"])
+            assert (folder / "large").stat().st_size == 2_000_000
 
     run(main())
 
@@ -515,13 +740,15 @@ def test_a_link_in_the_place_of_a_folder_leads_nobody_out(tmp_path):
             assert "secret" not in str(changes)
             assert {one["path"]: one["status"] for one in changes["files"]}["ignored/key"] == "deleted"
             first = (await it.data("list_checkpoints"))["checkpoints"][0]["id"]
-            done = await it.data("restore", checkpoint=first)
-            assert {one["path"] for one in done["failed"]} == {"ignored/key", str(outside / "key")}
+            done = await it.call("restore", checkpoint=first)
+            assert not done["success"] and "2 of 2 changes failed" in done["error"]
+            assert "ignored/key (" in done["error"] and f"{outside}/key (a link leads to it)" in done["error"]
         assert (others / "key").read_text() == "secret\n"
 
     run(main())
 
 
+@pytest.mark.only_here
 def test_a_file_that_git_could_not_read_is_not_taken_for_a_new_one(tmp_path, monkeypatch):
     """Another program wrote to it at that moment, or the disk was full."""
     folder, real, fails = tmp_path / "work", base_git._run, True
@@ -555,14 +782,46 @@ def test_a_file_that_git_could_not_read_is_not_taken_for_a_new_one(tmp_path, mon
     run(main())
 
 
-def test_a_store_that_cannot_be_used_is_told(tmp_path):
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent/checkpoints").write_text("in the way")
+def told_once(it: Rig, words: str) -> None:
+    """The model was told with the first of two results."""
+    results = [frame["result"]["content"] for frame in it.of("tool_execution_end")]
+    assert [words in str(content) for content in results] == [True, False]
+
+
+@pytest.mark.only_here
+def test_a_full_disk_of_ours_is_told(tmp_path, monkeypatch):
+    folder, real = tmp_path / "work", base_git._run
+    folder.mkdir()
+    plain(folder)
+
+    async def full(name, arguments, **options):
+        if name in ("update-index", "hash-object"):
+            raise base_git.GitError(f"git {name}: No space left on device")
+        return await real(name, arguments, **options)
+
+    monkeypatch.setattr(base_git, "_run", full)
 
     async def main():
-        async with rig(tmp_path, [shell("echo 1 > n"), "done"]) as it:
+        async with rig(tmp_path, [calls(*[("bash", {"command": "echo 1 > n"})] * 2), "done"]) as it:
+            await it.run("go")
+            assert [one["message"] for one in it.of("notice")] == [
+                "No checkpoint of the files: git hash-object: No space left on device"
+            ]
+            told_once(it, "(git hash-object: No space left on device): what this call changed cannot be undone")
+            assert (await it.data("list_checkpoints"))["checkpoints"] == []
+
+    run(main())
+
+
+def test_a_store_that_cannot_be_used_is_told(tmp_path):
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / ("checkpoints-elsewhere" if _there else "checkpoints")).write_text("in the way")
+
+    async def main():
+        async with rig(tmp_path, [calls(*[("bash", {"command": "echo 1 > n"})] * 2), "done"]) as it:
             await it.run("go")
             assert "No checkpoint of the files" in it.of("notice")[0]["message"]
+            told_once(it, "There is no checkpoint of the files")
             said = await it.call("restore", checkpoint="0" * 12)
             assert said["error"].startswith("Cannot read the checkpoints of") and "Not a directory" in said["error"]
 
@@ -587,6 +846,7 @@ def test_a_pipe_that_git_would_wait_for_holds_no_run(tmp_path, monkeypatch, name
     run(main())
 
 
+@pytest.mark.only_here
 @pytest.mark.parametrize(
     "damage",
     [{"id": "../../../work/evil"}, {"id": "a" * 5000}, {"id": "a\0"}, {"leaf": ["x"]}, {"root": 5}, {"files": "x"}],
@@ -618,7 +878,7 @@ def test_a_damaged_entry_of_a_checkpoint_is_passed_over(tmp_path, damage):
 
 
 def test_of_a_folder_that_is_too_large_the_edits_of_tools_are_covered(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "MOST_FILES_OUTSIDE", 3)
+    monkeypatch.setattr(recorder, "MOST_FILES_OUTSIDE", 3)
     folder = tmp_path / "work"
     folder.mkdir()
     plain(folder)
@@ -756,6 +1016,7 @@ def kill_when(agent: AgentProcess, condition: Callable[[], Any]) -> None:
     agent.kill()
 
 
+@pytest.mark.only_here
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_agent_is_killed_while_it_takes_a_checkpoint(tmp_path, moment):
     folder = tmp_path / "work"
@@ -784,6 +1045,7 @@ def test_an_agent_is_killed_while_it_takes_a_checkpoint(tmp_path, moment):
     subprocess.run(fsck, check=True, env={**os.environ, "GIT_DIR": str(store / "git")})
 
 
+@pytest.mark.only_here
 def test_an_agent_is_killed_while_it_restores(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()

@@ -14,7 +14,7 @@ import pytest
 
 from spindle import Agent
 from spindle.agent import AgentError
-from spindle.agent.elsewhere import ENTRY
+from spindle.agent.features.place import FarPlace
 from spindle.shapes.events import Notice
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
@@ -114,7 +114,7 @@ async def test_a_command_of_a_strangers_session_is_not_run(there: Path) -> None:
     ran = there.parent / "ran"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
-        if line.get("customType") == ENTRY:
+        if line.get("customType") == FarPlace.entry_type:
             line["data"]["command"] = f"touch {ran}"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(AgentError, match="never used here"):
@@ -193,9 +193,9 @@ async def test_checkpoints_are_taken_and_put_back_there(there: Path) -> None:
         await agent.run("Go.")
         changes = await agent.changes()
         assert {(one.path, one.status) for one in changes.files} >= {("kept.sh", "modified"), ("a/b/c", "added")}
+        assert "+++ b/ignored\n" in next(one.diff or "" for one in changes.files if one.path == "ignored")
         [checkpoint] = (await agent.checkpoints()).checkpoints
-        restored = await agent.restore(checkpoint.id)
-    assert not restored.failed
+        await agent.restore(checkpoint.id)
     assert (there / "kept.sh").read_text() == "old\n" and (there / "kept.sh").stat().st_mode & 0o777 == 0o750
     assert (there / "AGENTS.md").exists() and (there / "empty").is_dir() and not (there / "a").exists()
     assert (there / "ignored").read_text() == "before"
@@ -303,3 +303,15 @@ async def test_patterns_of_a_definition_hold_for_links_there(there: Path, other_
         await agent.run("Go.")
     asked = "".join(text_of(m.content) for one in script.requests for m in one.messages)
     assert "hidden" not in asked and "does not allow this call" in asked
+
+
+@in_a_loop
+async def test_a_question_shows_the_change_of_a_file_there(there: Path) -> None:
+    (there / "f").write_text("one\ntwo\n")
+    edit = {"path": "f", "edits": [{"oldText": "two", "newText": "zwei"}]}
+    seen = []
+    steps = calls(("edit", edit), ("write", {"path": "f", "content": "one\n"}), ("bash", {"command": "ls"}))
+    await results(steps, there, can_use_tool=lambda request: bool(seen.append(request.preview)))
+    assert "-two\n+zwei\n" in seen[0].patch and "-two\n" in seen[1].patch and seen[1].removed == 1
+    assert seen[2].where == FAR and seen[2].directory == str(there)
+    assert (there / "f").read_text() == "one\ntwo\n"

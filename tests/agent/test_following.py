@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from spindle.agent.following import FOLLOWING, End, Found, Step, decide, end_of
+from spindle.agent.following import FOLLOWING, End, Finding, NextStep, decide, end_of
 from spindle.agent.run.options import RunOptions
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
@@ -14,37 +14,37 @@ from spindle.tools.base import Tool
 from .port import MODEL, LiveMessage
 from .rig import Rig, run
 
-THINGS = [found for found in Found if found is not Found.NOTHING]
-FULL = (Found.OVERFLOW, Found.THRESHOLD)
-RUNS = (Found.QUEUED, Found.HOOK, Found.MESSAGES)
+THINGS = [found for found in Finding if found is not Finding.NOTHING]
+FULL = (Finding.OVERFLOW, Finding.THRESHOLD)
+RUNS = (Finding.QUEUED, Finding.HOOK, Finding.MESSAGES)
 
 
 class _After:
     """A run that has ended: what is there, what was looked for, for what there was a compaction, what the next has."""
 
-    def __init__(self, there: Collection[Found], recovers: bool) -> None:
-        self.asked: list[Found] = []
-        self.compacted: list[tuple[Found, Step]] = []
+    def __init__(self, there: Collection[Finding], recovers: bool) -> None:
+        self.asked: list[Finding] = []
+        self.compacted: list[tuple[Finding, NextStep]] = []
         self.messages: Sequence[object] = []
         self.ended_at: int | None = None
         """How many things had been looked for when the end of the run was told."""
         self._there = there
         self._recovers = recovers
 
-    async def look(self, found: Found) -> list | None:
+    async def look(self, found: Finding) -> list | None:
         self.asked.append(found)
         return [found] if found in self._there else None
 
-    async def compact(self, found: Found, step: Step) -> bool:
+    async def compact(self, found: Finding, step: NextStep) -> bool:
         self.compacted.append((found, step))
-        return self._recovers and step is Step.RECOVER
+        return self._recovers and step is NextStep.RECOVER
 
     async def end_run(self) -> None:
         if self.ended_at is None:
             self.ended_at = len(self.asked)
 
 
-def after(end: End, *there: Found, recovers: bool = False) -> tuple[Step, _After]:
+def after(end: End, *there: Finding, recovers: bool = False) -> tuple[NextStep, _After]:
     world = _After(there, recovers)
     step, world.messages = asyncio.run(decide(end, world.look, world.compact, world.end_run))
     return step, world
@@ -53,31 +53,32 @@ def after(end: End, *there: Found, recovers: bool = False) -> tuple[Step, _After
 @pytest.mark.parametrize(
     ("end", "there", "step"),
     [
-        (End.STOPPED, THINGS, Step.SETTLE),
-        (End.CUT, [], Step.SETTLE),
-        (End.CUT, [Found.HOOK], Step.GO_ON),
-        (End.CUT, [found for found in THINGS if found is not Found.HOOK], Step.SETTLE),
-        (End.TRANSIENT, [], Step.RETRY),
-        (End.TRANSIENT, THINGS, Step.RETRY),
-        (End.FAILED, [], Step.SETTLE),
-        (End.FAILED, [Found.MISSING], Step.SETTLE),
-        (End.FAILED, [Found.OVERDUE, Found.QUEUED], Step.GO_ON),
-        (End.FAILED, [Found.RESULT, *RUNS], Step.SETTLE),
-        (End.TRUNCATED, [], Step.SETTLE),
-        (End.TRUNCATED, [Found.MISSING, *RUNS], Step.FAIL),
-        (End.TRUNCATED, [Found.OVERDUE, *RUNS], Step.FAIL),
-        (End.TRUNCATED, [Found.RESULT, *RUNS], Step.SETTLE),
-        (End.TRUNCATED, [Found.HOOK], Step.GO_ON),
-        (End.BY_TOOLS, [], Step.SETTLE),
-        (End.BY_TOOLS, [Found.MISSING, *RUNS], Step.FAIL),
-        (End.BY_TOOLS, [Found.OVERDUE, *RUNS], Step.FAIL),
-        (End.BY_TOOLS, [Found.RESULT, *RUNS], Step.SETTLE),
-        (End.BY_TOOLS, [Found.QUEUED], Step.GO_ON),
-        (End.DONE, [], Step.SETTLE),
-        (End.DONE, [Found.MISSING, *RUNS], Step.REMIND),
-        (End.DONE, [Found.OVERDUE, *RUNS], Step.FAIL),
-        (End.DONE, [Found.RESULT, *RUNS], Step.SETTLE),
-        (End.DONE, [Found.MESSAGES], Step.GO_ON),
+        (End.STOPPED, THINGS, NextStep.SETTLE),
+        (End.CUT, [], NextStep.SETTLE),
+        (End.CUT, [Finding.HOOK], NextStep.GO_ON),
+        (End.CUT, [found for found in THINGS if found is not Finding.HOOK], NextStep.SETTLE),
+        (End.TRANSIENT, [], NextStep.RETRY),
+        (End.TRANSIENT, THINGS, NextStep.RETRY),
+        (End.FAILED, [], NextStep.SETTLE),
+        (End.FAILED, [Finding.SPARE, Finding.THRESHOLD, *RUNS], NextStep.FALL_BACK),
+        (End.FAILED, [Finding.MISSING], NextStep.SETTLE),
+        (End.FAILED, [Finding.OVERDUE, Finding.QUEUED], NextStep.GO_ON),
+        (End.FAILED, [Finding.RESULT, *RUNS], NextStep.SETTLE),
+        (End.TRUNCATED, [], NextStep.SETTLE),
+        (End.TRUNCATED, [Finding.MISSING, *RUNS], NextStep.FAIL),
+        (End.TRUNCATED, [Finding.OVERDUE, *RUNS], NextStep.FAIL),
+        (End.TRUNCATED, [Finding.RESULT, *RUNS], NextStep.SETTLE),
+        (End.TRUNCATED, [Finding.HOOK], NextStep.GO_ON),
+        (End.BY_TOOLS, [], NextStep.SETTLE),
+        (End.BY_TOOLS, [Finding.MISSING, *RUNS], NextStep.FAIL),
+        (End.BY_TOOLS, [Finding.OVERDUE, *RUNS], NextStep.FAIL),
+        (End.BY_TOOLS, [Finding.RESULT, *RUNS], NextStep.SETTLE),
+        (End.BY_TOOLS, [Finding.QUEUED], NextStep.GO_ON),
+        (End.DONE, [], NextStep.SETTLE),
+        (End.DONE, [Finding.MISSING, *RUNS], NextStep.REMIND),
+        (End.DONE, [Finding.OVERDUE, *RUNS], NextStep.FAIL),
+        (End.DONE, [Finding.RESULT, *RUNS], NextStep.SETTLE),
+        (End.DONE, [Finding.MESSAGES], NextStep.GO_ON),
     ],
     ids=str,
 )
@@ -89,44 +90,45 @@ def test_what_follows(end, there, step):
 def test_the_run_is_over_before_any_step_but_another_try(end):
     recovering = end in (End.FAILED, End.TRUNCATED)
     first = 2 if end is End.DONE else 0  # whether the answer is empty is looked at before
-    assert after(end)[1].ended_at == (None if end is End.TRANSIENT else 1 if recovering else first)
+    looked = 2 if end is End.FAILED else 1 if recovering else first  # whether another model may do better, too
+    assert after(end)[1].ended_at == (None if end is End.TRANSIENT else looked)
     again = recovering or end is End.TRANSIENT
-    assert after(end, Found.OVERFLOW, recovers=True)[1].ended_at == (None if again else first)
+    assert after(end, Finding.OVERFLOW, recovers=True)[1].ended_at == (None if again else first)
 
 
 @pytest.mark.parametrize("end", [End.FAILED, End.TRUNCATED, End.BY_TOOLS, End.DONE])
 @pytest.mark.parametrize("found", RUNS)
 def test_an_extension_is_asked_only_if_nothing_else_follows(end, found):
     step, world = after(end, found)
-    assert step is Step.GO_ON and world.messages == [found]
+    assert step is NextStep.GO_ON and world.messages == [found]
     assert world.asked[-1] is found and not set(world.asked) & set(RUNS[RUNS.index(found) + 1 :])
 
 
 @pytest.mark.parametrize("end", [End.FAILED, End.TRUNCATED])
 def test_an_answer_that_had_no_room_is_tried_again_once_there_is_room(end):
-    step, world = after(end, Found.OVERFLOW, *RUNS, recovers=True)
-    assert step is Step.RECOVER and world.compacted == [(Found.OVERFLOW, Step.RECOVER)]
-    step, world = after(end, Found.OVERFLOW, Found.QUEUED)
-    assert step is Step.GO_ON and world.compacted == [(Found.OVERFLOW, Step.RECOVER)]
+    step, world = after(end, Finding.OVERFLOW, *RUNS, recovers=True)
+    assert step is NextStep.RECOVER and world.compacted == [(Finding.OVERFLOW, NextStep.RECOVER)]
+    step, world = after(end, Finding.OVERFLOW, Finding.QUEUED)
+    assert step is NextStep.GO_ON and world.compacted == [(Finding.OVERFLOW, NextStep.RECOVER)]
 
 
 @pytest.mark.parametrize(
     ("end", "full"),
-    [(End.FAILED, Found.THRESHOLD), (End.TRUNCATED, Found.THRESHOLD)]
+    [(End.FAILED, Finding.THRESHOLD), (End.TRUNCATED, Finding.THRESHOLD)]
     + [(end, full) for end in (End.BY_TOOLS, End.DONE) for full in FULL],
 )
 def test_any_other_compaction_only_makes_room(end, full):
     for recovers in (False, True):
         step, world = after(end, full, recovers=recovers)
-        assert step is Step.SETTLE and world.compacted == [(full, Step.COMPACT)]
-    assert after(end, full, Found.QUEUED)[0] is Step.GO_ON
+        assert step is NextStep.SETTLE and world.compacted == [(full, NextStep.COMPACT)]
+    assert after(end, full, Finding.QUEUED)[0] is NextStep.GO_ON
 
 
 def test_every_row_ends_with_a_step_for_nothing():
     assert set(FOLLOWING) == set(End)
     for end, row in FOLLOWING.items():
-        assert list(row)[-1] is Found.NOTHING
-        assert row[Found.NOTHING] is (Step.RETRY if end is End.TRANSIENT else Step.SETTLE)
+        assert list(row)[-1] is Finding.NOTHING
+        assert row[Finding.NOTHING] is (NextStep.RETRY if end is End.TRANSIENT else NextStep.SETTLE)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,20 @@ async def _ends(call_id, arguments, ctx) -> ToolResult:
 
 
 ENDS = Tool("ends", "ends the run", {"type": "object", "properties": {}}, _ends)
+
+
+def test_a_cut_answer_is_not_done(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": "half", "stop": "length"}, "whole"]) as rig:
+            await rig.call("prompt", message="go")
+            settled = await rig.until("agent_settled")
+            assert settled["stopReason"] == "length" and "Ask for a shorter answer" in settled["errorMessage"]
+            result = (await rig.data("get_run_result"))["result"]
+            assert (result["status"], result["stopReason"], result["text"]) == ("error", "length", "half")
+            await rig.run("go on")
+            assert (await rig.data("get_run_result"))["result"]["status"] == "ok"
+
+    run(main())
 
 
 @pytest.mark.parametrize(

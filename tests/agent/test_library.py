@@ -52,7 +52,13 @@ def test_sessions_are_searched_and_deleted(tmp_path):
             first = rig.agent.session
             path = Path(first.path)
             found = (await rig.data("search_sessions", query="wombat was"))["sessions"]
-            assert found == [{"id": first.id, "snippet": "It was a Wombat, they say.", "entryId": first.leaf_id}]
+            (hit,) = found
+            assert hit["session"] == (await rig.data("list_sessions"))["sessions"][0]
+            assert (hit["id"], hit["snippet"]) == (first.id, "It was a Wombat, they say.")
+            assert hit["entryId"] == first.branch()[-2].id
+            await rig.call("set_session_name", name="Marsupials of note")
+            (named,) = (await rig.data("search_sessions", query="note marsupials"))["sessions"]
+            assert (named["snippet"], named["entryId"]) == ("Marsupials of note", None)
             assert (await rig.data("search_sessions", query="wombat koala"))["sessions"] == []
             assert await rig.data("delete_session") == {"cancelled": False}
             assert not path.exists() and rig.agent.session.id != first.id
@@ -103,6 +109,28 @@ def test_the_model_names_a_session(tmp_path):
     run(main())
 
 
+def test_lists_and_searches_come_by_the_page(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["One.", "Two.", "Three."], session=True) as rig:
+            for text in ("first wombat", "second wombat", "a koala"):
+                await rig.call("new_session")
+                await rig.run(text)
+            page = await rig.data("list_sessions", limit=2)
+            rest = await rig.data("list_sessions", limit=2, cursor=page["nextCursor"])
+            said = [one["firstMessage"] for one in (*page["sessions"], *rest["sessions"])]
+            assert said == ["a koala", "second wombat", "first wombat"]
+            assert "nextCursor" not in rest
+            changed = await rig.data("list_sessions", changedSince=page["asOf"])
+            assert [one["firstMessage"] for one in changed["sessions"]] == ["a koala"]
+            found = await rig.data("search_sessions", query="wombat", limit=1)
+            more = await rig.data("search_sessions", query="wombat", limit=1, cursor=found["nextCursor"])
+            assert [one["snippet"] for one in (*found["sessions"], *more["sessions"])] == said[1:]
+            assert "cursor that came with" in (await rig.call("list_sessions", cursor="x"))["error"]
+            assert "at least 1" in (await rig.call("search_sessions", query="wombat", limit=0))["error"]
+
+    run(main())
+
+
 def test_sessions_of_other_directories_are_listed_where_sessions_may_work(tmp_path, monkeypatch):
     monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
     places = [tmp_path / name for name in ("here", "there", "forbidden", "gone")]
@@ -121,14 +149,15 @@ def test_sessions_of_other_directories_are_listed_where_sessions_may_work(tmp_pa
     agent.check_place = refuse
 
     async def main():
-        own = await library.stored_sessions(agent)
+        own = (await library.stored_sessions(agent)).sessions
         assert [info.first_message for info in own] == ["from here, about wombats"]
-        found = await library.stored_sessions(agent, everywhere=True)
+        found = (await library.stored_sessions(agent, everywhere=True)).sessions
         assert {info.cwd for info in found} == {str(places[0]), str(places[1])}
-        assert len(await library.search_sessions(agent, "wombats there")) == 0
-        assert len(await library.search_sessions(agent, "wombats there", everywhere=True)) == 1
+        assert len((await library.search_sessions(agent, "wombats there"))[0]) == 0
+        assert len((await library.search_sessions(agent, "wombats there", everywhere=True))[0]) == 1
         agent.session = in_memory(places[0])
-        assert await library.stored_sessions(agent) == await library.stored_sessions(agent, everywhere=True) == []
+        for everywhere in (False, True):
+            assert (await library.stored_sessions(agent, everywhere)).sessions == []
 
     run(main())
 

@@ -7,13 +7,13 @@ import pytest
 
 import spindle
 from spindle.agent import AgentError
-from spindle.agent.lifecycle import ADMISSION, MOVES, Lifecycle, Phase, Request, Verdict
+from spindle.agent.lifecycle import ADMISSION, MOVES, Lifecycle, Phase, RequestKind, Verdict
 
 from .rig import run
 
 
 def test_every_request_has_a_verdict_in_every_phase():
-    assert set(ADMISSION) == set(Request)
+    assert set(ADMISSION) == set(RequestKind)
     for row in ADMISSION.values():
         assert set(row) == set(Phase)
         assert row[Phase.IDLE] in (Verdict.START, Verdict.QUEUE)
@@ -31,13 +31,13 @@ def test_there_is_a_way_back_from_every_phase():
 def test_a_refusal_is_raised_with_its_text():
     async def main():
         lifecycle = Lifecycle()
-        assert lifecycle.admit(Request.PROMPT) is Verdict.START
+        assert lifecycle.admit(RequestKind.PROMPT) is Verdict.START
         lifecycle.begin(Phase.PREPARING)
         with pytest.raises(AgentError, match="already processing"):
-            lifecycle.admit(Request.PROMPT)
-        assert lifecycle.admit(Request.PROMPT_OR_QUEUE) is Verdict.QUEUE
+            lifecycle.admit(RequestKind.PROMPT)
+        assert lifecycle.admit(RequestKind.PROMPT_OR_QUEUE) is Verdict.QUEUE
         lifecycle.changes = 1
-        assert lifecycle.admit(Request.PROMPT) is Verdict.WAIT
+        assert lifecycle.admit(RequestKind.PROMPT) is Verdict.WAIT
 
     run(main())
 
@@ -48,7 +48,7 @@ ROOMS = ("wires", "protocol", "apps", "plugins")
 def test_wires_call_methods_of_the_agent_and_nothing_behind_it():
     """Wires and applications know `AgentSession` by its public names, and never ask for a phase."""
     behind = re.compile(
-        r"(?<!spindle\.)agent\.(_\w+|engine|conversation|toolbox|choice|store|todos|approval|bash|host_tools|lifecycle)\b"
+        r"(?<!spindle\.)agent\.(_\w+|engine|conversation|choice|store|todos|approval|bash|host_tools|lifecycle)\b"
         r"|\bPhase\b"
     )
     root = Path(spindle.__file__).parent

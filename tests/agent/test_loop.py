@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from spindle.agent import loop
+from spindle.agent.hooks import Hooks
 from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.run.meter import Meter
 from spindle.base.settings import Runaway
 from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage, text_of
+from spindle.shapes.messages import AssistantMessage, CustomMessage, ToolResultMessage, UserMessage, text_of
 from spindle.shapes.run_limits import RunLimits
 
 from .port import World, calls, fails, says, tool, user
@@ -88,12 +89,14 @@ def test_failures_become_error_results(call, text):
     assert next(e for e in world.events if isinstance(e, ToolExecutionEnd)).is_error
 
 
-def test_the_third_same_result_of_the_same_call_gets_a_word():
-    world = World([calls((f"c{n}", "echo", '{"n": 1}')) for n in range(4)] + [says("done")], [tool("echo", echo)])
+def test_the_second_same_result_of_the_same_call_gets_a_word_outside_of_the_result():
+    world = World([calls((f"c{n}", "echo", '{"n": 1}')) for n in range(3)] + [says("done")], [tool("echo", echo)])
     run(world, user("go"))
-    assert [text.startswith("ok[This call has now given the same result") for text in results(world).values()] == [
-        False, False, True, True,
-    ]  # fmt: skip
+    assert list(results(world).values()) == ["ok"] * 3
+    said = ["ok" if isinstance(one, ToolResultMessage) else one.custom_type for one in world.messages[1:]
+            if isinstance(one, ToolResultMessage | CustomMessage)]  # fmt: skip
+    assert said == ["ok", "ok", "remark", "ok", "remark"]
+    assert "The call of echo gave the same result as before" in str(world.seen[2][-1])
 
 
 def test_the_model_is_told_what_is_left_of_its_limits():
@@ -103,10 +106,10 @@ def test_the_model_is_told_what_is_left_of_its_limits():
         meter.turns, meter.cost = turns, turns / 2
         told.append(meter.remarks("echo", turns, []))
     assert told == [
-        ["[Left for this work: 4 of 4 model calls, 2.50 of 2.50 US dollars]"],
+        ["Left for this work: 4 of 4 model calls, 2.50 of 2.50 US dollars."],
         [],
-        ["[Left for this work: 2 of 4 model calls, 1.50 of 2.50 US dollars]"],
-        ["[Left for this work: 1 of 4 model calls, 1 of 2.50 US dollars]"],
+        ["Left for this work: 2 of 4 model calls, 1.50 of 2.50 US dollars."],
+        ["Left for this work: 1 of 4 model calls, 1 of 2.50 US dollars."],
     ]
     assert Meter(RunLimits(), Runaway()).remarks("echo", 1, []) == []
 
@@ -210,6 +213,38 @@ def test_immediate_steering_cuts_running_tools_but_not_those_that_must_finish():
         world = World([calls(("c1", "fast", "{}"), ("c2", "hang", "{}"), ("c3", "careful", "{}")), says("x")], tools)
         await asyncio.wait_for(loop.run([user("go")], world, AbortSignal()), 20)
         assert results(world) == {"c1": "fast", "c2": "Skipped due to queued user message.", "c3": "written"}
+
+    asyncio.run(main())
+
+
+def test_steering_does_not_skip_a_call_whose_result_hooks_still_look_at():
+    async def main():
+        looking, go = asyncio.Event(), asyncio.Event()
+
+        class Slow(Hooks):
+            async def tool_result(self, call_id, tool, args, result, failed):
+                if call_id == "c1":
+                    looking.set()
+                    await go.wait()
+                return result, failed
+
+        async def steering(args, ctx):
+            await looking.wait()
+            world.queues.put(user("STEER"), "steer")
+            return "second"
+
+        async def hang(args, ctx):
+            await asyncio.Event().wait()
+
+        tools = [tool("echo", echo), tool("steering", steering), tool("hang", hang)]
+        world = World([calls(("c1", "echo", "{}"), ("c2", "steering", "{}"), ("c3", "hang", "{}")), says("x")], tools)
+        world.hooks = Slow()
+        ended = asyncio.create_task(world.until(ToolExecutionEnd, lambda event: event.tool_call_id == "c3"))
+        running = asyncio.create_task(loop.run([user("go")], world, AbortSignal()))
+        await ended
+        go.set()
+        await asyncio.wait_for(running, 20)
+        assert results(world) == {"c1": "ok", "c2": "second", "c3": "Skipped due to queued user message."}
 
     asyncio.run(main())
 

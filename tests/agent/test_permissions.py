@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.agent.permissions.offers import offers
-from spindle.agent.permissions.rules import Policy, decide, rules_of
+from spindle.agent.fences.offers import offers
+from spindle.agent.fences.rules import Policy, decide, rules_of
 from spindle.shapes.permission_modes import PERMISSION_MODES
 
 DOC = (Path(__file__).parents[2] / "docs" / "permissions.md").read_text()
@@ -161,7 +161,7 @@ NOT_COVERED = [
 COVERED = [
     "git",
     "git status",
-    "git status && git log | git x",
+    "git status && git log | git stripspace",
     "cd src && git status",
     "if git status; then git log; fi",
     "git log 2>&1",
@@ -176,7 +176,7 @@ COVERED = [
     "git log -- *.py",
     "NO_COLOR=1 git log",
     "git commit -F - <<'E'\nrm $(x)\nE",
-    "(git a; git b) &",
+    "(git fetch; git add .) &",
     "eval 'git log'",
     "! git diff --quiet",
     "true && git log",
@@ -321,15 +321,29 @@ def test_always_offers_folders_and_reading(cwd, tool, path, wanted):
 
 def test_patterns(cwd):
     for pattern, yes, no in [
-        ("git *", ["git", "git a"], ["gitk", "gi"]),
-        ("git:*", ["git", "git a"], ["gitk"]),
-        ("git*", ["gitk", "git a"], ["xgit"]),
+        ("git *", ["git", "git log"], ["gitk", "gi"]),
+        ("git:*", ["git", "git log"], ["gitk"]),
+        ("git*", ["gitk", "git log"], ["xgit"]),
         ("npm * --fix", ["npm run --fix"], ["npm run --fixx", "npm --fix"]),
         ("* --help", ["x --help"], ["x --helpme"]),
         ("a * b * c", ["a x b y c"], ["a b c", "a x c y b"]),
     ]:
         for text in [*yes, *no]:
             assert (bash(cwd, text, allow=[f"Bash({pattern})"]).behavior == "allow") == (text in yes), (pattern, text)
+
+
+def test_a_rule_finds_a_text_at_any_depth_of_the_arguments(cwd):
+    for to in ["prod1", ["test", "prod1"], {"env": "prod1"}, [{"hosts": ["prod1"]}]]:
+        assert decide(policy(cwd, deny=["deploy(prod*)"]), "deploy", {"to": to, "n": 1}).behavior == "deny", to
+        assert decide(policy(cwd, "dontAsk", allow=["deploy(prod*)"]), "deploy", {"to": to, "n": 1}).behavior == "deny"
+    assert decide(policy(cwd, deny=["deploy(prod*)"]), "deploy", {"to": ["test"], "n": 1}).behavior == "allow"
+
+
+def test_a_file_that_may_not_be_read_may_not_be_edited_either(cwd):
+    """An edit whose text is not found shows what is there instead."""
+    for tool, wanted in {"read": "deny", "edit": "deny", "write": "allow"}.items():
+        assert decide(policy(cwd, deny=["Read(./.env)"]), tool, {"path": "src/../.env"}).behavior == wanted
+    assert decide(policy(cwd, "dontAsk", allow=["Read"]), "edit", {"path": "src/a"}).behavior == "deny"
 
 
 def test_names_of_tools(cwd):

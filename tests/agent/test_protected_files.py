@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.agent.permissions.rules import Policy, decide, rules_of
+from spindle.agent.fences.rules import Policy, decide, rules_of
 
 
 def behavior(cwd: Path, path: str, mode: str = "acceptEdits") -> str:

@@ -43,7 +43,7 @@ def test_old_results_are_left_out_and_errors_and_new_ones_stay():
             == "[The result of `bash seq 1 1500` (6.2KB) was left out to save room. Call it again if you need it.]"
         )
         notices = [frame["message"] for frame in agent.frames if frame["type"] == "notice"]
-        assert notices == ["3 old results of tools left out to save room (about 4,821 tokens)"], notices
+        assert notices == ["3 old results of tools left out to save room (about 4,797 tokens)"], notices
         assert not [frame for frame in agent.frames if frame["type"] == "compaction_start"]
         shown = [message for message in agent.data("get_messages")["messages"] if message["role"] == "toolResult"]
         assert all(LINE not in str(message) for message in shown), "the session keeps everything"

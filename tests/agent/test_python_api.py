@@ -15,8 +15,8 @@ import pytest
 
 import spindle
 from spindle import Agent, AgentError, LimitReached, ModelError, Refused, RunFailed, SchemaNotMet
-from spindle.base import children
 from spindle.inprocess import CreateOptions, Limits
+from spindle.programs import children
 from spindle.testing import Pause, Script
 
 from .rig import run, until_true
@@ -623,8 +623,3 @@ def test_a_program_of_a_user_is_checked(tmp_path):
     assert all("wrong.py" in line for line in errors), done.stdout
     for part in ("max_turnz", '"str", "int", "int"', 'incompatible type "type[Person]"', '"max_time" has'):
         assert any(part in line for line in errors), done.stdout
-
-
-def test_a_path_is_no_session():
-    with pytest.raises(AgentError, match=r"Agent\.open"):
-        asyncio.run(Agent.create(session="talk.jsonl"))

@@ -37,7 +37,7 @@ def test_what_is_on_its_way_is_shown_but_cannot_be_cleared():
     queues.deliver(first)
     assert queues.clear() == (["c"], [])
     assert queues.steering.texts() == ["b"]
-    queues.put_back()
+    queues.requeue()
     assert queues.steering.batch() == [second]
     assert told == [["a"], ["a", "b"], ["a", "b", "c"], ["b", "c"], ["b"]]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spindle import Agent, AgentError
-from spindle.base import fence
+from spindle.programs import fence
 from spindle.testing import Script
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, reply
@@ -108,7 +108,7 @@ async def test_whoever_names_a_level_gets_it_or_an_error(work: Path, monkeypatch
     settings.write_text(json.dumps({"sandbox": {"level": "read-only"}}))
     (text,) = await results(work, ("write", {"path": "x", "content": ""}), sandbox=None)
     assert "read-only" in text
-    monkeypatch.setattr("spindle.tools.sandbox.support", lambda: fence.Support(0, None, False))
+    monkeypatch.setattr("spindle.workspace.sandbox.support", lambda: fence.Support(0, None, False))
     with pytest.raises(AgentError, match=r"cannot be had here.*Choices"):
         await results(work, sandbox=None)
 
@@ -209,7 +209,8 @@ def test_nothing_is_loaded_for_a_sandbox_that_is_off(work: Path) -> None:
         "        await agent.ask('go')\n"
         "        assert agent.session.state().sandbox.level == 'off'\n"
         "asyncio.run(main())\n"
-        "print([name for name in ('ctypes', 'spindle.base.fence', 'spindle.tools.sandbox') if name in sys.modules])"
+        "names = ('ctypes', 'spindle.programs.fence', 'spindle.workspace.sandbox')\n"
+        "print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=work, capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr

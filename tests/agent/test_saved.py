@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import images
 from tests.support.agent_process import AgentProcess
-from tests.support.mock_model import gate, pause, reply
+from tests.support.mock_model import call, failure, gate, pause, reply
 
 PIXEL = {"type": "image", "data": images.PIXEL, "mimeType": "image/png"}
 LONG = [reply("begins", pause(30), "ends")]
@@ -84,6 +84,25 @@ def test_the_kept_file_disturbs_neither_listing_nor_check(tmp_path):
     from spindle.sessions.index import list_sessions
 
     assert [Path(info.path).name for info in list_sessions(tmp_path / "work", tmp_path)] == ["s.jsonl"]
+
+
+def test_check_agrees_with_a_line_that_the_next_prompt_has_mended(tmp_path):
+    path = tmp_path / "s.jsonl"
+
+    def checked():
+        done = subprocess.run([sys.executable, "-m", "spindle", "sessions", "check", str(path)], capture_output=True)
+        return done.returncode, done.stdout.decode()
+
+    with opened(tmp_path, [reply("one")]) as agent:
+        agent.run("first")
+    path.write_bytes(path.read_bytes()[:-30])  # as a full disk leaves it
+    code, said = checked()
+    assert code == 1 and "torn line" in said
+    with opened(tmp_path, [reply("two")]) as agent:
+        agent.run("second")
+    code, said = checked()
+    assert code == 0, said
+    assert all(json.loads(line) for line in path.read_bytes().splitlines()) and b'"second"' in path.read_bytes()
 
 
 def test_clear_queue_removes_what_a_killed_process_had_kept(tmp_path):
@@ -221,13 +240,44 @@ def test_prompts_of_many_sessions_at_once_are_in_their_sessions_and_nowhere_else
         assert len(late) < 5  # of a session that was still beginning
 
 
-def test_the_users_message_is_on_the_disk_before_the_model_is_asked(tmp_path):
-    slow = "def slow(fd):\n    time.sleep(0.3)\n    real(fd)\n    open('synced', 'a').close()\nos.fsync = slow"
-    with opened(tmp_path, [reply("ok", pause(30))], *with_disk(tmp_path, slow)) as agent:
+STALLED = """
+def stalled(fd):
+    open("stalls", "a").close()
+    while not os.path.exists("goes on"):
+        time.sleep(0.01)
+    real(fd)
+
+os.fsync = stalled
+limits.DISK_SYNC = 60
+"""
+
+
+@pytest.mark.parametrize(
+    "step", [reply(call("bash", {"command": "touch ran"})), failure(400, "no")], ids=["call", "error"]
+)
+def test_the_request_leaves_at_once_and_its_answer_waits_until_the_message_is_on_the_disk(tmp_path, step):
+    with opened(tmp_path, [step, reply("done")], *with_disk(tmp_path, STALLED)) as agent:
+        work = tmp_path / "work"
         agent.prompt("hi")
         agent.mock.wait_requests(1)
-        assert (tmp_path / "work" / "synced").exists()
-        agent.kill()
+        agent.wait(lambda frame: frame["type"] == "message_end" and frame["message"]["role"] == "user")
+        told = len(agent.frames)
+        for _ in range(20):  # the whole answer has come long before these are answered
+            assert agent.data("get_state")["isStreaming"]
+        assert (work / "stalls").exists() and not (work / "ran").exists()
+        assert [frame["type"] for frame in agent.frames[told:] if frame["type"] != "response"] == []
+        (work / "goes on").touch()
+        agent.wait("agent_settled")
+        assert (work / "ran").exists() == (len(agent.mock.requests) == 2)
+
+
+def test_an_abort_does_not_wait_for_the_disk(tmp_path):
+    with opened(tmp_path, [reply("ok")], *with_disk(tmp_path, STALLED)) as agent:
+        agent.prompt("hi")
+        agent.mock.wait_requests(1)
+        agent.call("abort")
+        assert agent.wait("agent_settled")["aborted"]
+        (tmp_path / "work" / "goes on").touch()
 
 
 def test_a_disk_that_hangs_does_not_hang_the_run(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.agent.permissions.shell_lines import read_line
+from spindle.agent.fences.shell.lines import read_line
 
 ORDINARY = r"""
 git status

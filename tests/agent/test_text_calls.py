@@ -38,6 +38,8 @@ RUN = {
     "tags in a fence": f"```xml\n<tool_call>\n{ONE}\n</tool_call>\n```",
     "tags opened twice": f"<tool_call>\n<tool_call>\n{ONE}\n</tool_call>",
     "a brace too many": f"```json\n{ONE}}}\n```",
+    "a brace too many in a line of its own": f"{ONE}\n}}",
+    "a brace too many inside": f"[{ONE}}}]",
     "as Anthropic's API": json.dumps({"type": "tool_use", "id": "1", "name": "bash", "input": BASH["arguments"]}),
     "doubled braces": f"<tool_call>\n{{{ONE}}}\n</tool_call>",
     "doubled braces, closed once": "{" + ONE,
@@ -54,7 +56,7 @@ RUN["a backslash that is no escape"] = ONE.replace("echo", r"find / -maxdepth 0 
 LEFT = {
     "words around bare JSON": f"You could send {ONE} to the tool.",
     "an unknown tool": json.dumps({"name": "bosh", "arguments": BASH["arguments"]}),
-    "arguments that do not fit": json.dumps({"name": "bash", "arguments": {"cmd": "echo ran > proof"}}),
+    "arguments that do not fit": json.dumps({"name": "bash", "arguments": {"line": "echo ran > proof"}}),
     "one of two does not fit": f'[{ONE}, {{"name": "bash", "arguments": {{}}}}]',
     "another object": '{"name": "Ann", "age": 5}',
     "no JSON": '```json\n{"name": "bash", "arguments": {"command": "echo ran > proof"}\n```',
@@ -79,9 +81,7 @@ def test_a_call_is_run(text, tmp_path, monkeypatch):
     assert made.as_text and made.name == "bash" and answer.stop_reason == "toolUse"
     assert "echo ran" not in text_of(answer.content)
     (result,) = [message for message in world.messages if isinstance(message, ToolResultMessage)]
-    assert result.tool_call_id == made.id and text_of(result.content).endswith(
-        "[The call in your text was run. This is its result.]"
-    )
+    assert (result.tool_call_id, text_of(result.content)) == (made.id, "(no output)"), "no words of ours"
 
 
 @pytest.mark.parametrize("text", LEFT.values(), ids=LEFT.keys())
@@ -185,9 +185,10 @@ def test_without_a_person_the_model_is_told_why_its_call_was_not_run(tmp_path, w
     assert (done.returncode, done.stdout) == (0, "It is done.\n")
 
 
-def test_the_model_is_told_once(tmp_path):
+def test_the_model_is_told_once_then_the_run_has_failed(tmp_path):
     mock, done = one_shot(tmp_path, WRONG, WRONG)
-    assert len(mock.requests) == 2 and (done.returncode, done.stdout.strip()) == (0, WRONG)
+    assert len(mock.requests) == 2 and done.returncode == 1
+    assert "The model ended with a call that cannot be run" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_model_that_cannot_be_asked_at_all(tmp_path: Path, book: Book) -> None
             await rig.run("go")
         assert [(line.kind, line.error) for line in (*book.ends("chat"), *book.ends("run"))] == [
             ("chat", "TypeError"),
-            ("run", "ModelError"),
+            ("run", "TypeError"),
         ]
         book.check()
 

@@ -65,8 +65,8 @@ def test_names_types_documentation_and_defaults():
         (list[str], {"type": "array", "items": {"type": "string"}}),
         (list[Annotated[str, "each"]], {"type": "array", "items": {"type": "string", "description": "each"}}),
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
-        (Literal["a", "b"], {"enum": ["a", "b"]}),
-        (Colour, {"title": "Colour", "enum": ["blue", "red"]}),
+        (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}),
+        (Colour, {"title": "Colour", "enum": ["blue", "red"], "type": "string"}),
         (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045
         (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
         (
@@ -110,7 +110,7 @@ def test_a_signature_that_cannot_be_described_is_refused():
 
     def foreign(stream: pytest.MonkeyPatch): ...
 
-    def unknown(value: "Nothing"): ...  # noqa: F821
+    def unknown(value: "Nothing"): ...  # type: ignore[name-defined]  # noqa: F821
 
     for function in (variable, foreign, unknown):
         with pytest.raises(TypeError):
@@ -135,7 +135,7 @@ def test_what_is_injected_may_be_told_by_its_type_and_other_arguments_refused():
     def tool(at: Annotated[Point, "Where"], mark: Colour, n: Annotated[int, msgspec.Meta(ge=1)] = 1): ...
 
     signature = read_signature(tool, is_injected=lambda _, kind: kind is Colour, closed=True)
-    assert (signature.injected, signature.parameters["additionalProperties"]) == ({"mark"}, False)
+    assert (signature.injected, signature.parameters["additionalProperties"]) == (frozenset({"mark"}), False)
     assert signature.parameters["properties"]["n"] == {"type": "integer", "minimum": 1, "default": 1}
     assert signature.bind({"at": {"x": 2}})[1] == {"at": Point(2), "n": 1}
     with pytest.raises(ValueError, match="unknown field"):

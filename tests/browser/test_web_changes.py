@@ -36,6 +36,7 @@ def test_files_and_parts_of_them_are_taken_back(browser: Any, shared: ServerProc
         tab.counts(".changed", 2)
         # There is room for two columns.
         tab.counts(".changed .diff.split", 3)
+        assert tab.js("getComputedStyle(document.querySelector('.diff')).fontVariantLigatures") == "none"
         pair = "row => [...row.querySelectorAll('.half')].map(half => half.innerText.replace(/\\s+/g, ' '))"
         rows = tab.js(f"[...document.querySelector('.diff.split').children].map({pair})")
         assert ["6 line 5", "6 LINE 5"] in rows
@@ -47,7 +48,7 @@ def test_files_and_parts_of_them_are_taken_back(browser: Any, shared: ServerProc
         tab.sees(".toast", "as before")
         assert (folder / "a.txt").read_text() == LINES.replace("line 5\n", "LINE 5\n")
         tab.counts(".changed .diff.split", 2)
-        tab.page.get_by_role("button", name="Take that back").click()
+        take_back(tab)
         tab.counts(".changed .diff.split", 3)
         assert "LINE 50" in (folder / "a.txt").read_text()
         # A whole file, and a question that is not agreed to.
@@ -67,9 +68,43 @@ def test_files_and_parts_of_them_are_taken_back(browser: Any, shared: ServerProc
         tab.holds("#prompt", "change it")
         tab.shows("#welcome")
         assert (folder / "a.txt").read_text() == LINES
-        tab.page.get_by_role("button", name="Take that back").last.click()
+        take_back(tab)
         tab.sees(".answer >> nth=-1", "done")
         assert (folder / "a.txt").read_text() == "mine\n"
+        assert tab.trouble == []
+
+
+def take_back(tab: Tab) -> None:
+    """Take the offered way back; what it would overwrite is asked first."""
+    tab.page.get_by_role("button", name="Take that back").click()
+    tab.sees("#confirm", "Take that back?")
+    tab.click("#confirm .primary")
+
+
+def test_a_way_back_ends_with_the_next_run_and_stays_in_its_conversation(browser: Any, shared: ServerProcess) -> None:
+    (shared.cwd / "stale.txt").write_text(LINES)
+    change = "sed -i 's/line 5$/LINE 5/' stale.txt"
+    later = bash("echo newer > stale.txt", "c2")
+    shared.mock.script(bash(change, "c1"), reply("done"), later, reply("newer"))
+    with Tab(browser, shared, viewport={"width": 1400, "height": 900}) as tab:
+        tab.ask("change it")
+        tab.sees("#open-changes", "1")
+        offer = tab.page.get_by_role("button", name="Take that back")
+
+        def revert() -> None:
+            tab.page.get_by_role("button", name="Revert file").first.click()
+            tab.click("#confirm .primary")
+            offer.wait_for()
+
+        tab.press("Alt+d")
+        revert()
+        tab.ask("go on")
+        tab.sees("#feed", "newer")
+        assert offer.count() == 0, "newer work was overwritten by a stale offer"
+        revert()
+        tab.press("Alt+c")
+        tab.shows("#welcome")
+        assert offer.count() == 0, "it followed into another conversation"
         assert tab.trouble == []
 
 
@@ -91,7 +126,7 @@ def test_a_phone_shows_how_it_went_and_the_way_back(browser: Any, shared: Server
         tab.click("#open-changes")
         tab.page.get_by_role("button", name="Revert file").click()
         tab.click("#confirm .primary")
-        tab.page.get_by_role("button", name="Take that back").click()
+        take_back(tab)
         tab.counts(".hunk", 1)
         assert "LINE 5" in (shared.cwd / "phone.txt").read_text()
         assert tab.trouble == []

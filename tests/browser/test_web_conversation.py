@@ -299,7 +299,7 @@ def test_a_question_stands_at_its_call(open_tab: Any) -> None:
     tab.sees(".tool[data-state=asking] .command", "touch once")
     tab.page.wait_for_timeout(1300)
     assert tab.text(".tool .time") == "", "waiting is not running"
-    tab.page.get_by_role("button", name="Always allow").click()
+    tab.page.get_by_role("button", name="Always allow").first.click()
     tab.sees(".tool[data-state=asking]", "touch thrice")  # the second one fits the rule
     assert (tab.server.cwd / "twice").exists()
     tab.shows("#approval[aria-pressed=true]")

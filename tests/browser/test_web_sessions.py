@@ -290,13 +290,13 @@ def test_a_server_that_died_in_mid_answer(browser: Any, tmp_path: Path) -> None:
         tab.shows("#banner")
         with ServerProcess([reply("a whole answer"), reply("k")], base=tmp_path, address=server.address) as again:
             tab.hides("#banner")
-            tab.sees(".notice", "ended here before there was an answer")
+            tab.sees(".notice", "This run was interrupted")
             tab.sees(".queue-head", "did not go out")
             tab.holds("#prompt", "being typed")
             tab.settled()
             tab.page.get_by_role("button", name="Drop").click()
             tab.hides("#queue")
-            tab.page.get_by_role("button", name="Try again").click()
+            tab.page.get_by_role("button", name="Go on").click()
             tab.sees(".answer >> nth=-1", "a whole answer")
             tab.counts(".notice", 0)
             assert user_texts(again) == [["one", "two"]]
@@ -535,3 +535,52 @@ def test_a_long_conversation_stays_quick_and_in_place(browser: Any, tmp_path: Pa
         tab.click("#latest")
         tab.hides("#latest")
         assert tab.js(at_end)
+
+
+def test_a_conversation_that_another_program_holds_does_not_lock_the_page(browser: Any) -> None:
+    with ServerProcess([reply("in the copy"), reply("in the new one")]) as server:
+        folder = server.agent_dir / "sessions" / encode_cwd(str(server.cwd))
+        held = create(server.cwd, folder)
+        held.append_message(UserMessage("said elsewhere", 1))
+        held.save()
+        with Tab(browser, server, session=held.id, ready=False) as tab:
+            tab.sees(".toast", "Another program holds that conversation")
+            for detail in (str(server.base), "process ", held.id):
+                assert detail not in tab.page.locator(".toast").inner_text()
+            tab.page.get_by_role("button", name="Try again").click()
+            tab.sees(".toast", "Another program holds that conversation")
+            tab.connected()
+            tab.counts(".session", 1)  # History works, and so does a new conversation
+            tab.ask("a new one")
+            tab.sees(".answer >> nth=-1", "in the copy")
+            tab.page.get_by_role("button", name="Continue in a copy").click()
+            tab.sees(".user", "said elsewhere")
+            assert tab.session != held.id
+            tab.ask("go on")
+            tab.sees(".answer >> nth=-1", "in the new one")
+            assert user_texts(server)[-1] == ["said elsewhere", "go on"]
+            assert len(held.entries) == 1 and held.path is not None
+            assert "go on" not in held.path.read_text()
+            held.close()
+            assert tab.trouble == []
+
+
+def test_many_conversations_come_by_the_hundred(browser: Any, tmp_path: Path) -> None:
+    with ServerProcess(base=tmp_path) as server:
+        server.mock.script(reply("fine"))
+        folder = server.agent_dir / "sessions" / encode_cwd(str(server.cwd))
+        for number in range(130):
+            with create(server.cwd, folder, fsync="never") as kept:
+                kept.append_message(UserMessage(content=f"question {number}", timestamp=1_700_000_000_000 + number))
+        with Tab(browser, server) as tab:
+            tab.counts(".session", 100)
+            tab.page.fill("#session-search", "question 3")
+            tab.sees(".session >> nth=-1", "question 3")  # it is on no page that was shown
+            tab.page.fill("#session-search", "")
+            tab.ask("one more")
+            tab.sees(".session", "one more")
+            tab.counts(".session", 101)
+            tab.page.get_by_text("Show more").click()
+            tab.counts(".session", 131)
+            assert not tab.page.get_by_text("Show more").is_visible()
+            assert tab.trouble == []

@@ -95,7 +95,9 @@ def test_a_click_on_a_line_is_not_lost_when_the_tree_is_shown_again(open_tab: An
     tab.page.locator("#tree .line", has_text="answer one").hover()
     tab.page.mouse.down()
     with tab.server.rpc(f"?session={tab.session}") as other:
-        other.call("set_label", entryId=other.call("get_entries")["data"]["leafId"], label="the end")
+        entries = other.call("get_entries")["data"]["entries"]
+        last = [entry for entry in entries if entry["type"] == "message"][-1]
+        other.call("set_label", entryId=last["id"], label="the end")
         tab.sees("#tree .tag", "the end")
     tab.page.mouse.up()
     tab.counts(".user", 1)

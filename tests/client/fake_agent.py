@@ -16,6 +16,8 @@ ANSWERS: dict[str, Any] = {
     "get_commands": {"commands": [{"name": "fix"}]},
     "get_available_commands": {"commands": [{"name": "fix"}]},
     "abort_commands": {"commands": ["fix"]},
+    "answer_question": {"disposition": "started"},
+    "resume_run": {"disposition": "started"},
     "complete_command": {"completions": ["all"]},
     "get_fork_messages": {"messages": [{"entryId": "e1", "text": "hi"}]},
     "get_branch_messages": {"messages": [{"entryId": "e1", "text": "hi"}]},

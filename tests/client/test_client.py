@@ -116,6 +116,15 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("bash", ["ls"], {"exclude_from_context": True}, {"command": "ls", "excludeFromContext": True}, {"echo": "bash"}),
     ("abort_bash", [], {}, {}, None),
     ("abort_commands", [], {}, {}, ["fix"]),
+    (
+        "answer_question",
+        ["q", "allow"],
+        {"input": {"n": 1}},
+        {"question": "q", "behavior": "allow", "input": {"n": 1}},
+        "started",
+    ),
+    ("resume_run", [], {}, {}, "started"),
+    ("abandon_run", [], {}, {}, None),
     ("new_session", ["/p"], {}, {"parentSession": "/p"}, {"echo": "new_session"}),
     ("switch_session", [Path("/s")], {}, {"sessionPath": "/s"}, {"echo": "switch_session"}),
     ("fork", ["e1"], {}, {"entryId": "e1"}, {"echo": "fork"}),
@@ -133,20 +142,33 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("delete_session", [], {}, {}, False),
     ("export_page", [], {}, {}, "<html>"),
     ("upload_file", ["n", "aGk="], {}, {"name": "n", "data": "aGk="}, "/tmp/n"),
+    ("get_subagents", [], {}, {}, {"echo": "get_subagents"}),
+    ("get_subagent_messages", [], {"subagent_id": "s"}, {"subagentId": "s"}, ...),
+    ("stop_subagent", ["s"], {}, {"subagentId": "s"}, None),
+    ("get_login_providers", [], {}, {}, {"echo": "get_login_providers"}),
+    ("login", ["openai"], {}, {"providerId": "openai"}, {"echo": "login"}),
+    ("handoff", [], {}, {}, {"echo": "handoff"}),
     ("complete_path", ["a"], {}, {"prefix": "a"}, ["a.py"]),
-    ("navigate_tree", ["e1"], {"label": "l"}, {"entryId": "e1", "summarize": False, "label": "l"}, ...),
+    ("navigate_tree", ["e1"], {"label": "l"}, {"entryId": "e1", "label": "l"}, ...),
     ("list_checkpoints", [], {}, {}, ...),
     ("get_changes", ["c1"], {"to": "c2"}, {"from": "c1", "to": "c2"}, ...),
     (
         "restore",
         ["c1", ["src"]],
         {"dry_run": True},
-        {"checkpoint": "c1", "files": ["src"], "conversation": False, "dryRun": True, "force": False},
+        {"checkpoint": "c1", "files": ["src"], "dryRun": True},
         ...,
     ),
     ("set_approval", [], {"tools": True, "max_turns": 3}, {"tools": True, "maxTurns": 3}, None),
     ("set_permissions", [], {"mode": "plan", "deny": ["Bash"]}, {"mode": "plan", "deny": ["Bash"]}, None),
     ("get_permissions", ["bash", {"command": "ls"}], {}, {"tool": "bash", "arguments": {"command": "ls"}}, ...),
+    (
+        "answer_permission",
+        ["q", "deny"],
+        {"reason": "No.", "stop": True},
+        {"question": "q", "behavior": "deny", "reason": "No.", "stop": True},
+        None,
+    ),
     ("set_label", ["e1", "l"], {}, {"entryId": "e1", "label": "l"}, None),
     ("set_session_name", ["n"], {}, {"name": "n"}, None),
     ("export_html", ["/x"], {}, {"outputPath": "/x"}, "/tmp/x.html"),
@@ -166,7 +188,9 @@ def test_every_command_of_the_protocol_has_a_method() -> None:
     from spindle.protocol.commands import COMMANDS
 
     missing = [name for name in COMMANDS if not hasattr(RpcClient, name)]
-    assert missing == ["negotiate_protocol", "set_event_filter"]  # our client needs all events, and whole lines
+    # Our client needs all events, and whole lines; it serves no addresses.
+    others = ["negotiate_protocol", "set_event_filter", "set_host_uri_schemes", "set_subagent_subscription"]
+    assert sorted(missing) == others
 
 
 @both_ways

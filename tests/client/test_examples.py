@@ -91,7 +91,7 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
             "async with Agent.create()",
             "AgentSettled(aborted=False, stop_reason='end')\nok\n",
         ),
-        ("docs/python.md", 'tools=["read", "grep"]', "AgentSettled(aborted=False, stop_reason='end')\nok\n"),
+        ("docs/python.md", 'tools=["read", "grep"], persist', "AgentSettled(aborted=False, stop_reason='end')\nok\n"),
         ("docs/python.md", "spindle.run(", "ok\nok5 tokens\n"),
         ("docs/python.md", "agent = RpcClient(", "okok\n"),
         ("docs/python.md", "SyncRpcClient(", "'total': 15}\n"),
@@ -128,9 +128,8 @@ def test_the_code_for_structured_answers_runs(tmp_path: Path) -> None:
     with MockModel(steps) as mock:
         shown = run_page(python_of("docs/python.md", "schema=Report"), tmp_path, mock)
         assert shown == "Crashes 3\nok 1 You are welcome.\n"
-        assert (
-            mock.requests[1].body["messages"][-1]["content"].startswith('{"open":3,"closed":12}\n[Left for this work: ')
-        )
+        result, remark = mock.requests[1].body["messages"][-2:]
+        assert result["content"] == '{"open":3,"closed":12}' and "Left for this work: " in str(remark["content"])
 
 
 def test_the_page_names_everything_of_the_agent() -> None:

@@ -177,7 +177,7 @@ def test_what_belongs_to_the_other_transport_is_refused() -> None:
 def test_the_client_needs_nothing_of_the_agent() -> None:
     """A program that drives an agent loads only the low layers, and websockets when it connects."""
     code = """if True:
-        import sys, spindle.client, spindle.client.chat
+        import sys, spindle.client, spindle.client.agent_cli
         low = {"client", "shapes", "base"}
         ours = {name.split(".")[1] for name in sys.modules if name.startswith("spindle.")}
         assert ours <= low, ours

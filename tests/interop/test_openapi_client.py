@@ -52,7 +52,7 @@ def test_a_generated_client_has_every_command_and_understands_the_answers(tmp_pa
 WRONG_TOKEN = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from made.api.default import list_sessions_alive
+from made.api.sessions import list_sessions_alive
 from made.client import AuthenticatedClient
 found = list_sessions_alive.sync_detailed(client=AuthenticatedClient(base_url=sys.argv[2], token="no"))
 print(int(found.status_code), found.parsed.error)

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
+from spindle.agent.run.record import RunRecord, interruption
 from spindle.sessions import SessionManager
+from spindle.sessions import open as sessions
+from spindle.sessions.facts import facts, keep
 from spindle.sessions.repair import repair_copy
 from spindle.shapes.codec import decode, encode
 from tests.sessions.helpers import assistant, lines_of, user
@@ -280,3 +283,24 @@ def test_pi_reads_every_repaired_copy(tmp_path: Path) -> None:
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     changed = {name for name in before if before[name] != after[name]}
     assert changed <= {"damaged-version-string.jsonl"}, 'pi reads the version "2" as a number and migrates'
+
+
+def test_pi_carries_the_record_of_a_run_and_ends_an_open_one(tmp_path: Path) -> None:
+    """A run was cut off; pi goes on with the conversation, and its answer is the end of the run for us, too."""
+    with sessions.create("/srv/demo", tmp_path) as session:
+        session.append_message(user("do it"))
+        record = RunRecord(id="r1", state="begun", session=session.id, limits={"maxTurns": 5})
+        keep(session, record)
+        session.append_message(assistant())
+        keep(session, RunRecord(id="r1", state="ended", stop_reason="end"))
+        session.append_message(user("and again"))
+        keep(session, RunRecord(id="r2", state="begun", session=session.id))
+        assert interruption(session) is not None
+        path = str(session.path)
+    before = Path(path).read_bytes()
+    _, context, *_ = pi(["open", path], ["buildSessionContext"], ["appendMessage", QUESTION], ["appendMessage", ANSWER])
+    assert [message["role"] for message in context["messages"]] == ["user", "assistant", "user"]
+    assert Path(path).read_bytes().startswith(before), "pi carries the entries as they are"
+    with sessions.load(path) as session:
+        assert interruption(session) is None
+        assert [fact.state for fact in facts(session.entries, RunRecord)] == ["begun", "ended", "begun"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.llm import aws
-from spindle.llm.aws import Credentials, EventStreamParser, find_credentials, find_region, signed_headers
+from spindle.llm.aws import AwsKeys, EventStreamParser, find_credentials, find_region, signed_headers
 from spindle.llm.errors import ModelError
 from spindle.llm.stream import StreamOptions
 
@@ -41,7 +41,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # -- signatures ----------------------------------------------------------------------------------
 
 
-def their_authorization(url: str, headers: dict[str, str], body: bytes, keys: Credentials, region: str) -> str:
+def their_authorization(url: str, headers: dict[str, str], body: bytes, keys: AwsKeys, region: str) -> str:
     """Sign with botocore what we sent, at the time we sent it."""
     request = AWSRequest("POST", url, headers=headers, data=body)
     signer = SigV4Auth(TheirCredentials(*keys), "bedrock", region)
@@ -64,7 +64,7 @@ def their_authorization(url: str, headers: dict[str, str], body: bytes, keys: Cr
 )
 @pytest.mark.parametrize("body", [b"", b'{"messages":[]}', "ä\u2028".encode()])
 def test_signatures_are_those_of_botocore(url: str, token: str | None, body: bytes) -> None:
-    keys = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", token)
+    keys = AwsKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", token)
     ours = signed_headers(url, {"content-type": "application/json"}, body, keys, "eu-west-1", "bedrock", TIME)
     sent = {"Content-Type": "application/json", "X-Amz-Date": STAMP}
     if token:
@@ -75,7 +75,7 @@ def test_signatures_are_those_of_botocore(url: str, token: str | None, body: byt
 
 
 def test_keys_are_not_shown() -> None:
-    assert "SECRET" not in repr(Credentials("ID", "SECRET"))
+    assert "SECRET" not in repr(AwsKeys("ID", "SECRET"))
 
 
 # -- frames --------------------------------------------------------------------------------------
@@ -167,16 +167,16 @@ def test_something_else_than_frames() -> None:
 # -- where keys come from ------------------------------------------------------------------------
 
 
-def credentials(**env: str) -> Credentials:
+def credentials(**env: str) -> AwsKeys:
     return asyncio.run(find_credentials(StreamOptions(env=env)))
 
 
 def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert credentials() == Credentials("id", "secret", None)
+    assert credentials() == AwsKeys("id", "secret", None)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
-    assert credentials() == Credentials("id", "secret", "token")
+    assert credentials() == AwsKeys("id", "secret", "token")
 
 
 def profiles(tmp_path: Path) -> None:
@@ -189,14 +189,14 @@ def profiles(tmp_path: Path) -> None:
 
 def test_profiles_are_found_by_botocore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiles(tmp_path)
-    assert credentials() == Credentials("d", "ds", None)
-    assert credentials(AWS_PROFILE="team") == Credentials("t", "ts", "tt")
+    assert credentials() == AwsKeys("d", "ds", None)
+    assert credentials(AWS_PROFILE="team") == AwsKeys("t", "ts", "tt")
     monkeypatch.setenv("AWS_PROFILE", "team")
-    assert credentials() == Credentials("t", "ts", "tt")
+    assert credentials() == AwsKeys("t", "ts", "tt")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert credentials() == Credentials("id", "secret")
-    assert credentials(AWS_PROFILE="team") == Credentials("t", "ts", "tt")  # what is stored for the provider
+    assert credentials() == AwsKeys("id", "secret")
+    assert credentials(AWS_PROFILE="team") == AwsKeys("t", "ts", "tt")  # what is stored for the provider
 
 
 @pytest.mark.parametrize(("env", "text"), [({}, "No AWS credentials were found"), ({"AWS_PROFILE": "nope"}, "nope")])
@@ -231,4 +231,4 @@ def test_keys_that_are_set_up_later_are_found(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No AWS credentials were found"):
         credentials()
     profiles(tmp_path)
-    assert credentials() == Credentials("d", "ds", None)
+    assert credentials() == AwsKeys("d", "ds", None)

@@ -287,7 +287,7 @@ def test_a_bearer_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_signed_request_is_what_botocore_would_have_signed(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("botocore", reason="botocore is not installed")
-    from .test_aws import Credentials, their_authorization
+    from .test_aws import AwsKeys, their_authorization
 
     env = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "very-secret", "AWS_SESSION_TOKEN": "session-token"}
 
@@ -302,7 +302,7 @@ def test_a_signed_request_is_what_botocore_would_have_signed(monkeypatch: pytest
         "X-Amz-Date": request.headers["x-amz-date"],
         "X-Amz-Security-Token": request.headers["x-amz-security-token"],
     }
-    keys = Credentials("AKID", "very-secret", "session-token")
+    keys = AwsKeys("AKID", "very-secret", "session-token")
     from spindle.shapes.codec import encode
 
     theirs = their_authorization(f"{mock.url}{request.path}", covered, encode(request.body), keys, "eu-west-3")

@@ -95,5 +95,5 @@ def test_a_stream_function_that_does_not_say_whether_it_counts(price, usage, sou
     assert live.finish("error").usage.cost.source == "computed", "nothing came, so nothing was spent"
     live.start_text()
     live.usage = usage
-    assert live.snapshot().usage.cost.source == "computed", "there may be more to come"
+    assert live.so_far().usage.cost.source == "computed", "there may be more to come"
     assert live.finish("stop").usage.cost.source == source

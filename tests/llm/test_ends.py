@@ -6,11 +6,22 @@ Raw sockets, because HTTP servers end properly.
 import json
 import socket
 import struct
+import sys
 import threading
+from contextlib import asynccontextmanager
 
 import pytest
 
-from .helpers import answer_of, collect, make_model
+from spindle.llm.local import adapter
+from spindle.llm.local.grammar import call_head
+from spindle.llm.local.llama_server import Facts
+from spindle.llm.stream import ToolSpec
+from spindle.shapes.messages import ToolCall
+from tests.support.agent_process import agent_environment, write_models
+from tests.support.nursery import run
+
+from .frames import event
+from .helpers import answer_of, collect, make_model, make_request
 
 FIN, RST = "FIN", "RST"
 NO_REASON = {"supportsFinishReason": False}
@@ -86,6 +97,7 @@ def sse(*events: object) -> bytes:
 
 
 CALL = {"id": "c1", "index": 0, "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+TOUCH = {"id": "c1", "index": 0, "function": {"name": "bash", "arguments": '{"command": "touch ran"}'}}
 PIECE = {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [CALL]}}]}
 REASON = {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 CHAT = sse(PIECE)
@@ -112,13 +124,27 @@ UNSAID = {
         ),
     ),
     "google": ("google-generative-ai", {}, sse({"candidates": [{"content": {"parts": [GOOGLE_CALL]}}]})),
+    "mistral": ("mistral-conversations", {}, CHAT),
+    "bedrock": (
+        "bedrock-converse-stream",
+        {},
+        b"".join(
+            [
+                event("messageStart", role="assistant"),
+                event("contentBlockStart", contentBlockIndex=0, start={"toolUse": {"toolUseId": "c1", "name": "bash"}}),
+                event("contentBlockDelta", contentBlockIndex=0, delta={"toolUse": {"input": '{"command":"ls"}'}}),
+                event("contentBlockStop", contentBlockIndex=0),
+            ]
+        ),
+    ),
 }
 """A complete call, and no word that the answer is complete."""
 
 
 def answer(api: str, compat: dict, wire: bytes, end: str):
     with RawServer(wire, end) as server:
-        return answer_of(collect(make_model(api=api, base_url=server.url, compat=compat or None)))
+        model = make_model(api=api, base_url=server.url, compat=compat or None)
+        return answer_of(collect(model, api_key="key", env={"AWS_REGION": "us-east-1"}))
 
 
 @pytest.mark.parametrize(("frame", "end"), [*PROPER, *CUT])
@@ -126,6 +152,19 @@ def answer(api: str, compat: dict, wire: bytes, end: str):
 def test_an_answer_without_its_end_is_an_error(name, frame, end):
     api, compat, body = UNSAID[name]
     assert answer(api, compat, frame(body), end).stop_reason == "error"
+
+
+@pytest.mark.parametrize("flags", [{}, NO_REASON], ids=["finish reasons", "none"])
+@pytest.mark.parametrize("end", [FIN, RST])
+def test_no_call_of_a_cut_answer_is_run_by_the_whole_program(tmp_path, end, flags):
+    """One connection only, so that the retries fail at once."""
+    body = sse({"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [TOUCH]}}]})
+    with RawServer(no_last_chunk(body), end) as server:
+        write_models(tmp_path / "agent", server.url, compat=flags)
+        (tmp_path / "agent" / "settings.json").write_text('{"retry": {"enabled": false}}')
+        command = [sys.executable, "-m", "spindle", "-p", "--no-session", "--model", "mock/m1", "go"]
+        done = run(command, cwd=tmp_path, env=agent_environment(tmp_path / "agent"), capture_output=True, timeout=60)
+    assert done.returncode == 1 and not (tmp_path / "ran").exists(), done.stderr
 
 
 @pytest.mark.parametrize(("frame", "end"), CUT)
@@ -149,3 +188,53 @@ def test_half_an_event_at_the_proper_end_is_an_error():
 @pytest.mark.parametrize(("frame", "end"), [*PROPER, (no_last_chunk, FIN), (short, FIN), (unmeasured, FIN)])
 def test_a_word_of_the_server_is_enough(frame, end, word):
     assert answer("openai-completions", NO_REASON, frame(CHAT + sse(word)), end).stop_reason == "toolUse"
+
+
+SAID = {
+    "chat": sse(REASON),
+    "mistral": sse(REASON),
+    "bedrock": event("messageStop", stopReason="tool_use"),
+    "google": sse({"candidates": [{"content": {"parts": []}, "finishReason": "STOP"}]}),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize(("frame", "end"), [*PROPER, (no_last_chunk, FIN)])
+def test_the_same_answer_with_its_word_is_whole(name, frame, end):
+    api, compat, body = UNSAID[name]
+    assert answer(api, compat, frame(body + SAID[name]), end).stop_reason == "toolUse"
+
+
+LOCAL = [pytest.param(tools, id="its own calls" if tools else "calls in our form") for tools in (True, False)]
+
+
+@pytest.mark.parametrize("tools", LOCAL)
+@pytest.mark.parametrize(
+    ("word", "frame", "end", "wanted"),
+    [
+        (REASON, chunked, FIN, "toolUse"),
+        (None, no_last_chunk, FIN, "error"),
+        (None, no_last_chunk, RST, "error"),
+        (None, inside_a_chunk, FIN, "error"),
+        (None, chunked, FIN, "error"),
+    ],
+    ids=["whole", "cut", "reset", "cut inside a chunk", "no word"],
+)
+def test_a_local_model_whose_server_dies_makes_no_call(monkeypatch, tools, word, frame, end, wanted):
+    """The process of the model is killed for want of memory, say, when a call has come as a whole."""
+    said = {"content": call_head("bash") + '{"command":"ls"}'} if not tools else {"tool_calls": [CALL]}
+    body = sse({"id": "x", "choices": [{"index": 0, "delta": said}]}, *[word] * (word is not None))
+    if word and not tools:
+        body = body.replace(b'"tool_calls"}', b'"stop"}')
+    with RawServer(frame(body), end) as server:
+
+        @asynccontextmanager
+        async def lease(wanted):
+            yield Facts(server.url, "key", 135_000_000, 4096, tools, False)
+
+        monkeypatch.setattr(adapter, "lease", lease)
+        bash = ToolSpec("bash", "Run", {"type": "object", "properties": {"command": {"type": "string"}}})
+        request = make_request("List the files", tools=[bash])
+        answer = answer_of(collect(make_model(api="local", id="/small.gguf"), request))
+    assert answer.stop_reason == wanted, answer
+    assert [block.arguments for block in answer.content if isinstance(block, ToolCall)] == [{"command": "ls"}]

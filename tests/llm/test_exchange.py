@@ -45,7 +45,7 @@ def test_hooks_see_and_change_the_request(api):
         headers["x-extra"] = "2"
 
     async def on_response(status, headers):
-        seen.append((status, headers["Content-Type"]))
+        seen.append((status, headers["content-type"]))
 
     with MockModel() as mock:
         collect(model_of(mock, api), on_payload=on_payload, on_headers=on_headers, on_response=on_response)

@@ -13,7 +13,7 @@ from spindle.llm import http
 from tests.support.mock_model import MockModel, cut, dropped, failure, gate, raw, reply, silent, stall
 
 
-async def read_body(response: http.Response) -> bytes:
+async def read_body(response: http.HttpResponse) -> bytes:
     body = b""
     while data := await response.read():
         body += data

@@ -110,7 +110,7 @@ def test_logins_of_pi_are_used(agent: Path, write: Any, provider: str, entry: An
     ],
 )
 def test_a_copilot_token_says_where_the_models_are(
-    agent: Path, write: Any, access: str, fields: dict[str, str], address: str
+    agent: Path, write: Any, access: str, fields: dict[str, Any], address: str
 ) -> None:
     write("agent/auth.json", {"github-copilot": login(access, **fields)})
     found = auth(agent, "github-copilot")

@@ -86,7 +86,7 @@ def refresh(site: ModelsDev) -> int:
 def test_prices_change_and_models_come(agent: Path, site: ModelsDev, capsys: pytest.CaptureFixture[str]) -> None:
     before = ModelRegistry(agent).find("openai", "gpt-5.5")
     assert refresh(site) == 0
-    assert capsys.readouterr().out.startswith("1 prices changed, 1 models added, 0 left out\n")
+    assert capsys.readouterr().out.startswith("1 price changed, 1 model added, 0 left out\n")
     registry = ModelRegistry(agent)
     model, added = registry.find("openai", "gpt-5.5"), registry.find("openai", "brand-new")
     assert before is not None and model is not None and added is not None
@@ -151,7 +151,7 @@ def test_a_model_that_makes_no_sense_is_left_out(
     site.serve(openai=[negative, NEW, {"id": "half"}, {**NEW, "id": "endless", "limit": {"context": "much"}}])
     assert refresh(site) == 0
     said = capsys.readouterr()
-    assert "0 prices changed, 1 models added, 3 left out" in said.out
+    assert "0 prices changed, 1 model added, 3 left out" in said.out
     assert "Left out openai/gpt-5.5: Expected `float` >= 0.0 - at `$.cost.input`" in said.err
     model = ModelRegistry(agent).find("openai", "gpt-5.5")
     assert model is not None and model.cost.input == 5

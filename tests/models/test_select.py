@@ -206,23 +206,23 @@ def test_an_unknown_id_of_a_known_provider(
 
 
 @pytest.mark.parametrize(
-    ("id", "level"), [("claude-sonnet-4-20250514", None), ("claude-sonnet-4-20250514:high", "high")]
+    ("id", "level"), [("claude-opus-4-1-20250805", None), ("claude-opus-4-1-20250805:high", "high")]
 )
 def test_an_old_id_alone_goes_to_the_provider_with_a_key(
     registry: Any, monkeypatch: pytest.MonkeyPatch, id: str, level: Any
 ) -> None:
-    assert name(resolve_model(registry, id).model).startswith("amazon-bedrock/"), "without a key, any that has it"
+    assert str(name(resolve_model(registry, id).model)).startswith("amazon-bedrock/"), "without a key, any that has it"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     choice = resolve_model(registry, id)
-    assert (name(choice.model), choice.level) == ("anthropic/claude-sonnet-4-20250514", level)
-    assert "Using custom model id" in choice.warning
+    assert (name(choice.model), choice.level) == ("anthropic/claude-opus-4-1-20250805", level)
+    assert "Using custom model id" in str(choice.warning)
     assert name(resolve_model(registry, "gemini-2.5-pro").model) == "google/gemini-2.5-pro", "another family"
 
 
 @pytest.mark.parametrize(
     ("provider", "model_id", "nearest"),
     [
-        ("anthropic", "claude-sonnet-4-20250514", "claude-sonnet-4-5"),  # and not 4-6, whose window is bigger
+        ("anthropic", "claude-sonnet-4-20250101", "claude-sonnet-4-5"),  # and not 4-6, whose window is bigger
         ("anthropic", "claude-3-5-haiku-20241022", "claude-haiku-4-5"),
         ("openai", "gpt-5-2025-08-07", "gpt-5"),
         ("openai", "gpt-4o-audio-preview", "gpt-4o-2024-05-13"),

@@ -86,17 +86,37 @@ def test_three_at_once_are_told_of_and_paid_for(tmp_path):
     run(main())
 
 
+def test_those_above_the_bound_wait_for_their_turn(tmp_path):
+    names = [f"task{number}" for number in range(5)]
+    steps = [{"match": "^go$", "calls": [*map(task, names)]}]
+    steps += [{"match": f"^{name}$", "text": f"answer {name}"} for name in names] + [{"match": "^go$", "text": "done"}]
+
+    async def main():
+        async with rig_of(tmp_path, *steps, settings={"maxSubagents": 2}) as rig:
+            frames = await rig.run("go")
+            assert sorted(end["content"][0]["text"] for end in results(rig)) == [f"answer {name}" for name in names]
+            at_work, most = 0, 0
+            for frame in frames:
+                kind = frame["event"]["type"] if frame["type"] == "subagent_event" else ""
+                at_work += (kind == "agent_start") - (kind == "agent_settled")
+                most = max(most, at_work)
+            assert (at_work, most) == (0, 2)
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("steps", "arguments", "status", "text"),
     [
         ([{"text": "fine"}], {}, "ok", "fine"),
         ([{"error": "500 the server is ill"}], {}, "failed", "The subagent failed: 500"),
+        ([{"text": "half", "stop": "length"}], {}, "failed", "The subagent failed: The answer was cut"),
         ([{"text": ""}], {}, "empty", "The subagent ended without an answer"),
         ([{"calls": [{"name": "final_result", "arguments": {"n": 3}}]}], {"schema": SCHEMA}, "ok", '{"n":3}'),
         ([{"text": "no data"}], {"schema": SCHEMA}, "schema", "no data that fits the schema"),
         ([{"calls": [{"name": "read", "arguments": {"path": "x"}}]}], {}, "limit", "by a limit: maxTurns"),
     ],
-    ids=["ok", "failed", "empty", "value", "schema", "limit"],
+    ids=["ok", "failed", "cut", "empty", "value", "schema", "limit"],
 )
 def test_every_end_has_a_name(tmp_path, steps, arguments, status, text):
     script = [{"match": "^go$", "calls": [task("sub", **arguments)]}, {"match": "^go$", "text": "done"}]
@@ -194,6 +214,8 @@ def test_permissions_are_those_of_the_agent(tmp_path):
             (rig.cwd / "secret").write_text("hidden")
             await rig.data("set_permissions", mode="default", deny=["Read(secret)"])
             assert (await rig.call("prompt", message="go"))["success"]
+            question = await rig.until("permission_request")
+            assert (question["subagent"], question["preview"]["newFile"]) == ("general", True)
             asked = await rig.until("extension_ui_request")
             assert "a.txt" in asked["title"] and asked["toolCallId"] == "w"
             rig.dispatcher.receive_value({"type": "extension_ui_response", "id": asked["id"], "value": "Allow once"})
@@ -225,6 +247,8 @@ def test_an_extension_sees_the_calls_of_subagents(tmp_path):
             await rig.run("go")
             ends = [f["event"] for f in rig.of("subagent_event") if f["event"]["type"] == "tool_execution_end"]
             assert ends[0]["isError"] and "not this file" in ends[0]["result"]["content"][0]["text"]
+            result = rig.agent.last_result()
+            assert result is not None and [one.by for one in result.denials] == ["extension"]
 
     run(main())
 
@@ -291,6 +315,36 @@ def test_definitions_of_other_programs(tmp_path, trusted):
                 assert any('no agent "local"' in text and failed for text, failed in ends.items())
                 assert any("agents" in path for path in (await rig.data("get_state"))["untrustedResources"])
             assert not (rig.cwd / "made").exists()  # the definition allows git log alone
+            result = rig.agent.last_result()
+            assert result is not None and {one.by for one in result.denials} == {"definition"}
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("listed", "tools"),
+    [
+        ("-Bash", ["read", "write"]),
+        ("'-*', '+Bash'", ["bash"]),
+        ("-Bash(touch *)", ["read", "write", "bash"]),
+        ("web*", []),
+    ],
+)
+def test_a_definition_changes_the_tools_of_the_agent(tmp_path, listed, tools):
+    path = tmp_path / "agent" / "agents" / "own.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\nname: own\ndescription: Own.\ntools: [{listed}]\n---\nWork.")
+    touch = {"calls": [{"name": "bash", "arguments": {"command": "touch made"}}]}
+    steps = [{"match": "^go$", "calls": [task("sub", agent="own")]}, {"match": "^sub$", **touch}]
+    steps += [{"match": "^sub$", "text": "tried"}, {"match": "^go$", "text": "done"}]
+
+    async def main():
+        async with rig_of(tmp_path, *steps, tools=("bash", "task")) as rig:
+            frames = await rig.run("go")
+            assert [tool.name for tool in rig.script.requests[1].tools] == tools
+            told = [frame["message"] for frame in frames if frame["type"] == "notice"]
+            assert told == ([] if tools else ['The subagent "own" has no tools: its definition leaves none'])
+            assert (rig.cwd / "made").exists() == (listed == "'-*', '+Bash'")
 
     run(main())
 

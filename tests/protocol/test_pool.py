@@ -13,7 +13,7 @@ from spindle.apps.cli.agent_source import CommandLineAgents
 from spindle.apps.cli.args import parse
 from spindle.base import limits as times
 from spindle.protocol.pool import PoolBounds, SessionPool, TooManySessions, UnknownSession
-from spindle.protocol.registry import Wanted
+from spindle.protocol.registry import WantedSession
 from tests.agent.rig import run, until_true
 
 
@@ -59,14 +59,14 @@ def test_each_session_has_its_own_directory_settings_and_extensions(place):
 
     async def main():
         pool = pool_of(place, "--approve")
-        one = await pool.open(Wanted(cwd=str(place / "one"), name="the first"))
-        two = await pool.open(Wanted(cwd=str(place / "two")))
+        one = await pool.open(WantedSession(cwd=str(place / "one"), name="the first"))
+        two = await pool.open(WantedSession(cwd=str(place / "two")))
         assert [live.agent.cwd for live in pool] == [str(place / "one"), str(place / "two")]
         assert [live.agent.state().steering_mode for live in pool] == ["all", "one-at-a-time"]
         assert "hello" in [item.name for item in one.agent.commands()]
         assert "hello" not in [item.name for item in two.agent.commands()]
         one.agent.set_host_tools([{"name": "mine", "description": "d", "parameters": {"type": "object"}}])
-        assert "mine" not in [tool.name for tool in two.agent.all_tools()]
+        assert "mine" not in [tool.name for tool in two.agent.toolbox.all()]
         assert (await one.info()).name == "the first"
         await pool.close()
         assert len(pool) == 0
@@ -77,15 +77,15 @@ def test_each_session_has_its_own_directory_settings_and_extensions(place):
 def test_a_stored_session_is_found_by_id_from_any_directory_and_by_path(place):
     async def main():
         pool = pool_of(place)
-        live = await pool.open(Wanted(cwd=str(place / "one")))
+        live = await pool.open(WantedSession(cwd=str(place / "one")))
         await say(live)
         id, path = live.session_id, str(live.agent.session.path)
         await pool.close_session(live)
         assert len(pool) == 0
         again = await pool.get(id)
         assert again.agent.cwd == str(place / "one") and again.handle == id
-        assert await pool.open(Wanted(session=path)) is again
-        assert await pool.open(Wanted(session=id, cwd=str(place / "two"))) is again
+        assert await pool.open(WantedSession(session=path)) is again
+        assert await pool.open(WantedSession(session=id, cwd=str(place / "two"))) is again
         with pytest.raises(UnknownSession, match="No session nothing"):
             await pool.get("nothing")
         await pool.close()
@@ -96,14 +96,14 @@ def test_a_stored_session_is_found_by_id_from_any_directory_and_by_path(place):
 def test_a_handle_stays_when_the_conversation_goes_on_in_another_file(place):
     async def main():
         pool = pool_of(place)
-        live = await pool.open(Wanted())
+        live = await pool.open(WantedSession())
         await say(live)
         handle = live.handle
         await live.agent.new_session()
         await say(live)
         assert live.handle == handle != live.session_id
         assert await pool.get(handle) is live and await pool.get(live.session_id) is live
-        older = await pool.open(Wanted(session=handle))  # the conversation of that id is another one by now
+        older = await pool.open(WantedSession(session=handle))  # the conversation of that id is another one by now
         assert older is not live and older.session_id == handle and older.handle != handle
         await pool.close_session(older)
         second = live.session_id
@@ -117,7 +117,7 @@ def test_a_handle_stays_when_the_conversation_goes_on_in_another_file(place):
 
 async def moved(pool):
     """Return the handle of a session that was closed in another conversation than it began with, and both ids."""
-    live = await pool.open(Wanted())
+    live = await pool.open(WantedSession())
     await say(live)
     first = live.session_id
     await live.agent.new_session()
@@ -133,7 +133,7 @@ def test_a_closed_handle_is_kept_for_its_conversation_however_it_is_opened(place
         pool = pool_of(place)
         handle, first, second = await moved(pool)
         older, again, direct = await asyncio.gather(
-            pool.open(Wanted(session=first)), pool.get(handle), pool.open(Wanted(session=second))
+            pool.open(WantedSession(session=first)), pool.get(handle), pool.open(WantedSession(session=second))
         )
         assert (again.handle, again.session_id) == (handle, second) and direct is again
         assert older.session_id == first and older.handle != handle
@@ -148,7 +148,7 @@ def test_a_handle_whose_session_went_back_to_where_it_began(place):
     async def main():
         pool = pool_of(place)
         handle, first, second = await moved(pool)
-        path = str((await pool.open(Wanted(session=first))).agent.session.path)
+        path = str((await pool.open(WantedSession(session=first))).agent.session.path)
         for live in pool:
             await pool.close_session(live)
         live = await pool.get(handle)
@@ -166,7 +166,7 @@ def test_an_id_that_another_client_has_opened_and_left_meanwhile(place, monkeypa
 
     async def main():
         pool = pool_of(place)
-        live = await pool.open(Wanted())
+        live = await pool.open(WantedSession())
         await say(live)
         id = live.session_id
         await pool.close_session(live)
@@ -196,12 +196,12 @@ def test_one_that_cannot_be_opened_harms_no_other(place):
 
     async def main():
         pool = pool_of(place, roots=[str(place)])
-        live = await pool.open(Wanted())
+        live = await pool.open(WantedSession())
         bad = [
-            Wanted(cwd=str(place / "missing")),
-            Wanted(cwd="/"),
-            Wanted(session=str(place / "two" / "broken.jsonl")),
-            Wanted(model="no/such-model"),
+            WantedSession(cwd=str(place / "missing")),
+            WantedSession(cwd="/"),
+            WantedSession(session=str(place / "two" / "broken.jsonl")),
+            WantedSession(model="no/such-model"),
         ]
         failed = await asyncio.gather(*(pool.open(wanted) for wanted in bad), return_exceptions=True)
         assert all(isinstance(error, Exception) for error in failed)
@@ -221,9 +221,9 @@ def test_sessions_do_not_wait_for_each_other(place):
 
     async def main():
         pool = pool_of(place, "--approve")
-        slow = asyncio.create_task(pool.open(Wanted(cwd=str(place / "one"))))
+        slow = asyncio.create_task(pool.open(WantedSession(cwd=str(place / "one"))))
         await asyncio.sleep(0)
-        live = await pool.open(Wanted(cwd=str(place / "two")))
+        live = await pool.open(WantedSession(cwd=str(place / "two")))
         await say(live)
         assert not slow.done()
         slow.cancel()
@@ -235,11 +235,11 @@ def test_sessions_do_not_wait_for_each_other(place):
 def test_two_clients_open_one_file_together(place):
     async def main():
         pool = pool_of(place)
-        live = await pool.open(Wanted())
+        live = await pool.open(WantedSession())
         await say(live)
         id, path = live.session_id, str(live.agent.session.path)
         await pool.close_session(live)
-        one, two = await asyncio.gather(pool.get(id), pool.open(Wanted(session=path)))
+        one, two = await asyncio.gather(pool.get(id), pool.open(WantedSession(session=path)))
         assert one is two
         await pool.close()
 
@@ -249,9 +249,9 @@ def test_two_clients_open_one_file_together(place):
 def test_a_session_that_is_not_used_leaves_memory_and_its_id_still_works(place):
     async def main():
         pool, viewer = pool_of(place, keep_seconds=0.05), Viewer(holds=False)
-        used = await pool.open(Wanted(), Viewer())
-        live = await pool.open(Wanted(), viewer)
-        unsaved = await pool.open(Wanted(), viewer)
+        used = await pool.open(WantedSession(), Viewer())
+        live = await pool.open(WantedSession(), viewer)
+        unsaved = await pool.open(WantedSession(), viewer)
         await say(live, "remember me")
         await until_true(lambda: len(pool) == 2)
         assert viewer.ended == [(live.handle, "idle")]
@@ -266,10 +266,10 @@ def test_a_session_that_is_not_used_leaves_memory_and_its_id_still_works(place):
 def test_the_id_of_a_session_that_left_memory_before_anything_was_said_still_works(place):
     async def main():
         pool, viewer = pool_of(place, keep_seconds=0.01), Viewer()
-        handle = (await pool.open(Wanted(cwd=str(place / "one"), name="thinking"))).handle
+        handle = (await pool.open(WantedSession(cwd=str(place / "one"), name="thinking"))).handle
         await until_true(lambda: not len(pool))
         live, same, too = await asyncio.gather(
-            pool.get(handle, viewer), pool.get(handle, viewer), pool.open(Wanted(id=handle), viewer)
+            pool.get(handle, viewer), pool.get(handle, viewer), pool.open(WantedSession(id=handle), viewer)
         )
         assert live is same is too and live.handle == live.session_id == handle
         assert live.agent.cwd == str(place / "one") and live.agent.session.name == "thinking"
@@ -292,12 +292,12 @@ def test_a_session_that_a_client_ended_in_an_empty_conversation_is_opened_where_
     async def main():
         pool = pool_of(place)
         for text in ("", "said"):  # first there is no file with its id, then there is
-            live = await pool.open(Wanted(id="mine"))
+            live = await pool.open(WantedSession(id="mine"))
             if text:
                 await say(live)
             await live.agent.new_session()
             await pool.close_session(live)
-            again = await asyncio.gather(*(pool.open(Wanted(id="mine")) for _ in range(3)))
+            again = await asyncio.gather(*(pool.open(WantedSession(id="mine")) for _ in range(3)))
             assert [live.handle for live in pool] == ["mine"] and again[0].session_id == "mine"
             assert len(again[0].agent.messages) == (2 if text else 0)
             await pool.close_session(again[0])
@@ -311,7 +311,7 @@ def test_a_session_at_work_stays_without_clients(place):
 
     async def main():
         pool = pool_of(place, keep_seconds=0.05)
-        live = await pool.open(Wanted())
+        live = await pool.open(WantedSession())
         await live.agent.submit("go")
         await asyncio.sleep(0.2)
         assert list(pool) == [live]
@@ -323,12 +323,12 @@ def test_a_session_at_work_stays_without_clients(place):
 def test_there_are_no_more_sessions_than_allowed(place):
     async def main():
         pool = pool_of(place, max_sessions=2)
-        held = await pool.open(Wanted(), Viewer())
-        await pool.open(Wanted())
-        third = await pool.open(Wanted(), Viewer())  # the second makes way
+        held = await pool.open(WantedSession(), Viewer())
+        await pool.open(WantedSession())
+        third = await pool.open(WantedSession(), Viewer())  # the second makes way
         assert list(pool) == [held, third]
         with pytest.raises(TooManySessions, match="2 sessions are open"):
-            await pool.open(Wanted())
+            await pool.open(WantedSession())
         await pool.close()
 
     run(main())
@@ -337,7 +337,7 @@ def test_there_are_no_more_sessions_than_allowed(place):
 def test_a_client_that_goes_away_while_its_session_is_opened_is_not_counted(place):
     async def main():
         pool, viewer = pool_of(place, keep_seconds=0.05), Viewer()
-        opening = asyncio.create_task(pool.open(Wanted(), viewer))
+        opening = asyncio.create_task(pool.open(WantedSession(), viewer))
         await asyncio.sleep(0)
         opening.cancel()
         await until_true(lambda: len(pool) == 1)
@@ -357,7 +357,7 @@ def test_a_client_that_leaves_a_session_that_has_ended(place, monkeypatch):
         complaints = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         pool, viewer = pool_of(place), Viewer()
-        live = await pool.open(Wanted(), viewer)
+        live = await pool.open(WantedSession(), viewer)
         await pool.close_session(live)
         pool.leave(viewer, live)
         await asyncio.sleep(0.05)
@@ -376,11 +376,11 @@ def test_an_extension_that_breaks_at_the_end_does_not_keep_the_file(place, caplo
 
     async def main():
         pool = pool_of(place, "--approve")
-        live = await pool.open(Wanted(cwd=str(place / "one")))
+        live = await pool.open(WantedSession(cwd=str(place / "one")))
         await say(live)
         await pool.close_session(live)
         assert not caplog.records
-        broken = await pool.open(Wanted(session=live.session_id))
+        broken = await pool.open(WantedSession(session=live.session_id))
         broken.agent.plugins.close = lambda: asyncio.to_thread(int, "no number")
         await pool.close_session(broken)
         assert "did not end cleanly" in caplog.text
@@ -393,7 +393,7 @@ def test_an_extension_that_breaks_at_the_end_does_not_keep_the_file(place, caplo
 def test_an_extension_ends_its_own_session_only(place):
     async def main():
         pool, viewer = pool_of(place), Viewer()
-        one, two = await pool.open(Wanted(), viewer), await pool.open(Wanted())
+        one, two = await pool.open(WantedSession(), viewer), await pool.open(WantedSession())
         one.agent.shutdown_requested.set()
         await until_true(lambda: len(pool) == 1)
         assert viewer.ended == [(one.handle, "an extension ended the session")] and list(pool) == [two]
@@ -412,7 +412,7 @@ def test_an_ended_session_is_freed_at_once(place):
         gc.collect()
         gc.disable()
         for _ in range(5):
-            live = await pool.open(Wanted(), viewer := Viewer())
+            live = await pool.open(WantedSession(), viewer := Viewer())
             await say(live)
             agent = live.agent
             ended += map(weakref.ref, (live, agent, agent._engine, agent._conversation, agent.session))

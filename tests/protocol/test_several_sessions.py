@@ -1,6 +1,7 @@
 """Several sessions on one wire, with the real program: on stdio, and over a WebSocket."""
 
 import asyncio
+import base64
 import json
 import re
 import sys
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 from spindle.client import CommandFailed, ConnectionLost, RpcClient, SyncRpcClient
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, call, gate, reply
 from tests.wires.server.server import ServerProcess
@@ -190,7 +192,8 @@ def test_one_that_breaks_harms_no_other(agent, tmp_path):
     refused = agent.call("open_session", cwd=str(tmp_path / "missing"))
     assert not refused["success"] and "no directory" in refused["error"]
     assert not agent.call("open_session", model="no/such")["success"]
-    (tmp_path / "agent" / "settings.json").write_text('{"defaultProjectTrust": "always"}')
+    environment = agent_environment(tmp_path / "agent")
+    nursery.run([*nursery.SPINDLE, "trust"], cwd=tmp_path / "other", env=environment, timeout=30)
     id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
     agent.call("prompt", message="hi", sessionId=id)
     assert "broken" in agent.wait(of(id, "extension_error"))["error"]
@@ -333,3 +336,44 @@ def test_all_that_was_sent_before_the_end_of_the_input_is_answered(agent):
     agent.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     assert agent.close_stdin() == 0
     assert {frame["id"] for frame in agent.frames if frame.get("command") == "prompt"} == {f"p{id}" for id in ids}
+
+
+# -- what a client has asked for holds in all of its sessions -----------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after", "inside"])
+def test_a_filter_holds_for_every_session(agent, tmp_path, when):
+    if when == "before":
+        agent.data("set_event_filter", events=["turn_end"])
+    id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
+    if when != "before":
+        agent.data("set_event_filter", events=["turn_end"], **({"sessionId": id} if when == "inside" else {}))
+    start = len(agent.frames)
+    agent.prompt("hi", sessionId=id)
+    agent.wait(of(id, "turn_end"))
+    agent.prompt("hi")
+    agent.wait(lambda frame: frame["type"] == "turn_end" and "sessionId" not in frame)
+    assert {frame["type"] for frame in agent.frames[start:]} == {"response", "turn_end"}
+
+
+@pytest.mark.parametrize("when", ["before", "after", "inside"])
+def test_version_2_holds_for_every_session(tmp_path, when):
+    (tmp_path / "other").mkdir()
+    text = "x" * (1 << 20)
+    with AgentProcess([reply(text)], base=tmp_path, args=["--updates", "delta"]) as agent:
+        if when == "before":
+            agent.data("negotiate_protocol", protocolVersion=2)
+        id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
+        if when != "before":
+            agent.data("negotiate_protocol", protocolVersion=2, **({"sessionId": id} if when == "inside" else {}))
+        sent = agent.send("prompt", message="hi", sessionId=id)
+        result = agent.wait("prompt_result")
+        assert (result["id"], result["sessionId"], result["status"]) == (sent, id, "completed")
+        assert agent.wait("session_settled")["sessionId"] == id
+        pieces: dict[str, bytes] = {}
+        for frame in agent.frames:
+            if frame["type"] == "rpc_chunk":
+                pieces[frame["chunkId"]] = pieces.get(frame["chunkId"], b"") + base64.b64decode(frame["data"])
+        whole = [json.loads(data) for data in pieces.values()]
+        assert "message_end" in {frame["type"] for frame in whole} and {frame["sessionId"] for frame in whole} == {id}
+        assert all(len(line) <= 1 << 20 for line in agent.lines)

@@ -123,6 +123,8 @@ def test_pi_and_we_read_the_same(copy: Path, name: str) -> None:
 def test_what_is_appended_is_there_after_reopening(copy: Path, name: str) -> None:
     with SessionManager.open(copy) as manager:
         before = copy.read_bytes()
+        if any(item.kind == "torn line" for item in manager.damage):  # that goes, and nothing else
+            before = before[: before.rindex(b"\n") + 1]
         leaf = manager.get_leaf_id()
         count = len(manager.get_entries())
         entry_id = manager.append_message(APPENDED)

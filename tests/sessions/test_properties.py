@@ -142,8 +142,6 @@ class Session(RuleBasedStateMachine):
         self.manager = SessionManager.open(path, fsync="never")
         self.leaf = list(self.parents)[-1] if self.parents else None
         self.ask("after a crash")
-        # The torn bytes stay, so later reopening finds them; begin from a repaired file.
-        path.write_bytes(path.read_bytes().replace(b"{" + torn + b"\n", b""))
 
     # -- what must be true -----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ fuzzing.py     broken lines, frames, session files, model streams and tool argum
 endurance.py   thousands of turns in one process: memory, descriptors and children stay flat
 faults.py      a model server that cuts, stalls, refuses, babbles and lies
 disks.py       a full disk
+matrix.py      every wire with every feature (tests/matrix)
 readers.py     clients that read slowly, not at all, or vanish
 corpus/        inputs to start from, and every input that broke something
 """

@@ -21,11 +21,13 @@ from tests.soak.endurance import Endurance
 from tests.soak.faults import Faults
 from tests.soak.fuzzing import DOORS
 from tests.soak.kills import Kills
+from tests.soak.matrix import Matrix
 from tests.soak.readers import Pipes, Sockets
+from tests.soak.resumes import Resumes
 from tests.soak.shells import Shells
 from tests.support import nursery
 
-ATTACKS: list[type[Attack]] = [Kills, *DOORS, Faults, Disks, Pipes, Sockets, Shells, Endurance]
+ATTACKS: list[type[Attack]] = [Kills, Resumes, *DOORS, Faults, Disks, Pipes, Sockets, Shells, Matrix, Endurance]
 
 
 def main() -> int:

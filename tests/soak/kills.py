@@ -73,12 +73,16 @@ class Kills(Attack):
         time.sleep(chance.random() * chance.choice([0.002, 0.02, LONGEST_S]))
 
     def judge(self, agent: SoakAgent) -> None:
-        messages = [entry["message"] for entry in whole_lines(self.path) if entry["type"] == "message"]
+        entries = whole_lines(self.path)
+        messages = [entry["message"] for entry in entries if entry["type"] == "message"]
+        remarks = {entry["content"] for entry in entries if entry["type"] == "custom_message"}
         stored = {canonical(message) for message in messages}
         texts = {text for message in messages if message["role"] == "user" for text in texts_of(message)}
         results = {message["toolCallId"] for message in messages if message["role"] == "toolResult"}
         for frame in agent.frames:
             match frame:
+                case {"type": "message_end", "message": {"role": "custom", "content": text}}:
+                    self.must(TOLD, text in remarks, text)
                 case {"type": "message_end", "message": message}:
                     self.figures["messages told"] += 1
                     self.must(TOLD, canonical(message) in stored, message)
@@ -94,7 +98,7 @@ class Kills(Attack):
         for request in agent.mock.requests:
             users = [message for message in request.body["messages"] if message["role"] == "user"]
             sent = [text for message in users for text in texts_of(message)]
-            self.must("The model is sent nothing that is not saved", texts.issuperset(sent), sent)
+            self.must("The model is sent nothing that is not saved", (texts | remarks).issuperset(sent), sent)
         until(lambda: not any(processes_of(agent.agent_dir)), DIES_S)
         left = list(processes_of(agent.agent_dir))
         self.must(OUTLIVED, not left, left)

@@ -153,17 +153,17 @@ class AgentProcess:
         end = time.monotonic() + timeout
         while True:
             try:
-                frame = self._arrived.get(timeout=max(0.0, end - time.monotonic()))
+                arrived = self._arrived.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
                 raise AssertionError(
                     f"nothing fits {wanted!r} in {timeout} s; last frames: {self.frames[-5:]}"
                 ) from None
-            if frame is None:
+            if arrived is None:
                 self._arrived.put(None)
                 raise AssertionError(f"the agent ended ({self.process.wait(5)}): {self.stderr.decode()[-2000:]}")
-            if fits(frame):
-                return frame
-            self._waiting.append(frame)
+            if fits(arrived):
+                return arrived
+            self._waiting.append(arrived)
 
     def wait_delta(self, text: str) -> Frame:
         return self.wait(

@@ -39,6 +39,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 __all__ = [
@@ -271,7 +272,7 @@ class MockModel:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         try:
             while request := await _read_request(reader, number):
-                self._note(lambda request=request: self.requests.append(request))
+                self._note(partial(self.requests.append, request))
                 step = self._next_step(request)
                 if step.dropped:
                     return
@@ -397,7 +398,9 @@ def _last_user_text(body: Any) -> str:
     for message in reversed(messages):
         if message.get("role") == "user":
             content = message["content"]
-            return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+            text = content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+            if not text.startswith("<remark>"):  # what the agent itself tells after results
+                return text
     return ""
 
 
@@ -406,6 +409,27 @@ class _Wire:
 
     def __init__(self, model: str, number: int, step: Step) -> None:
         self.model, self.number, self.step = model, number, step
+
+    def begin(self) -> bytes:
+        raise NotImplementedError
+
+    def text(self, piece: str) -> bytes:
+        raise NotImplementedError
+
+    def think(self, piece: str) -> bytes:
+        raise NotImplementedError
+
+    def error(self, value: dict[str, Any]) -> bytes:
+        raise NotImplementedError
+
+    def open_call(self, id: str, name: str) -> bytes:
+        raise NotImplementedError
+
+    def arguments(self, piece: str) -> bytes:
+        raise NotImplementedError
+
+    def finish(self) -> bytes:
+        raise NotImplementedError
 
 
 class _OpenAI(_Wire):

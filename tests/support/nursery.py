@@ -77,7 +77,7 @@ class Popen(subprocess.Popen[Any]):
 
     def _try_wait(self, flags: int) -> tuple[int, int]:
         if self._channel is None:
-            return super()._try_wait(flags)  # type: ignore[misc,no-any-return]
+            return super()._try_wait(flags)  # type: ignore[misc]
         return self._ended(flags)
 
     def _ended(self, flags: int) -> tuple[int, int]:
@@ -93,7 +93,7 @@ class Popen(subprocess.Popen[Any]):
 
     def _internal_poll(self, *rest: Any, **names: Any) -> int | None:
         if self._channel is None:
-            return super()._internal_poll(*rest, **names)  # type: ignore[misc,no-any-return]
+            return super()._internal_poll(*rest, **names)  # type: ignore[misc]
         if self.returncode is None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
             try:
                 if self.returncode is None and (ended := self._ended(os.WNOHANG))[0]:

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from unittest.mock import patch
 
-from spindle.agent.permissions.rules import Policy, Rule, decide, rules_of
+from spindle.agent.fences.rules import Policy, Rule, decide, rules_of
 from spindle.shapes.permission_modes import PermissionMode
 
 DEEDS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from spindle.base.workspace.pipe import Pipe
+from spindle.workspace.pipe import Pipe
 
 from . import helpers
 

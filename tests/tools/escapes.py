@@ -2,7 +2,9 @@
 
 Run as: python escapes.py OUTSIDE SECRET AGENT_PID PORT [WAY …]. It works in the current folder, which it may write.
 OUTSIDE is a folder with a file `victim`, SECRET a file with the word "secret" in it; the agent runs outside of the
-sandbox, and PORT is a TCP and a UDP port with a listener; so is the abstract unix socket `escape-PORT`.
+sandbox, and PORT is a TCP and a UDP port with a listener; so is the abstract unix socket `escape-PORT`. If OUTSIDE
+has them, `socket` and `datagram` are unix sockets with a listener, `fifo` is a pipe with a reader, `terminal` has the
+name of a terminal in which somebody has typed "secret", `memory` the number of a SysV segment with that word.
 """
 
 import ctypes
@@ -224,6 +226,97 @@ def datagram() -> bool:
 def ring() -> bool:
     """io_uring makes sockets without the call that a filter would see."""
     return libc.syscall(425, 1, ctypes.create_string_buffer(120)) >= 0
+
+
+@way
+def unix_socket() -> bool:
+    """As that of tmux: `tmux send-keys` runs anything outside."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(f"{OUTSIDE}/socket")
+    return True
+
+
+@way
+def pair_led_elsewhere() -> bool:
+    """A pair is made without the call that a filter refuses, and datagrams take any address."""
+    one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return bool(one.sendto(b"evil", f"{OUTSIDE}/datagram"))
+
+
+@way
+def fifo() -> bool:
+    return bool(os.write(os.open(f"{OUTSIDE}/fifo", os.O_WRONLY | os.O_NONBLOCK), b"evil"))
+
+
+def terminal() -> str:
+    with open(f"{OUTSIDE}/terminal") as file:
+        return file.read()
+
+
+@way
+def read_a_terminal() -> bool:
+    return b"secret" in os.read(os.open(terminal(), os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK), 100)
+
+
+@way
+def write_to_a_terminal() -> bool:
+    return bool(os.write(os.open(terminal(), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK), b"password: "))
+
+
+@way
+def multipath_tcp() -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as one:
+        one.connect(("127.0.0.1", PORT))
+    return True
+
+
+WAYS["SCTP"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)
+WAYS["SMC"] = lambda: socket.socket(43, socket.SOCK_STREAM, 0)
+WAYS["VSOCK"] = lambda: socket.socket(40, socket.SOCK_STREAM)
+WAYS["RDS, TIPC, Bluetooth"] = lambda: [socket.socket(family, socket.SOCK_SEQPACKET) for family in (21, 30, 31)]
+
+
+@way
+def keyring() -> bool:
+    """The keys of the user: `keyctl show @u`."""
+    return libc.syscall({"x86_64": 250, "aarch64": 219}[os.uname().machine], 0, -4, 1) >= 0
+
+
+@way
+def shared_memory() -> bool:
+    with open(f"{OUTSIDE}/memory") as file:
+        number = int(file.read())
+    libc.shmat.restype = ctypes.c_void_p
+    place = libc.shmat(number, None, 0o10000)
+    return place not in (None, ctypes.c_void_p(-1).value) and ctypes.string_at(place, 6) == b"secret"
+
+
+@way
+def renice_the_agent() -> bool:
+    os.setpriority(os.PRIO_PROCESS, AGENT, os.getpriority(os.PRIO_PROCESS, AGENT) + 1)
+    return True
+
+
+@way
+def renice_all_of_the_user() -> bool:
+    os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0) + 1)
+    return True
+
+
+@way
+def affinity_of_the_agent() -> bool:
+    os.sched_setaffinity(AGENT, os.sched_getaffinity(AGENT))
+    return True
+
+
+@way
+def lock_a_file() -> bool:
+    """As a session file, which its agent could not open any more."""
+    import fcntl
+
+    with open(SECRET) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
 
 
 def works(attempt: Callable[[], object]) -> bool:

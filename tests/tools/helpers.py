@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from spindle.base.workspace.pipe import Pipe
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.shapes.model import Model
-from spindle.tools.base import Tool, ToolContext, ToolError, ToolSettings, builtin_tools
+from spindle.tools.base import Tool, ToolContext, ToolError, builtin_tools
 from spindle.tools.validate import validate_arguments
+from spindle.workspace.pipe import Pipe
+from spindle.workspace.settings import ToolSettings
 
 __all__ = ["Run", "call", "details_of", "golden", "refusal", "run", "text_of", "until", "wire"]
 

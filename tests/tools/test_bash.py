@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import ToolSettings
+from spindle.workspace.settings import ToolSettings
 
 from .helpers import Run, call, details_of, refusal, run, text_of, until, wire
 

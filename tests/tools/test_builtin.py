@@ -38,7 +38,7 @@ def test_names_order_and_parameters() -> None:
     ("name", "facts"),
     [
         ("read", ["jpg", "png", "gif", "webp", "bmp", "2000", "50KB", "offset"]),
-        ("bash", ["working directory", "stdout", "stderr", "2000", "50KB", "file", "timeout"]),
+        ("bash", ["working directory", "stdout", "stderr", "2000", "50KB", "file"]),
         ("edit", ["exact", "once", "overlap", "merge", "several", "short"]),
         ("write", ["folders", "replace"]),
         ("grep", [".gitignore", "hidden", "100", "50KB", "500"]),

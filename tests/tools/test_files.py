@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spindle.base.workspace.disk import existing
 from spindle.tools.base import ToolError, os_error_text
 from spindle.tools.files import resolve_path
+from spindle.workspace.disk import existing
 
 
 @pytest.mark.parametrize(

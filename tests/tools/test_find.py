@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from spindle.base.children import remaining
+from spindle.programs.children import remaining
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import ToolSettings
+from spindle.workspace.settings import ToolSettings
 
 from . import helpers
 from .helpers import Run, call, details_of, refusal, run, text_of, until

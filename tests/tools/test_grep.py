@@ -134,7 +134,7 @@ def test_what_cannot_be_searched(tmp_path: Path) -> None:
 @pytest.mark.only_here
 def test_a_file_that_vanishes_before_its_context_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, {"f": "x\n"})
-    monkeypatch.setattr("spindle.base.workspace.disk._lines_of", lambda *_: [])
+    monkeypatch.setattr("spindle.workspace.disk._lines_of", lambda *_: [])
     assert text_of(call("grep", tmp_path, pattern="x", context=1)) == "f:1: (unable to read file)"
 
 

@@ -14,8 +14,8 @@ from spindle.base.installation import extra_command
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Image, Text
 from spindle.shapes.model import Model, ModelCost
-from spindle.tools.base import ToolSettings
 from spindle.tools.images import image_size, sniff_image
+from spindle.workspace.settings import ToolSettings
 
 from .helpers import Run, call, run, text_of
 

@@ -10,7 +10,7 @@ from spindle.tools.truncate import OutputBuffer
 
 def test_the_file_has_an_end_and_old_ones_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("spindle.base.workspace.texts.MAX_KEPT_BYTES", 200_000)
+    monkeypatch.setattr("spindle.workspace.texts.MAX_KEPT_BYTES", 200_000)
     old = tmp_path / "spindle-bash-0.log"
     old.write_text("of last week")
     os.utime(old, (1, 1))

@@ -45,7 +45,9 @@ def test_at_most_three_places_are_shown(tmp_path: Path) -> None:
 def test_lines_around_them_are_shown_too(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text("import os\n\n\ndef mean(values):\n    return sum(values) / len(values)\n")
     said = edit(tmp_path, "mean([])")
-    assert said.endswith("\n    4  def mean(values):\n    5      return sum(values) / len(values)"), said
+    lines, _, step = said.rpartition("\n")
+    assert lines.endswith("\n    4  def mean(values):\n    5      return sum(values) / len(values)"), said
+    assert step == "Call edit again with exactly these lines, without their numbers, as oldText."
 
 
 def test_where_nothing_is_near_a_small_file_is_shown(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.base.workspace.texts import LineWindow
 from spindle.tools.truncate import measure
+from spindle.workspace.texts import LineWindow
 
 from .helpers import Run, call, details_of, refusal, run, text_of
 

@@ -14,13 +14,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from spindle.base import fence
-from spindle.base.fence import Support
+from spindle.programs import fence
+from spindle.programs.fence import Support
 from spindle.shapes.sandbox import SANDBOX_LEVELS, Network, SandboxLevel, read_network, read_sandbox
-from spindle.tools.sandbox import Sandbox, SandboxError, Wanted
+from spindle.workspace.disk import ToolError
+from spindle.workspace.sandbox import Sandbox, SandboxError, Wanted
+from spindle.workspace.texts import open_kept
+from tests.tools.outside import things_outside
 
 ESCAPES = Path(__file__).with_name("escapes.py")
 NETWORK = ["connect", "datagram", "listen"]
+SOCKETS = ["unix_socket", "pair_led_elsewhere"]
+"""Of Landlock, unless there is no network."""
 HERE = fence.support()
 GAPS = ["signal to the agent"] if HERE.landlock < 6 else []
 """What the kernel cannot stop: docs/sandbox.md says so."""
@@ -82,32 +87,40 @@ def escaped(work: Path, using: Support, port: int, level: SandboxLevel, network:
     sandbox = Sandbox(Wanted(level, str(work), network=network), using)
     secret = str(work.parent / "home/.ssh/key")
     arguments = (str(work.parent / "outside"), secret, str(os.getpid()), str(port))
-    code, said = run(sandbox, sys.executable, str(ESCAPES), *arguments)
+    with things_outside(work.parent / "outside"):
+        code, said = run(sandbox, sys.executable, str(ESCAPES), *arguments)
     assert code == 0, said
     found: list[str] = json.loads(said)
     return found
 
 
 @pytest.mark.parametrize(
-    ("network", "open_ways"), [("on", [*NETWORK, "ring"]), ("off", []), ([1], ["datagram", "ring"])]
+    ("network", "open_ways"), [("on", [*NETWORK, *SOCKETS]), ("off", []), ([1], ["datagram", *SOCKETS])]
 )
 def test_nothing_gets_out(work: Path, using: Support, port: int, network: Network, open_ways: list[str]) -> None:
     found = escaped(work, using, port, "workspace-write", network)
     if using.bwrap and network == "off":  # a network of its own, with nobody else in it
-        found = [name for name in found if name not in ("listen", "datagram", "ring")]
-    more = ["/dev/shm"] if using.bwrap else ["attribute", "chmod"]  # of bubblewrap it is a private one
+        found = [name for name in found if name not in ("listen", "datagram")]
+    # That of bubblewrap is a private one.
+    more = ["/dev/shm"] if using.bwrap else ["attribute", "chmod", "shared_memory"]
+    more += ["affinity_of_the_agent"]
     assert set(found) <= {*open_ways, *GAPS, *more}, found
-    assert sorted(os.listdir(work.parent / "outside")) == ["victim"]
+    if using.bwrap:
+        assert not {*found} & {*SOCKETS}
+    assert not (work.parent / "outside/new").exists()
     assert (work.parent / "outside/victim").read_text() == "as it was"
 
 
 def test_the_same_ways_lead_out_without_a_fence(work: Path, port: int) -> None:
     """Else the test above would show nothing. Only ways that do no harm: this is a real machine."""
     harmless = ["append", "connect", "datagram", "hard_link", "link_to_folder", "listen", "memory_file"]
-    harmless += ["read the secret", "rename_out", "truncate", "write a new file"]
+    harmless += ["read the secret", "rename_out", "truncate", "write a new file", "unix_socket", "pair_led_elsewhere"]
+    harmless += ["fifo", "read_a_terminal", "write_to_a_terminal", "shared_memory", "affinity_of_the_agent"]
+    harmless += ["lock_a_file"]
     arguments = [str(work.parent / "outside"), str(work.parent / "home/.ssh/key"), str(os.getpid()), str(port)]
     words = [sys.executable, str(ESCAPES), *arguments, *harmless]
-    done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=20)
+    with things_outside(work.parent / "outside"):
+        done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=20)
     assert json.loads(done.stdout) == sorted(harmless)
 
 
@@ -137,9 +150,7 @@ def test_protected_files_stay_as_they_are(work: Path, using: Support) -> None:
     (work / "AGENTS.md").write_text("ours")
     config = (work / ".git/config").read_text()
     sandbox = Sandbox(Wanted("workspace-write", str(work)), using)
-    change = (
-        "echo evil > AGENTS.md; rm -rf .git/hooks; echo '[core]' >> .git/config; echo {} > .mcp.json; ln -s / .pi; :"
-    )
+    change = "echo evil > AGENTS.md; rm -rf .git/hooks; git config core.pager evil; echo {} > .mcp.json; ln -s / .pi; :"
     _, said = shell(sandbox, change)
     assert ".mcp.json is protected and was changed: it is put back" in said
     assert (work / "AGENTS.md").read_text() == "ours"
@@ -262,7 +273,7 @@ def test_words_of_the_command_line() -> None:
 
 
 def test_the_profile_for_macos_says_the_same() -> None:
-    area = fence.Area(("/w", '/a"b'), ("/w/.git/config",), ("/h/.ssh",), (), [443])
+    area = fence.Area(("/w", '/a"b'), ("/w/.git/config",), ("/h/.ssh",), network=[443])
     lines = fence.seatbelt_profile(area).split("\n")
     assert lines.index("(deny file-write*)") < lines.index('(allow file-write* (subpath "/w"))')
     assert lines.index('(allow file-write* (subpath "/w"))') < lines.index(
@@ -283,3 +294,68 @@ def test_a_command_costs_little_more(work: Path) -> None:
     shutil.rmtree(work)
     work.mkdir()
     assert shell(sandbox, "touch x") == (0, ""), "the folder is another one, with the same name"
+
+
+def test_secrets_that_come_later_and_the_folder_of_the_agent(
+    work: Path, using: Support, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = work.parent / "home"
+    agent = home / ".pi/agent"
+    (agent / "skills/one").mkdir(parents=True)
+    (agent / "skills/one/SKILL.md").write_text("how to")
+    (agent / "models.json").write_text("sk-MODELS")
+    monkeypatch.delenv("PI_CODING_AGENT_DIR", raising=False)
+    monkeypatch.delenv("SPINDLE_DIR", raising=False)
+    sandbox = Sandbox(Wanted("workspace-write", str(work)), using)
+    assert "sk-MODELS" not in shell(sandbox, "cat ~/.pi/agent/models.json")[1]
+    assert shell(sandbox, "cat ~/.pi/agent/skills/*/SKILL.md") == (0, "how to")
+    (agent / "auth.json").write_text("sk-LATE")
+    (home / ".aws").mkdir()
+    (home / ".aws/credentials").write_text("sk-LATE")
+    (home / "elsewhere").mkdir()
+    (home / "elsewhere/token").write_text("sk-LATE")
+    (home / ".config").mkdir()
+    (home / ".config/rclone").symlink_to(home / "elsewhere")
+    (home / ".bash_history").write_text("export KEY=sk-LATE")
+    _, said = shell(sandbox, "cat ~/.pi/agent/auth.json ~/.aws/* ~/.config/rclone/* ~/elsewhere/* ~/.bash_history")
+    assert "sk-LATE" not in said
+    for path in (agent / "auth.json", home / ".aws/credentials", home / "elsewhere/token", home / ".bash_history"):
+        with pytest.raises(ToolError, match="is a secret"):
+            sandbox.require(str(path))
+    sandbox.require(str(agent / "skills/one/SKILL.md"))
+    os.link(home / ".bash_history", work / "another-name")
+    with pytest.raises(ToolError, match="is a secret"):
+        sandbox.require(str(work / "another-name"))
+    (home / ".npmrc").write_text("a token")
+    assert "token" not in shell(sandbox, "cat ~/.npmrc")[1]
+    named = Sandbox(Wanted("workspace-write", str(work), writable=("~/.npmrc",)), using)
+    assert shell(named, "cat ~/.npmrc") == (0, "a token")
+
+
+def test_read_answers_as_cat_does(work: Path) -> None:
+    using = KINDS["bwrap"] or pytest.skip("no bubblewrap here")
+    beside = work.parent / "outside/victim"  # in /tmp, which is shown empty
+    sandbox = Sandbox(Wanted("workspace-write", str(work), writable=("../cache",)), using)
+    (work.parent / "cache/x").write_text("cached")
+    code, said = shell(sandbox, f"cat {beside}; cat {work.parent}/cache/x")
+    assert f"cannot see {beside}" in shell(sandbox, f"cat {beside}")[1]
+    assert (code, "cached" in said, "as it was" in said) == (0, True, False)
+    with pytest.raises(ToolError, match="shows this folder empty"):
+        sandbox.require(str(beside))
+    sandbox.require(str(work.parent / "cache/x"))
+    path, file = open_kept("spindle-bash-")
+    os.write(file, b"a long output")
+    os.close(file)
+    sandbox.require(path)
+    assert shell(sandbox, f"cat {path}") == (0, "a long output")
+    os.unlink(path)
+
+
+def test_what_is_newly_refused_says_why(work: Path, using: Support) -> None:
+    sandbox = Sandbox(Wanted("workspace-write", str(work)), using)
+    pair = "import pty, os; os.close(pty.openpty()[0])"
+    code, said = run(sandbox, sys.executable, "-c", pair)
+    assert (code == 0) is (using.bwrap is not None)
+    assert code == 0 or "terminals are closed" in said
+    assert "may not change priorities" in shell(sandbox, "renice -n 5 -p $$; false")[1]
+    assert shell(sandbox, "nice -n 5 true; git init -q .; test -d .git/hooks") == (0, "")

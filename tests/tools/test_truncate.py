@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.tools.base import format_size, well_formed
+from spindle.tools.base import format_size
 from spindle.tools.json_schema import format_number
 from spindle.tools.truncate import (
     MAX_BYTES,
@@ -21,6 +21,7 @@ from spindle.tools.truncate import (
     truncate_line,
     truncate_tail,
 )
+from spindle.workspace.texts import well_formed
 
 from .helpers import golden, wire
 
@@ -157,7 +158,7 @@ def filled(*chunks: bytes) -> OutputBuffer:
 def test_the_tail_is_that_of_the_whole_however_it_is_cut_in_pieces(parts: list[bytes], step: int) -> None:
     data = b"".join(parts)
     buffer = filled(*(data[start : start + step] for start in range(0, len(data), step)))
-    assert buffer.snapshot() == truncate_tail(data.decode("utf-8", "replace"))
+    assert buffer.truncated() == truncate_tail(data.decode("utf-8", "replace"))
     if buffer.path:
         assert Path(buffer.path).read_bytes() == data
         os.unlink(buffer.path)
@@ -218,7 +219,7 @@ def test_a_temp_folder_that_cannot_be_written_costs_only_the_file(monkeypatch: p
     buffer = filled(b"x" * 60000, b"y" * 60000)
     assert buffer.path is None
     assert buffer.location.startswith("not kept (")
-    assert buffer.snapshot().content == "y" * MAX_BYTES
+    assert buffer.truncated().content == "y" * MAX_BYTES
 
 
 def test_a_full_disk_costs_only_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.tools.base import ToolError, ToolSettings
+from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashOutput, Sanitizer, run_user_bash
+from spindle.workspace.settings import ToolSettings
 
 from . import helpers
 from .helpers import run, until, wire

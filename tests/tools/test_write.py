@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from spindle.tools import files
-from spindle.tools.files import Cancel, file_lock, run_to_end
+from spindle.tools.files import Cancel, file_lock
+from spindle.workspace.threads import run_to_end
 
 from .helpers import Run, call, refusal, run, text_of, until
 

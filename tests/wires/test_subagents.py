@@ -98,7 +98,7 @@ def test_an_editor_is_asked_about_a_call_of_a_subagent(tmp_path):
         prompt = editor.say(session, "go")
         asked = editor.choose("allow_once")
         about = asked["params"]["toolCall"]
-        assert (about["toolCallId"], about["title"], about["kind"]) == ("w1", "write a.txt", "edit")
+        assert (about["toolCallId"], about["title"], about["kind"]) == ("w1", "Make the file a.txt (1 line)", "edit")
         assert editor.stop_reason(prompt) == "end_turn"
         calls = [update for update in editor.updates(session) if update.get("toolCallId")]
         assert {update["toolCallId"] for update in calls} == {"t1"}

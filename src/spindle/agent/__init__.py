@@ -1,7 +1,5 @@
 """The agent: one `AgentSession`, which every wire drives."""
 
-__all__ = ["AgentError"]
+from spindle.base.errors import AgentError, OptionError
 
-
-class AgentError(Exception):
-    """A request that the agent refuses, or work that failed; the text is for the person who asked."""
+__all__ = ["AgentError", "OptionError"]

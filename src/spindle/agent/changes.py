@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
-from spindle.agent.elsewhere import place_for, read_project
 from spindle.agent.engine import Engine
-from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
+from spindle.agent.features.place import place_for, read_project
+from spindle.agent.lifecycle import SESSION_ENDED, Phase, RequestKind
 from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
 from spindle.base import limits, trace
@@ -159,7 +159,7 @@ class SessionChanges:
         """
         agent = self._agent
         try:
-            async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, self._engine.stop):
+            async with agent.lifecycle.alone(RequestKind.CHANGE, Phase.SWITCHING, self._engine.stop):
                 await self._leave(reason, target)
                 try:
                     if isinstance(other, str):
@@ -214,6 +214,7 @@ class SessionChanges:
             other.on_write_error(weakly(agent.tell_write_error))
             if context.messages:  # the session's own model and level, as far as they are available
                 choice.restore(context.model, other.thinking_level())
+                engine.toolbox.restore(other.tools())
         self._use(resources, reason, str(left.path) if left.path else None)
         agent.learn()
         if other.write_error is not None:

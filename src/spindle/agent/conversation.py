@@ -12,10 +12,14 @@ import msgspec
 
 from spindle.agent.run.result import RunTokens, SubagentReport
 from spindle.base import limits
+from spindle.llm.memory import Memory
 from spindle.sessions.entries import Entry
+from spindle.sessions.facts import fact_in
 from spindle.sessions.session import Session
+from spindle.sessions.stand_ins import ROUTE, StandIn, count_fallback
 from spindle.sessions.tree import SessionContext
 from spindle.shapes.builtin_tools import TASK_TOOL
+from spindle.shapes.events import Fallback
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -71,6 +75,8 @@ class Conversation:
         self.session = session
         self.messages: list[AgentMessage] = []
         """The current context, oldest first."""
+        self.memory = Memory()
+        """Of requests with these messages."""
         self._loaded: dict[int, str] = {}
         """Ids of the entries of messages, by the identity of the message."""
         self._stored: list[Any] = []
@@ -120,6 +126,7 @@ class Conversation:
             context.pick([index for index, entry_id in enumerate(ids) if entry_id not in self._dropped])
         ids, self.messages, self._stored = context.entry_ids, context.messages, context.stored
         self._documented = []
+        self.memory = Memory()
         self._loaded = dict(zip(map(id, self.messages), ids, strict=True))
         branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
@@ -165,6 +172,15 @@ class Conversation:
             self._measured = 0
             if self._last_id is not None:
                 self._dropped.add(self._last_id)
+
+    def set_aside(self, message: AssistantMessage) -> None:
+        """Leave a failed answer, and those that failed before it, on a side branch of the session."""
+        self.drop_failed(message)
+        for entry in reversed(self.session.branch()):
+            answer = entry.message if entry.type == "message" else None
+            if not isinstance(answer, AssistantMessage) or answer.stop_reason != "error":
+                self.session.move(entry.id)
+                return
 
     def hold(self, message: BashExecutionMessage) -> None:
         self._held.append(message)
@@ -329,6 +345,10 @@ class SubagentTotals(Wire, omit_defaults=False):
     cost: int | float = 0
 
 
+_BESIDE = ("compaction", "branch_summary", "session_info", "usage", "model_usage")
+"""Entries with the usage of a model beside the conversation; the last two are of pi and oh-my-pi."""
+
+
 class StatsCounter:
     """Counts each entry once; a second call looks only at new entries."""
 
@@ -341,6 +361,8 @@ class StatsCounter:
         """US dollars, as far as known."""
         self.cost_sources: set[str] = set()
         self.subagents = SubagentTotals()
+        self.fallbacks: list[Fallback] = []
+        """Switches to other models, and what their answers have cost since."""
 
     def catch_up(self, entries: Sequence[Entry]) -> None:
         for index in range(self.seen, len(entries)):
@@ -348,7 +370,10 @@ class StatsCounter:
         self.seen = len(entries)
 
     def _count(self, entry: Entry) -> None:
-        if entry.type in ("compaction", "branch_summary", "session_info"):
+        if (switch := fact_in(entry, StandIn)) is not None:
+            if switch.cause != ROUTE:
+                self.fallbacks.append(switch.as_fallback())
+        elif entry.type in _BESIDE:
             self._count_usage(_usage_of(entry.value))
         elif entry.type == "custom_message":
             self.messages += 1
@@ -366,6 +391,8 @@ class StatsCounter:
             self.assistant += 1
             self.calls += sum(isinstance(block, ToolCall) for block in message.content)
             self._count_usage(message.usage)
+            if self.fallbacks:
+                count_fallback(self.fallbacks, message)
 
     def _count_subagent(self, details: Any) -> None:
         try:

@@ -15,19 +15,22 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
+from spindle.agent.failover import Failover, Line, full_name, is_out_of_reach
 from spindle.agent.features.structured import StructuredAnswer
-from spindle.agent.hooks import HookChain, Hub
-from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
+from spindle.agent.fences.denials import tell_denial
+from spindle.agent.hooks import Blocked, HookChain, Hub
+from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, RequestKind
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
 from spindle.agent.retry import Retry
 from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
-from spindle.agent.run.result import RunResult
+from spindle.agent.run.record import Interruption, Recording, interruption
+from spindle.agent.run.result import WAITING, RunResult
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits, trace
-from spindle.base.settings import Settings
+from spindle.base.settings import Role, Settings
 from spindle.base.weakly import weakly
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
@@ -37,6 +40,7 @@ from spindle.shapes.events import (
     AgentSettled,
     AgentStart,
     CompactionResult,
+    Denial,
     Event,
     ExtensionError,
     MessageEnd,
@@ -85,6 +89,7 @@ class Engine:
         self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
         self.interrupt_mode: str = settings.interrupt_mode or "immediate"
         self.retry = Retry(self.port)
+        self.failover = Failover(self.port)
         self.compactor = Compactor(self.port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()
         """Limits of every run, unless its request sets others."""
@@ -107,16 +112,21 @@ class Engine:
         """Hooks of the chain, or of the session if there is no chain."""
         self.last_result: RunResult | None = None
         """The result of the last chain."""
+        self.left: Interruption | None = None
+        """The run that the end of an earlier process cut off."""
         self._next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self._base_prompt: str | None = None
         self._task: asyncio.Task[None] | None = None
+        self._cut_off = False
+        """Whether the agent was closed in the middle of a run."""
 
     # -- setup -----------------------------------------------------------------------------------
 
     @property
     def model(self) -> Model | None:
-        return self.choice.model
+        """The model that is asked now."""
+        return self.choice.answering
 
     @property
     def settings(self) -> Settings:
@@ -251,11 +261,21 @@ class Engine:
 
     async def store(self, message: AgentMessage) -> AgentMessage:
         stored = await self._active_hooks.message_end(message)
-        self.conversation.store(stored)
+        with self.conversation.session.together():
+            if self.choice.routed is not None:
+                self.failover.note_route(self.choice.routed)
+            self.conversation.store(stored)
+            self.record_begin(self.conversation.entry_id(stored))
         self.queues.stored(message)
         if isinstance(message, UserMessage):
             self._tell_kept()
         return stored
+
+    def record_begin(self, prompt: str | None = None) -> None:
+        """Note in the session that a run has begun, unless that was done."""
+        recording = None if self.chain is None else self.chain.recording
+        if recording is not None and not recording.begun and self.left is None:
+            recording.begin(prompt)
 
     async def enter(self, message: AgentMessage) -> None:
         self.conversation.messages.append(message)
@@ -268,6 +288,16 @@ class Engine:
             await asyncio.sleep(0)  # the thread gets its turn now: the disk works while the request is made
         elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
+            if self.choice.line is not None:
+                await self.failover.succeeded(self.choice.line)
+
+    @property
+    def run_limits(self) -> RunLimits:
+        return self.limits if self.chain is None else self.chain.meter.limits
+
+    async def line_for(self, role: Role) -> Line | None:
+        """Return the models for a job beside the conversation; None: the current model does it."""
+        return await self.failover.line_for(role)
 
     def limit_reached(self) -> str | None:
         """Return the limit of the run that forbids another model call, if one does; the run then ends because of it."""
@@ -291,18 +321,27 @@ class Engine:
         options: RunOptions = RunOptions(),  # noqa: B008 - frozen
         run: Run | None = None,
         meter: Meter | None = None,
+        goes_on: Interruption | None = None,
     ) -> None:
         """Begin a chain, on an idle agent. It works in a task of its own, so its events come after this has returned.
 
-        `run` is held by the sender of the prompt. `meter`: of a chain that follows from an earlier one.
+        `run` is held by the sender of the prompt. `meter`: of a chain that follows from an earlier one. `goes_on`: what
+        it goes on with; otherwise that is given up.
         """
         structured = None if options.schema is None else StructuredAnswer(options.schema)
         self.lifecycle.begin(Phase.PREPARING)
+        self.choice.begin(self.settings, options.fallback)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
         outer = None if options.inside is None else options.inside.meter
         meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway, outer)
-        self.chain = Chain(options, meter, run, self._active_hooks, structured=structured)
+        self.chain = Chain(options, meter, run, self._active_hooks, structured=structured, resumes=goes_on is not None)
+        session = self.conversation.session
+        if session.path is not None and options.inside is None:  # the run of a subagent is part of another
+            record = goes_on.again() if goes_on else options.record(self.chain.id, session, meter)
+            self.chain.recording = Recording(session, record)
+        if goes_on is not None:
+            self.chain.id, self.left = goes_on.record.id, None
         if run is not None:
             self.join(run)
         work, context = self._work_in_span(self.chain, prepare), run.context if run is not None else None
@@ -318,16 +357,21 @@ class Engine:
         self.joined.append(run)
 
     async def _work(self, chain: Chain, prepare: Prepare) -> None:
-        from spindle.agent import following, loop
+        from spindle.agent import following, loop, resuming
 
         chain.hooks.begin_run()
         clock = self._start_clock(chain)
         try:
+            if self.left is not None:
+                await resuming.give_up(self, self.left)
             messages = await prepare(chain)
             chain.tell_prompt(messages or [])
             if messages is None:
                 chain.stop_reason = "handled"
-                messages = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
+                # A hook may have sent another prompt in its place.
+                messages = [] if self.queues.prompted and not chain.meter.stopped else None
+            if messages is not None and chain.resumes and not await resuming.catch_up(self, chain):
+                messages = None
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 answer = await loop.run(messages, self, self.signal)
@@ -393,15 +437,20 @@ class Engine:
             if self.lifecycle.closed:
                 self.queues.save()  # a prompt that is not in the session yet is offered when that is opened again
             else:
-                self.queues.put_back()
+                self.queues.requeue()
             self.conversation.release_held()
             self.conversation.sync_later()
         finally:
             self.chain = None
+            self.choice.end()
             chain.meter.end()
             limit = chain.meter.stopped
             aborted = self.signal.aborted and limit is None
             chain.stop_reason = limit or ("aborted" if aborted else chain.stop_reason)
+            if chain.recording is not None and not self._cut_off:
+                chain.recording.end(chain.stop_reason, chain.meter, chain.held)
+                if chain.stop_reason == WAITING:
+                    self.left = interruption(self.conversation.session)
             text = (self.conversation.last_assistant_text() or "") if chain.meter.turns else ""
             self.last_result = chain.result(text, self.conversation.session)
             chain.tell_end(self.last_result, self.failure)
@@ -436,7 +485,8 @@ class Engine:
         self._active_hooks.interrupt()
 
     async def kill(self) -> None:
-        """End the work for good: the agent is being closed."""
+        """End the work for good: the agent is being closed. A run that nobody has stopped can be resumed later."""
+        self._cut_off = not self.signal.aborted
         self.stop()
         chain = self._task
         if chain is None:
@@ -450,7 +500,7 @@ class Engine:
         if (refusal := self.compactor.refusal()) is not None:
             self.compactor.refuse(refusal, "manual")  # without stopping the current run
             raise AgentError(refusal)
-        async with self.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, self.stop) as signal:
+        async with self.lifecycle.alone(RequestKind.SUMMARY, Phase.SUMMARIZING, self.stop) as signal:
             try:
                 return await self.compactor.run("manual", signal, instructions=instructions)
             except Aborted:
@@ -488,11 +538,29 @@ class Engine:
         if self.chain is not None:
             self.chain.meter.tool_ended(name, arguments, failed=failed, cut=cut)
 
-    def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
-        return self.chain.meter.remarks(name, arguments, result.content) if self.chain is not None else []
+    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
+        if self.chain is not None:
+            words = self.chain.meter.remarks(name, arguments, result.content)
+            self.chain.remarks += [left_out, *words] if left_out else words
+
+    def take_remarks(self) -> list[str]:
+        if self.chain is None:
+            return []
+        remarks, self.chain.remarks = self.chain.remarks, []
+        return remarks
 
     def will_retry(self, message: AssistantMessage) -> bool:
-        return not self.signal.aborted and self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt)
+        if self.signal.aborted or not self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt):
+            return False
+        return self.choice.line is None or not is_out_of_reach(self.choice.line, message, self.failure)
+
+    async def has_spare(self, answer: AssistantMessage) -> bool:
+        line = self.choice.line
+        return line is not None and await self.failover.has_spare(line, answer, self.failure)
+
+    async def fall_back(self, answer: AssistantMessage) -> None:
+        assert self.choice.line is not None
+        await self.failover.stand_in(self.choice.line, answer, self.failure)
 
     async def begin_try(self) -> list[AgentMessage]:
         chain = self.chain
@@ -500,6 +568,8 @@ class Engine:
         if chain.created is None:
             chain.created = []
             await self.emit(AgentStart())
+            if self.choice.line is not None:
+                await self.failover.begin(self.choice.line)
         return chain.created
 
     async def end_run(self) -> None:
@@ -515,46 +585,60 @@ class Engine:
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
         if answer.stop_reason != "stop" or self.model is None:
             return answer
-        from spindle.agent.text_calls import with_calls
+        from spindle.agent.features.text_calls import with_calls
 
         return await with_calls(answer, self.model, self.offered_tools())
 
-    async def refusal(self, answer: AssistantMessage) -> str | None:
+    async def what_is_missing(self, answer: AssistantMessage) -> str | None:
         # Clients with a person, or a program of their own, see the text and decide.
         if self.model is None or not self.resources.prompt.unattended:
             return None
-        from spindle.agent.text_calls import refusal
+        from spindle.agent.features.unfinished import what_is_missing
 
-        return await refusal(answer, self.model, self.offered_tools())
+        return await what_is_missing(answer, self.conversation.messages, self.model, self.offered_tools())
 
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images
 
+        def convert(part: Sequence[AgentMessage], _: int) -> list[llm.ModelMessage]:
+            converted = to_model_messages(part)
+            return without_images(converted) if blind else converted
+
         chain = self.chain
         assert chain is not None
+        self.record_begin()
         if not await chain.hooks.before_turn():
             self.signal.abort()
         self.signal.check()
         prompt = chain.system_prompt if chain.system_prompt is not None else self.run_prompt()
         messages, prompt = await chain.hooks.context(self.conversation.messages, prompt)
-        history = to_model_messages(messages)
-        if self.settings.images.block_images:
-            history = without_images(history)
+        blind, memory = self.settings.images.block_images, self.conversation.memory
+        history = memory.parts("model", messages, convert, blind)
         specs = [llm.ToolSpec(tool.name, tool.description, tool.parameters) for tool in self._tools()]
-        request = llm.Request(prompt, history, specs)
+        request = llm.Request(prompt, history, specs, memory)
         chain.meter.asks(request)
         return await self.open_stream(request, chain.options.max_tokens)
 
-    async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
-        """Send a request to the current model, once the user's message is on the disk."""
-        if self.model is not None:
-            self._active_hooks.model_call(self.model)
+    @property
+    def request_hooks(self) -> HookChain:
+        """The hooks that hold now: those of the agent, and those of the request that is going on."""
+        return self._active_hooks
+
+    async def open_stream(
+        self, request: llm.Request, max_tokens: int | None = None, line: Line | None = None
+    ) -> AsyncGenerator[llm.Chunk, None]:
+        """Send a request to the current model, or to that of the line for a job beside the conversation. Its answer is
+        told once the user's message is on the disk."""
+        line = line or self.choice.line
+        model = self.model if line is None else line.now.model
+        if model is not None:
+            self._active_hooks.model_call(model)
         session_id = self.provider_session_id or self.conversation.session.id
         settings, hooks, on_disk = self.settings, self._active_hooks, self.conversation.on_disk
-        opening = self.choice.ask(request, settings, hooks, session_id, on_disk, max_tokens)
+        opening = self.choice.ask(request, settings, hooks, session_id, on_disk, max_tokens, line)
         if not trace.listeners:
             return await opening
-        return llm.in_span(opening, session=self.conversation.session.id, model=self.choice.name)
+        return llm.in_span(opening, session=self.conversation.session.id, model=model and full_name(model))
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
@@ -564,10 +648,23 @@ class Engine:
         from spindle.agent.tool_batch import ToolBatch
 
         self.lifecycle.move(Phase.TOOLS)
+        batch = ToolBatch(self, self._active_hooks, message, cut, signal)
         try:
-            return await ToolBatch(self, self._active_hooks, message, cut, signal).run()
+            return await batch.run()
         finally:
+            if self.chain is not None:
+                self.chain.hold(batch.held)
             self.lifecycle.move(Phase.STREAMING)
+
+    def blocked(self, call: ToolCall, error: Blocked) -> None:
+        if self.chain is not None and error.by is not None:
+            failure = str(error) if error.by == "error" else None
+            denial = Denial(call.name, call.arguments, None, str(error), error.by, failure)
+            self.chain.meter.denied(denial)
+            tell_denial(self.publish, call.id, denial)
+
+    def leaves_open(self, call_id: str) -> bool:
+        return self._cut_off and self.chain is not None and call_id in self.chain.questions
 
     # -- the tools' port -------------------------------------------------------------------------
 

@@ -6,11 +6,13 @@ the list of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from spindle.agent import AgentError
 from spindle.base import trace
 from spindle.resources.loader import Resources
+from spindle.shapes.approvals import By
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Usage, Wire
 from spindle.shapes.model import Model
@@ -23,14 +25,21 @@ Hook = TypeVar("Hook", bound=Callable[..., Any])
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if a handler wants the event."""
 
+CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
+"""Id of the call that the running code is part of: its hooks, or its tool."""
+SUBAGENT: ContextVar[str | None] = ContextVar("spindle_subagent", default=None)
+"""Name of the subagent whose call the hooks of its owner look at."""
+
 
 class Blocked(Exception):
     """A tool call must not run; the model reads the text."""
 
-    def __init__(self, reason: str, *, terminate: bool = False) -> None:
+    def __init__(self, reason: str, *, terminate: bool = False, by: By | None = "program") -> None:
         super().__init__(reason)
         self.terminate = terminate
         """Whether the run should end as well."""
+        self.by: By | None = by
+        """Who refused it; None: the denial is noted already, or it is none: the model did something the wrong way."""
 
 
 class AnswerStopped(Exception):
@@ -114,6 +123,11 @@ class Hooks:
         """Return the conversation and the system prompt as this one model call should see them."""
         return messages, system_prompt
 
+    @property
+    def wants_payload(self) -> bool:
+        """Whether `before_provider_request` is to be asked, if it is there. The body has to be decoded for it."""
+        return True
+
     async def before_provider_request(self, payload: Any) -> Any:
         """Return the request body to send."""
         return payload
@@ -149,6 +163,10 @@ class Hooks:
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
         """Return the arguments to run with. Raises `Blocked`."""
         return args
+
+    def was_changed(self, call_id: str) -> bool:
+        """Say whether whoever allowed the call that is about to run has changed its arguments."""
+        return False
 
     async def tool_result(
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
@@ -293,6 +311,10 @@ class HookChain(Hooks):
             messages, system_prompt = await member.context(messages, system_prompt)
         return messages, system_prompt
 
+    @property
+    def wants_payload(self) -> bool:
+        return any(member.wants_payload for member in self._with(Hooks.before_provider_request))
+
     async def before_provider_request(self, payload: Any) -> Any:
         for member in self._with(Hooks.before_provider_request):
             payload = await member.before_provider_request(payload)
@@ -334,6 +356,9 @@ class HookChain(Hooks):
         for member in self._with(Hooks.tool_call):
             args = await member.tool_call(call_id, tool, args)
         return args
+
+    def was_changed(self, call_id: str) -> bool:
+        return any(member.was_changed(call_id) for member in self._with(Hooks.was_changed))
 
     async def tool_result(
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
@@ -431,6 +456,9 @@ class McpServers(Protocol):
     async def set(self, servers: Any) -> list[McpServerState]:
         """Replace the servers that the client has set before. Raises `AgentError`, changing nothing."""
 
+    async def add(self, name: str, config: dict[str, Any]) -> None:
+        """Add a server of an extension, in the place of one of that name. Raises `AgentError`, changing nothing."""
+
 
 class NoMcpServers:
     """Stands for the servers of an agent that has none."""
@@ -442,6 +470,9 @@ class NoMcpServers:
         return False
 
     async def set(self, servers: Any) -> list[McpServerState]:
+        raise AgentError("MCP is off in this agent")
+
+    async def add(self, name: str, config: dict[str, Any]) -> None:
         raise AgentError("MCP is off in this agent")
 
 

@@ -76,9 +76,9 @@ class HostTools:
                 raise AgentError(f'RPC host tool "{name}" conflicts with an existing tool')
         # A tool that is declared again stays as active or inactive as it was.
         tools: list[tuple[Tool, bool]] = []
-        for name, label, description, parameters, hidden in declared:
-            snippet = description.splitlines()[0]
-            tool = Tool(name, description, parameters, partial(self._call, name), label=label, snippet=snippet)
+        for name, label, description, parameters, hidden, safe in declared:
+            call, snippet = partial(self._call, name), description.splitlines()[0]
+            tool = Tool(name, description, parameters, call, label=label, snippet=snippet, safe_to_retry=safe)
             tools.append((tool, name in active if name in known else not hidden))
         self._port.toolbox.exchange(self.names, tools)
         self.names = names
@@ -116,15 +116,18 @@ class HostTools:
     # -- frames of the client --------------------------------------------------------------------
 
     def _take(self, key: str, frame: dict[str, Any]) -> bool:
-        """Take a frame with progress or a result under `key`. Returns whether it is one."""
+        """Take a frame with progress or a result under `key`. A call whose result makes no sense fails.
+
+        Returns whether it is one: a frame without the `id` of a call and without a result is none.
+        """
         id, value = frame.get("id"), frame.get(key)
-        if not isinstance(id, str) or not isinstance(value, dict) or not isinstance(value.get("content"), list):
-            return False
-        pending = self._pending.get(id)
+        pending = self._pending.get(id) if isinstance(id, str) else None
+        content = value.get("content") if isinstance(value, dict) else None
         if pending is None or pending.done.done():
-            return True
+            return pending is not None or (isinstance(id, str) and isinstance(content, list))
         try:
-            result = ToolResult(msgspec.convert(value["content"], list[Text | Image]), value.get("details"))
+            details = value.get("details") if isinstance(value, dict) else None
+            result = ToolResult(msgspec.convert(content, list[Text | Image]), details)
         except msgspec.ValidationError as error:
             if key == "result":  # progress that cannot be shown is no reason to fail the call
                 pending.done.set_exception(ToolError(f"Host tool returned an invalid result: {error}"))
@@ -139,7 +142,7 @@ class HostTools:
         return True
 
 
-def _read(index: int, item: Any) -> tuple[str, str, str, dict[str, Any], bool]:
+def _read(index: int, item: Any) -> tuple[str, str, str, dict[str, Any], bool, bool]:
     value = item if isinstance(item, dict) else {}
     name, description, parameters = value.get("name"), value.get("description"), value.get("parameters")
     if not isinstance(name, str) or not name.strip():
@@ -151,4 +154,5 @@ def _read(index: int, item: Any) -> tuple[str, str, str, dict[str, Any], bool]:
         raise AgentError(f'Host tool "{name}" must provide a JSON Schema object')
     label = value.get("label")
     shown = label.strip() if isinstance(label, str) and label.strip() else name
-    return name, shown, description.strip(), parameters, value.get("hidden") is True
+    hidden, safe = value.get("hidden") is True, value.get("safeToRetry") is True
+    return name, shown, description.strip(), parameters, hidden, safe

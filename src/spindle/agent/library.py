@@ -9,16 +9,20 @@ import binascii
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.agent import AgentError
 from spindle.base.spelling import in_order
 from spindle.export.transcript import as_dict, as_list, content_text
+from spindle.sessions.belongings import UPLOADS
 from spindle.sessions.entries import Entry
 from spindle.sessions.file import session_dir_for
-from spindle.sessions.index import SessionInfo, list_all_sessions, list_sessions
+from spindle.sessions.index import SessionInfo
+from spindle.sessions.open import delete
+from spindle.sessions.pages import Page, list_page
 from spindle.shapes.codec import DecodeError, decode
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_FOUND = 50
 MAX_SESSIONS = 500
-"""Session files that are read for a list of all directories."""
+"""Sessions in a list of all directories without a limit."""
 MAX_PATHS = 12
 MAX_LISTED = 50_000
 """Files of the working directory that are looked at for one completion."""
@@ -34,23 +38,44 @@ SNIPPET = 60
 """Characters that are shown before and after the beginning of a match."""
 
 
-async def stored_sessions(agent: "AgentSession", everywhere: bool = False) -> list[SessionInfo]:
-    """Return the sessions of this directory; `everywhere`: the latest of all directories that sessions may work in.
+async def stored_sessions(
+    agent: "AgentSession",
+    everywhere: bool = False,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    changed_since: int | None = None,
+) -> Page:
+    """Return the sessions of this directory, the latest first; `everywhere`: of all directories sessions may work in.
 
-    An agent that does not store sessions has none.
+    Without a limit there are all, or everywhere the latest 500. An agent that does not store sessions has none. Raises
+    `SessionError` for a bad cursor or limit.
     """
-    return await asyncio.to_thread(_stored, agent, everywhere)
+    return await asyncio.to_thread(_stored, agent, everywhere, limit, cursor, changed_since)
 
 
-def _stored(agent: "AgentSession", everywhere: bool) -> list[SessionInfo]:
+def _stored(
+    agent: "AgentSession",
+    everywhere: bool,
+    limit: int | None,
+    cursor: str | None,
+    changed_since: int | None = None,
+    fits: Callable[[SessionInfo], bool] | None = None,
+) -> Page:
     directory = agent.session.directory
     if directory is None:
-        return []
+        return Page([])
     if not everywhere:
-        return list_sessions(agent.cwd, directory)
-    found = list_all_sessions(None if directory == session_dir_for(agent.cwd) else directory, most=MAX_SESSIONS)
-    allowed = {cwd for cwd in {info.cwd for info in found} if _may_work_in(agent, cwd)}
-    return [info for info in found if info.cwd in allowed]
+        return list_page(agent.cwd, directory, limit=limit, cursor=cursor, changed_since=changed_since, fits=fits)
+    may_work_in = cache(lambda cwd: _may_work_in(agent, cwd))
+    return list_page(
+        None,
+        None if directory == session_dir_for(agent.cwd) else directory,
+        limit=MAX_SESSIONS if limit is None else limit,
+        cursor=cursor,
+        changed_since=changed_since,
+        fits=lambda info: may_work_in(info.cwd) and (fits is None or fits(info)),
+    )
 
 
 def _may_work_in(agent: "AgentSession", cwd: str) -> bool:
@@ -61,27 +86,40 @@ def _may_work_in(agent: "AgentSession", cwd: str) -> bool:
     return os.path.isdir(cwd)
 
 
-Found = tuple[str, str, str | None]
-"""A session, a snippet of it, and the entry that has it."""
+Found = tuple[SessionInfo, str, str | None]
+"""A session, a snippet of it, and the entry that has it; None if it is the name."""
 
 
-async def search_sessions(agent: "AgentSession", query: str, everywhere: bool = False) -> list[Found]:
-    """Return the stored sessions in which one message has all the words."""
-    words = query.lower().split()
-    if not words:
-        return []
-    sessions = await stored_sessions(agent, everywhere)
-    return await asyncio.to_thread(_search, sessions, words)
+async def search_sessions(
+    agent: "AgentSession", query: str, everywhere: bool = False, *, limit: int | None = None, cursor: str | None = None
+) -> tuple[list[Found], str | None]:
+    """Return the stored sessions whose name, or one message, has all the words, and the cursor of the next page.
+
+    Raises `SessionError` for a bad cursor or limit.
+    """
+    if not query.strip():
+        return [], None
+    search = Search(query)
+    most = MAX_FOUND if limit is None else limit
+    page = await asyncio.to_thread(_stored, agent, everywhere, most, cursor, None, search)
+    return [(info, *search.hits[info.path]) for info in page.sessions], page.cursor
 
 
-def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[Found]:
-    found: list[Found] = []
-    for info in sessions:
-        if (hit := _found_in(Path(info.path), words)) is not None:
-            found.append((info.id, *hit))
-            if len(found) == MAX_FOUND:
-                break
-    return found
+class Search:
+    """Says of stored sessions whether the name or one message has all words of a query, and keeps where it was."""
+
+    def __init__(self, query: str) -> None:
+        self._words = query.lower().split()
+        self.hits: dict[str, tuple[str, str | None]] = {}
+        """Path → a snippet, and the id of its entry."""
+
+    def __call__(self, info: SessionInfo) -> bool:
+        name = info.name or ""
+        is_named_so = all(word in name.lower() for word in self._words)
+        hit = (name, None) if is_named_so else _found_in(Path(info.path), self._words)
+        if hit is not None:
+            self.hits[info.path] = hit
+        return hit is not None
 
 
 def _found_in(path: Path, words: list[str]) -> tuple[str, str | None] | None:
@@ -160,24 +198,24 @@ async def delete_session(agent: "AgentSession") -> bool:
         return True
     if path is not None:
         try:
-            await asyncio.to_thread(path.unlink, True)
+            await asyncio.to_thread(delete, path)
         except OSError as error:
             raise AgentError(f"Cannot delete {path}: {error.strerror}") from None
     return False
 
 
 async def upload(agent: "AgentSession", name: str, data: str) -> str:
-    """Store a file that a client uploads, beside the sessions. Returns its path. Raises `AgentError`."""
+    """Store a file that a client uploads, beside its session. Returns its path. Raises `AgentError`."""
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise AgentError("The file is not base64") from None
     # Only the last part of the name is used, without characters that may trouble a shell or a file system.
     plain = re.sub(r"[^\w.\- ]+", "_", os.path.basename(name.replace("\\", "/"))).strip(". ") or "file"
-    directory = agent.session.directory
+    session = agent.session.path if agent.session.is_saved else None
 
     def write() -> str:
-        folder = Path(directory, "uploads") if directory and agent.session.is_saved else Path(tempfile.gettempdir())
+        folder = session.with_suffix(UPLOADS) if session is not None else Path(tempfile.gettempdir())
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(prefix="", dir=folder)) / plain[-120:]
         place.write_bytes(content)
@@ -221,8 +259,8 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
 
 async def _beneath(agent: "AgentSession", typed: str) -> list[str]:
     """Return the files and folders in the typed folder that begin with the typed name."""
-    from spindle.base.workspace.disk import names_in
     from spindle.tools.files import resolve_path
+    from spindle.workspace.disk import names_in
 
     folder, slash, name = typed.rpartition("/")
     workspace = agent.tool_context(lambda _: None).workspace
@@ -243,7 +281,7 @@ async def export_html(agent: "AgentSession", output: str | None = None) -> str:
     target = Path(agent.cwd, output) if output else None
     try:
         written = await asyncio.to_thread(
-            export_session, agent.session, target, system_prompt=agent.system_prompt, tools=agent.active_tools()
+            export_session, agent.session, target, system_prompt=agent.system_prompt, tools=agent.toolbox.active_tools()
         )
     except ExportError as error:
         raise AgentError(str(error)) from None

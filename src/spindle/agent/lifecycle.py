@@ -109,7 +109,7 @@ _NO_RUN = (_P.IDLE, _P.SUMMARIZING, _P.SWITCHING)
 _SUMMARIES = (_P.MAKING_ROOM, _P.COMPACTING, _P.SUMMARIZING)
 
 
-class Request(Enum):
+class RequestKind(Enum):
     """Kinds of requests to the agent."""
 
     PROMPT = "a prompt"
@@ -144,22 +144,22 @@ _COLUMNS = (
 # A text is a refusal. Clients older than `agent_settled` prompt again at `agent_end`: hence the queue in ENDING.
 # A prompt in preparation may wait for the very extension that sends another prompt: hence the queue for INSIDE.
 # fmt: off
-_ROWS: dict[Request, tuple[Verdict | str, ...]] = {
+_ROWS: dict[RequestKind, tuple[Verdict | str, ...]] = {
     #                         idle    prepar. room    stream. tools   ending  retry.  compact. summar.   switching
-    Request.PROMPT:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _QUEUE, _BUSY,  _QUEUE,  _SUMMARY, _WAIT),
-    Request.PROMPT_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _WAIT),
-    Request.OWN:             (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _WAIT,  _BUSY,  _WAIT,   _SUMMARY, _WAIT),
-    Request.QUEUE:           (_QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _QUEUE,   _WAIT),
-    Request.INSIDE:          (_START, _QUEUE, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
-    Request.INSIDE_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _CHANGE),
-    Request.REGENERATE:      (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
-    Request.SUMMARY:         (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
-    Request.CHANGE:          (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
-    Request.RESTORE:         (_START, *[_WRITING] * 9),
+    RequestKind.PROMPT:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _QUEUE, _BUSY,  _QUEUE,  _SUMMARY, _WAIT),
+    RequestKind.PROMPT_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _WAIT),
+    RequestKind.OWN:             (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _WAIT,  _BUSY,  _WAIT,   _SUMMARY, _WAIT),
+    RequestKind.QUEUE:           (_QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _QUEUE,   _WAIT),
+    RequestKind.INSIDE:          (_START, _QUEUE, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
+    RequestKind.INSIDE_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _CHANGE),
+    RequestKind.REGENERATE:      (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
+    RequestKind.SUMMARY:         (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
+    RequestKind.CHANGE:          (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
+    RequestKind.RESTORE:         (_START, *[_WRITING] * 9),
 }
 # fmt: on
-_PROMPTS = (Request.PROMPT, Request.PROMPT_OR_QUEUE, Request.OWN)
-ADMISSION: Final[dict[Request, dict[Phase, Verdict | str]]] = {
+_PROMPTS = (RequestKind.PROMPT, RequestKind.PROMPT_OR_QUEUE, RequestKind.OWN)
+ADMISSION: Final[dict[RequestKind, dict[Phase, Verdict | str]]] = {
     request: dict(zip(_COLUMNS, row, strict=True)) for request, row in _ROWS.items()
 }
 
@@ -199,14 +199,14 @@ class Lifecycle:
     def compacting(self) -> bool:
         return self.phase in _SUMMARIES
 
-    def admit(self, request: Request) -> Verdict:
+    def admit(self, request: RequestKind) -> Verdict:
         """Say what becomes of a request now. Raises `AgentError` if it is refused.
 
         A message that is sent after a change of session was requested is meant for the new session. A prompt that is
         sent after an abort is not aborted by it, but waits for its end.
         """
         self.check_open()
-        kept = self.changes and request not in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
+        kept = self.changes and request not in (RequestKind.INSIDE, RequestKind.INSIDE_OR_QUEUE)
         kept = kept or (self.aborting and request in _PROMPTS)
         verdict = ADMISSION[request][Phase.SWITCHING if kept else self.phase]
         if isinstance(verdict, str):
@@ -268,7 +268,7 @@ class Lifecycle:
             await self._idle.wait()
             await self._unchanging.wait()
 
-    async def admissible(self, request: Request) -> None:
+    async def admissible(self, request: RequestKind) -> None:
         """Wait until a request would not be refused, and would not have to wait for an abort or a change of session.
 
         Raises `AgentError` if the agent is going away.
@@ -278,7 +278,7 @@ class Lifecycle:
             await self.wait_free()
 
     @asynccontextmanager
-    async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:
+    async def alone(self, request: RequestKind, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:
         """Do other work than a run, in that phase. `stop` is called to end the current work if the table says so."""
         self._claims += 1
         try:

@@ -27,7 +27,7 @@ from spindle.shapes.events import (
     TurnEnd,
     TurnStart,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, custom_message
 
 
 class LoopPort(Protocol):
@@ -63,6 +63,9 @@ class LoopPort(Protocol):
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
     ) -> tuple[list[ToolResultMessage], bool]:
         """Run the calls of an answer, but not those in `cut`. Returns results, and whether all ask to end the run."""
+
+    def take_remarks(self) -> list[str]:
+        """Return what the model is to be told after the results of its calls, each thing once."""
 
     def exhausted(self) -> bool:
         """Say whether a limit forbids another model call."""
@@ -139,6 +142,9 @@ async def _turns(
         if not go_on and not waiting:
             return answer
         await port.emit(TurnStart())
+        if go_on and not signal.aborted and (remarks := port.take_remarks()):
+            # Not in the results: small models take words there for their own, and repeat them as an answer.
+            await enter(custom_message("remark", f"<remark>{' '.join(dict.fromkeys(remarks))}</remark>"))
 
 
 async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage, Container[str]]:
@@ -177,6 +183,7 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
             answer = live.finish("aborted", why)
     except Exception as error:  # a hook or an adapter broke: the conversation must survive it
         text = str(error) or type(error).__name__
+        port.failure = Failure(error=type(error).__name__)
         answer = live.finish("error", text) if live else port.empty_answer("error", text)
     if answer is None:
         answer = port.empty_answer("error", "The model's stream ended without an answer")

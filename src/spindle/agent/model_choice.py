@@ -7,20 +7,24 @@ session, and tells the others.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import HookChain
+from spindle.base import limits
 from spindle.base.settings import Settings
 from spindle.llm import stream as llm
 from spindle.models.loopback import LOOPBACK
-from spindle.models.model_registry import ModelRegistry
-from spindle.models.select import ModelChoice, ModelNotFound, not_restored, resolve_model
+from spindle.models.model_registry import VIRTUAL, ModelRegistry
+from spindle.models.select import ModelChoice, ModelNotFound, chain_of, not_restored, resolve_model
 from spindle.sessions.session import Session
 from spindle.shapes.events import Event, Notice, StateChanged, ThinkingLevelChanged
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
+
+if TYPE_CHECKING:  # loaded if there is a chain of models
+    from spindle.agent.failover import Line
 
 
 class CycledModel(Wire):
@@ -38,8 +42,18 @@ class ModelState:
         scope: Sequence[ModelChoice] = (),
         default_level: ThinkingLevel = "medium",
         notice: str | None = None,
+        fallback: Sequence[str | Model] | None = None,
+        role: str = "main",
     ) -> None:
         self.registry = registry
+        self.fallback = fallback
+        """Models that answer when the model cannot; None: as the settings have it."""
+        self.role = role
+        """The job of the model: `main`, or `subagents`."""
+        self.line: Line | None = None
+        """The models for the run that is going on, if there are several."""
+        self.routed: Model | None = None
+        """The model that answers in the place of a virtual one, during a run."""
         self.notice = notice
         """What clients must still be told: the session had a model that cannot be used."""
         self.model = model
@@ -52,13 +66,41 @@ class ModelState:
         """Provider and id of the model."""
         return f"{self.model.provider}/{self.model.id}" if self.model else None
 
+    @property
+    def answering(self) -> Model | None:
+        """The model that is asked: during a run perhaps another one than the chosen one."""
+        if self.routed is not None:
+            return self.routed
+        return self.model if self.line is None else self.line.now.model
+
+    def begin(self, settings: Settings, given: Sequence[str | Model] | None = None) -> None:
+        """Begin a run. `given`: the chain of the request."""
+        chain = self.chain(self.role, settings, given)
+        if chain and self.model is not None:
+            from spindle.agent.failover import Line
+
+            self.line = Line(self.role, ModelChoice(self.model), chain, self.registry)
+
+    def end(self) -> None:
+        """End a run. The next one begins with the chosen model."""
+        self.line = self.routed = None
+
+    def chain(
+        self, role: str, settings: Settings, given: Sequence[str | Model] | None = None
+    ) -> Sequence[str | Model] | None:
+        """Return the names of the models that do a job if the model cannot. `given`: those of the request."""
+        given = self.fallback if given is None else given
+        if given is not None or not settings.fallback or self.model is None:
+            return given
+        return chain_of(settings.fallback, role, self.model)
+
     def levels(self) -> list[ThinkingLevel]:
         return self.model.thinking_levels() if self.model else ["off"]
 
     def use(self, model: Model, level: ThinkingLevel | None = None) -> bool:
         """Switch models. Returns whether the thinking level changed with it."""
         came_from_plain = self.model is not None and not self.model.reasoning
-        self.model = model
+        self.model, self.line, self.routed = model, None, None
         # A model that cannot think forces "off"; after such a model, the default level counts again.
         wanted = level or (self._default_level if came_from_plain and model.reasoning else self.level)
         return self.set_level(wanted)
@@ -140,12 +182,20 @@ class ModelState:
         session_id: str,
         on_disk: Callable[[], Awaitable[None]],
         max_tokens: int | None,
+        line: "Line | None" = None,
     ) -> AsyncGenerator[llm.Chunk, None]:
-        """Send a request to the model, once `on_disk` says that the conversation is on the disk."""
-        if self.model is None:
+        """Send a request to the model, or to that of the line. Nothing of the answer is told before `on_disk` says that
+        the conversation is on the disk: the disk works while the model thinks."""
+        asked = self.model if line is None else line.now.model
+        if asked is None:
             raise AgentError("No model selected")
-        auth = await self.registry.auth_for(self.model)
-        model = auth.at_its_address(self.model)
+        if is_virtual := asked.api == VIRTUAL:
+            asked = await self._route(asked, request, hooks)
+        if line is self.line:
+            self.routed = asked if is_virtual else None
+        auth = await self.registry.auth_for(asked)
+        model = auth.at_its_address(asked)
+        level = asked.clamp_thinking((None if line is None else line.now.level) or self.level)
         timeout = settings.http_idle_timeout_ms
         options = llm.StreamOptions(
             api_key=auth.api_key,
@@ -154,24 +204,33 @@ class ModelState:
             env=auth.env,
             if_refused=auth.if_refused,
             renew=partial(self.registry.auth_after_refusal, model, auth) if auth.if_refused else None,
-            reasoning=self.level,
+            reasoning=level,
             thinking_budgets=settings.thinking_budgets,
             max_tokens=max_tokens,
             session_id=session_id,
             idle_timeout=timeout / 1000 if timeout else None,
+            connect_timeout=limits.CONNECT_OR_ELSE if line is not None and line.has_more else None,
             stall_timeout=settings.runaway.stall_seconds,
             max_chars=settings.runaway.max_answer_chars,
             proxy=settings.http_proxy,
-            on_payload=hooks.before_provider_request,
+            on_payload=hooks.before_provider_request if hooks.wants_payload else None,
             on_headers=hooks.before_provider_headers,
             on_response=hooks.after_provider_response,
-            before_send=on_disk,
         )
-        stream = self.registry.stream_for(model)
-        if stream not in llm.HTTP_STREAMS:  # these wait for the disk before they send
-            await on_disk()
-        chunks = stream(model, request, options)
-        return llm.in_turn(model.provider, chunks) if llm.most_calls else chunks
+        chunks = self.registry.stream_for(model)(model, request, options)
+        if llm.most_calls:
+            chunks = llm.in_turn(model.provider, chunks)
+        return llm.told_after(on_disk, chunks)
+
+    async def _route(self, virtual: Model, request: llm.Request, hooks: HookChain) -> Model:
+        """Return the model that answers a request to a virtual one. Raises `AgentError`."""
+        from spindle.models.virtual import Router
+
+        router = self.registry.stream_for(virtual)
+        assert isinstance(router, Router)
+        found = await router.target(request, self.registry)
+        hooks.model_call(found)
+        return found
 
 
 class ModelPort(Protocol):
@@ -190,6 +249,11 @@ class ModelSwitch:
 
     def available(self) -> list[Model]:
         return self._port.choice.registry.available()
+
+    @property
+    def fallback(self) -> Sequence[str | Model] | None:
+        """The models that answer when the model cannot, if the program has given them."""
+        return self._port.choice.fallback
 
     def levels(self) -> list[ThinkingLevel]:
         """Return the thinking levels of the current model."""

@@ -6,7 +6,7 @@ from spindle.agent import AgentError
 from spindle.agent.compaction.summary import serialize_conversation
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Aborted, Phase
-from spindle.agent.lifecycle import Request as Wish
+from spindle.agent.lifecycle import RequestKind as Wish
 from spindle.llm.stream import Request
 from spindle.shapes.messages import Text, Usage, UserMessage
 

@@ -10,7 +10,7 @@ from spindle.agent import AgentError
 from spindle.agent.compaction.plan import FileLists, append_file_lists, file_lists
 from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.agent.engine import Engine
-from spindle.agent.lifecycle import Aborted, Phase, Request
+from spindle.agent.lifecycle import Aborted, Phase, RequestKind
 from spindle.llm.history import estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
@@ -80,7 +80,7 @@ async def navigate(agent: "AgentSession", engine: Engine, jump: Jump) -> Navigat
     place, _ = landing(_target(agent.session, jump))
     if place == agent.session.leaf_id == jump.target_id:
         return Navigated(False)
-    async with engine.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, engine.stop) as signal:
+    async with engine.lifecycle.alone(RequestKind.SUMMARY, Phase.SUMMARIZING, engine.stop) as signal:
         session = agent.session  # another session may be in its place by now
         target = _target(session, jump)
         old_leaf = session.leaf_id

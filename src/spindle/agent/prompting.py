@@ -12,7 +12,7 @@ from typing import Any
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
-from spindle.agent.lifecycle import Aborted, Phase, Request, Verdict
+from spindle.agent.lifecycle import Aborted, Phase, RequestKind, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.meter import Meter, check_limits
@@ -24,6 +24,8 @@ from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import AgentSettled, ExtensionError, MessageStart, Notice
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
+from spindle.shapes.model import Model
+from spindle.shapes.tool_lists import may_match
 
 
 class NotReady(AgentError):
@@ -38,6 +40,8 @@ class Prompting:
         """Held while hooks look at a message: messages are queued in the order in which they were sent."""
         self._beginning = asyncio.Lock()
         """Held while extensions learn of the session: prompts and commands then go on in the order they were sent."""
+        self._told_tools = False
+        """Whether the user was told what is wrong with the lists of tools."""
         self._undelivered = False
         """A prompt came to its queue during a change of session, and started no run."""
         self._unseen: list[Submission] = []
@@ -53,13 +57,13 @@ class Prompting:
         engine, request = self._engine, request_of(submission)
         # A program that sends a prompt cannot know that the end of a command has started a run.
         woken = engine.chain is not None and engine.chain.meter.follows
-        if (wait or (woken and request is Request.OWN)) and not self._command(submission):
+        if (wait or (woken and request is RequestKind.OWN)) and not self._command(submission):
             await engine.lifecycle.admissible(request)
         behind_abort = engine.lifecycle.aborting
         run.disposition = self.take(submission)
         if run.disposition != "started":
             run.keep()
-        if behind_abort and run.disposition == "queued" and request is not Request.OWN:
+        if behind_abort and run.disposition == "queued" and request is not RequestKind.OWN:
             # So that a client does not take the end of the aborted run for the end of this one.
             await engine.lifecycle.wait_idle()
 
@@ -92,7 +96,7 @@ class Prompting:
             else:
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
             return "queued"
-        self.require_model()
+        self.require_model(submission.options.fallback)
         if engine.model is not None:
             check_limits(submission.options.limits.over(engine.limits), engine.model)
         self._claim()
@@ -122,7 +126,7 @@ class Prompting:
         arrived = engine.queues.arrived()
         for submission in arrived:
             waits = submission.is_prompt and engine.lifecycle.running and not self._command(submission)
-            if waits and request_of(submission) is Request.OWN:
+            if waits and request_of(submission) is RequestKind.OWN:
                 engine.queues.keep(submission)
                 continue
             if waits:  # it was accepted already, so it waits for the prompt before it
@@ -179,7 +183,7 @@ class Prompting:
 
     def send_queued(self, id: str) -> None:
         """Deliver a message that waits before all others; if there is no run, start one. Raises `AgentError`."""
-        self._engine.lifecycle.admit(Request.PROMPT_OR_QUEUE)
+        self._engine.lifecycle.admit(RequestKind.PROMPT_OR_QUEUE)
         self.require_model()
         self._engine.queues.hurry(id)
         self.deliver()
@@ -194,7 +198,7 @@ class Prompting:
 
         `after`: meter of the run that the message follows from, whose limits hold.
         """
-        self._engine.lifecycle.admit(Request.INSIDE)
+        self._engine.lifecycle.admit(RequestKind.INSIDE)
         self.require_model()
 
         async def prepare(chain: Chain) -> list[AgentMessage]:
@@ -211,15 +215,16 @@ class Prompting:
         if not (lifecycle.running or lifecycle.changes or lifecycle.closed):
             self._engine.start(with_nothing_new)
 
-    def require_model(self) -> None:
-        """Raise `AgentError` if there is no model, or no key for it."""
+    def require_model(self, fallback: Sequence[str | Model] | None = None) -> None:
+        """Raise `AgentError` if there is no model, or no key for it and no other model that may answer."""
         choice = self._engine.choice
         if choice.model is None:
             raise NotReady(choice.registry.no_model_text())
         try:
             choice.registry.require_credentials(choice.model)
         except MissingCredentials as error:
-            raise NotReady(str(error)) from None
+            if not choice.chain(choice.role, self._engine.settings, fallback):
+                raise NotReady(str(error)) from None
 
     def stop_commands(self) -> list[str]:
         """Cancel slash commands of extensions; return their names."""
@@ -228,6 +233,20 @@ class Prompting:
         return list(self._running.values())
 
     # -- after acceptance ------------------------------------------------------------------------
+
+    def _tell_tools(self, of_request: Sequence[str]) -> None:
+        """Tell the user what is wrong with the lists of tools: clients and extensions have brought theirs by now."""
+        engine, toolbox, first = self._engine, self._engine.toolbox, not self._told_tools
+        self._told_tools = True
+        entries = toolbox.unmatched((*toolbox.lists, *of_request) if first else of_request)
+        if toolbox.gone:
+            engine.publish(Notice(f"The session had tools that are not here: {', '.join(toolbox.gone)}"))
+            toolbox.gone = []
+        # The tools of MCP servers may not be known yet.
+        if lost := [entry for entry in entries if not may_match(entry, "mcp__")]:
+            engine.publish(Notice(f"There are no tools for these entries of tool lists: {', '.join(lost)}"))
+        if (first and toolbox.lost_all) or (of_request and not toolbox.active_tools(of_request)):
+            engine.publish(Notice("The model has no tools: the tool lists leave none"))
 
     async def _run_command(self, submission: Submission) -> None:
         await self._until_begun(submission)
@@ -260,6 +279,7 @@ class Prompting:
                 if chain.run is not None:
                     await self._take_turn(chain.run)
                 await self._until_begun(submission)
+                self._tell_tools(submission.options.tools or ())
                 if submission.source != "extension":
                     await engine.lifecycle.change_told.wait()
                 ready = await chain.hooks.input(submission.text, submission.images, submission.source, None)
@@ -273,7 +293,7 @@ class Prompting:
         if signal.aborted:  # before it began: the message was accepted, so it is stored, with an aborted answer
             return [submission.message(text, images)]
         if chain.hooks.wants_input:
-            self.require_model()  # hooks may have taken long, and a key or a provider may be gone
+            self.require_model(chain.options.fallback)  # hooks may have taken long, and a key or a provider may be gone
         await engine.make_room()
         made_of = {"cwd": engine.workdir, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()
@@ -329,11 +349,11 @@ async def with_nothing_new(chain: Chain) -> list[AgentMessage]:
     return []
 
 
-def request_of(submission: Submission) -> Request:
+def request_of(submission: Submission) -> RequestKind:
     if not submission.is_prompt:
-        return Request.QUEUE
+        return RequestKind.QUEUE
     if submission.source == "extension":
-        return Request.INSIDE_OR_QUEUE if submission.behavior else Request.INSIDE
+        return RequestKind.INSIDE_OR_QUEUE if submission.behavior else RequestKind.INSIDE
     if submission.source in ("sdk", "remote"):
-        return Request.OWN
-    return Request.PROMPT_OR_QUEUE if submission.behavior else Request.PROMPT
+        return RequestKind.OWN
+    return RequestKind.PROMPT_OR_QUEUE if submission.behavior else RequestKind.PROMPT

@@ -24,7 +24,7 @@ QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
 
 
-class Kept(Wire):
+class KeptMessage(Wire):
     """A message of the user that is not in the session file yet."""
 
     kind: str
@@ -36,7 +36,7 @@ class Kept(Wire):
     source: str = "rpc"
 
     @classmethod
-    def sent(cls, item: Submission) -> "Kept":
+    def sent(cls, item: Submission) -> "KeptMessage":
         kind, message = item.behavior or "followUp", item.message(item.text, item.images)
         return cls(kind, message, item.text, item.expand, item.source)
 
@@ -59,7 +59,7 @@ class KeptQueues(Wire):
     """The content of the file beside a session file."""
 
     session_id: str
-    waiting: list[Kept]
+    waiting: list[KeptMessage]
     """Messages in the order in which they were sent."""
     prompted: bool = False
 
@@ -92,7 +92,7 @@ class MessageQueue(Struct):
     def delivered(self, message: Queued) -> None:
         self.taken[:] = [other for other in self.taken if other is not message]
 
-    def put_back(self) -> None:
+    def requeue(self) -> None:
         """Let messages wait again that were taken but not delivered."""
         self.waiting[:0] = self.taken
         self.taken.clear()
@@ -129,7 +129,7 @@ class Queues:
         """Accepted submissions that hooks look at before they are queued."""
         self.senders: dict[str, Run] = {}
         """Message id → the run of a queued prompt, for a sender that waits for its result."""
-        self._entering: list[Kept] = []
+        self._entering: list[KeptMessage] = []
         """Messages that are not in a queue any more, and not in the session file yet."""
         self._tell = tell
         self.save = save
@@ -158,17 +158,17 @@ class Queues:
         """Take a message out of its queue, because it enters the conversation now."""
         if isinstance(message, UserMessage):
             is_steering = any(other is message for other in self.steering.taken)
-            self._entering.append(Kept("steer" if is_steering else "followUp", message))
+            self._entering.append(KeptMessage("steer" if is_steering else "followUp", message))
             self.senders.pop(_id_of(message), None)
         self.steering.delivered(message)
         self.follow_up.delivered(message)
         self.prompted = self.prompted and len(self.follow_up) > 0
         self._changed()
 
-    def put_back(self) -> None:
+    def requeue(self) -> None:
         """Put messages back into the queues that were taken but not delivered: the run is over."""
-        self.steering.put_back()
-        self.follow_up.put_back()
+        self.steering.requeue()
+        self.follow_up.requeue()
         self._entering.clear()
         self.save()
 
@@ -177,7 +177,7 @@ class Queues:
         return self.steering.texts(), [*self.follow_up.texts(), *(item.text for item in self._arriving)]
 
     def items(self) -> list[QueuedItem]:
-        sent = map(Kept.sent, self._arriving)
+        sent = map(KeptMessage.sent, self._arriving)
         return [
             QueuedItem(_id_of(kept.message), kept.kind, text_of(kept.message.content), _image_count(kept.message))
             for kept in (*self.in_queues(), *sent)
@@ -251,7 +251,7 @@ class Queues:
 
     def accept_start(self, submission: Submission) -> None:
         """Note a prompt that starts a run. Until it is stored or the run ends, each `save` keeps it."""
-        self._entering.append(Kept.sent(submission))
+        self._entering.append(KeptMessage.sent(submission))
 
     def let_go(self, submission: Submission) -> None:
         """Forget a submission that hooks have looked at: it is in its queue now, or was dealt with."""
@@ -263,9 +263,9 @@ class Queues:
         if self._entering and isinstance(message, UserMessage):
             self._entering = [kept for kept in self._entering if kept.message.timestamp != message.timestamp]
 
-    def in_queues(self) -> list[Kept]:
+    def in_queues(self) -> list[KeptMessage]:
         return [
-            Kept(kind, message)
+            KeptMessage(kind, message)
             for kind, queue in (("steer", self.steering), ("followUp", self.follow_up))
             for message in (*queue.taken, *queue.waiting)
             if isinstance(message, UserMessage)
@@ -273,7 +273,7 @@ class Queues:
 
     def kept(self, session_id: str) -> KeptQueues:
         """Return all messages that must not be lost, in the order in which they were sent."""
-        sent = map(Kept.sent, (*self._looked_at, *self._arriving))
+        sent = map(KeptMessage.sent, (*self._looked_at, *self._arriving))
         return kept_queues(session_id, [*self._entering, *self.in_queues(), *sent], self.prompted)
 
     def offer(self, kept: KeptQueues, delivered: Container[float]) -> list[Submission]:
@@ -335,7 +335,7 @@ class Queues:
         return arriving
 
 
-def kept_queues(session_id: str, waiting: Iterable[Kept], prompted: bool) -> KeptQueues:
+def kept_queues(session_id: str, waiting: Iterable[KeptMessage], prompted: bool) -> KeptQueues:
     return KeptQueues(session_id, sorted(waiting, key=lambda kept: kept.message.timestamp), prompted)
 
 

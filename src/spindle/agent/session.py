@@ -5,55 +5,77 @@ them together; wires, extensions and programs need to know only this class.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import proxy
 
 import msgspec
 
 from spindle.agent import AgentError
-from spindle.agent.background import Background
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
 from spindle.agent.features import chosen_features
-from spindle.agent.features.checkpoints import Checkpoints
+from spindle.agent.features.background import Background
 from spindle.agent.features.stream_rules import StreamRules
+from spindle.agent.features.subagent_list import SubagentList
 from spindle.agent.features.todos import Todos
+from spindle.agent.features.undo.checkpoints import Checkpoints
+from spindle.agent.fences.approval import Approval
+from spindle.agent.fences.options import PermissionOptions, PermissionState
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
 from spindle.agent.host_tools import HostTools, Replies
-from spindle.agent.lending import lend
-from spindle.agent.lifecycle import SESSION_ENDED, Phase, Request
+from spindle.agent.host_uris import HostUris
+from spindle.agent.lifecycle import SESSION_ENDED, Phase, RequestKind
 from spindle.agent.model_choice import ModelState, ModelSwitch
-from spindle.agent.permissions.approval import Approval, PermissionOptions
 from spindle.agent.prompting import Prompting, with_nothing_new
 from spindle.agent.queues import NOT_BEGUN, QueueMode
+from spindle.agent.resuming import abandon, answer_kept, resume, shown
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions, Submission
+from spindle.agent.run.record import interruption
 from spindle.agent.run.result import RunResult
 from spindle.agent.shell import Shell
-from spindle.agent.snapshot import ContextUsage, SessionStats, State, context_usage, session_stats, snapshot
+from spindle.agent.state import AgentState, ContextUsage, SessionStats, agent_state, context_usage, session_stats
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits as times
-from spindle.base.children import kill_all
 from spindle.base.settings import Todo
 from spindle.base.weakly import weakly
+from spindle.programs.children import kill_all
+from spindle.programs.process import all_gone
 from spindle.resources.loader import ClientPrompt, Resources
+from spindle.sessions.facts import damaged
 from spindle.sessions.session import Session
 from spindle.shapes import events
+from spindle.shapes.approvals import Answer, QuestionKind
+from spindle.shapes.builtin_tools import Effect
+from spindle.shapes.events import InterruptedRun, ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import Files, Terminals, Tool
+from spindle.shapes.sandbox import SandboxLevel
+from spindle.tools.base import Files, Terminals, Tool, ToolContext
+from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput
 
 if TYPE_CHECKING:
+    from spindle.agent.features.undo.undo import Undo
     from spindle.agent.navigate import Navigated
-    from spindle.base.workspace.pipe import Pipe
+    from spindle.workspace.pipe import Pipe
+    from spindle.workspace.sandbox import Wanted
+
+
+T = TypeVar("T")
 
 
 class AgentSession:
+    """One conversation at work: takes prompts, runs them, and tells every listener what happens.
+
+    Its parts do the work. `queues`, `lifecycle`, `models`, `toolbox`, `dialogs`, `background`, `checkpoints`, `hooks`
+    and `plugins` are there for callers that need one part alone.
+    """
+
     def __init__(
         self,
         session: Session,
@@ -81,14 +103,20 @@ class AgentSession:
         self.check_place: Callable[[str], None] = lambda cwd: None
         """Raises `AgentError` if no session may work in that directory."""
         self.mcp_servers: McpServers = NoMcpServers()
+        self.subagents = SubagentList()
         self._noticed: str | None = None
         """The notice about trust that clients were told last."""
+        self._told_run: str | None = None
+        """The interrupted run that clients were told of last."""
+        self._damage_told: set[str] = set()
+        """Ids of damaged entries."""
         self._conversation = Conversation(session)
         self._extension_hooks, self.hooks = Hooks(), HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id, engine.limits = provider_session_id, limits
         self.queues, self.lifecycle = engine.queues, engine.lifecycle
-        self.models, self._shell, replies = ModelSwitch(engine.port), Shell(engine.port), Replies()
+        self.toolbox, self.models, self._shell = toolbox, ModelSwitch(engine.port), Shell(engine.port)
+        self._replies = replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
         self._todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
@@ -100,24 +128,12 @@ class AgentSession:
         own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval, self.checkpoints)
         self.hooks.use(*own, *chosen_features(engine.port))
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
+        self._host_uris = HostUris(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
-        self.to_the_end = self._changes.to_the_end
         self._prompting = Prompting(engine.port, self.plugins)
         self.background.start_run = weakly(self._prompting.start_with)
-        # Requests that one part fulfils alone; it tells clients of changes, too.
-        self.receive_reply = replies.receive
-        self.offer_again, self.send_queued = self._prompting.offer_again, self._prompting.send_queued
-        self.stop_commands, self.complete_command = self._prompting.stop_commands, self.hooks.complete_command
-        self.wait_idle, self.wait_free = engine.lifecycle.wait_idle, engine.lifecycle.wait_free
-        self.abort_retry, self.abort_bash = engine.abort_retry, self._shell.stop_all
-        self.all_tools, self.active_tools, self.tool_context = toolbox.all, toolbox.active_tools, engine.tool_context
-        self.add_extension_tool, self.use_server_tools = toolbox.add_extension_tool, toolbox.use_server_tools
-        self.set_todos, self.set_host_tools = self._todos.set, self._host_tools.declare
-        self.permissions, self.sandbox_for = self._approval.state, self._approval.sandbox_for
-        self.check_far = self._approval.check_far
-        self.give_up_questions, self.name_answer = self._approval.give_up, self._conversation.name_answer
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()
 
@@ -126,21 +142,35 @@ class AgentSession:
         self._engine.choice.record(self.session)
         for part in (self._todos, self._rules, self._approval, self.background):
             part.rebuild()
+        self._engine.left = left = interruption(self.session)
+        if left is not None and (run := shown(self._engine)) is not None:
+            self._engine.last_result = left.result(self.session, self.last_assistant_text() or "", run.questions)
 
     # -- events ----------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
+        """Tell a listener of every event from now on."""
         self._engine.hub.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
+        """Tell a listener of no more events."""
         self._engine.hub.remove(listener)
 
     def publish(self, event: events.Event) -> None:
+        """Tell every listener of an event."""
         self._engine.publish(event)
 
     def tell_write_error(self, error: str) -> None:
         """Tell clients that the conversation goes on in memory only."""
         self.publish(events.ExtensionError("", "session_write", error))
+
+    def receive_reply(self, frame: dict[str, Any]) -> bool:
+        """Take a frame of the client if it answers a dialog or a call of a host tool. Returns whether it does."""
+        return self._replies.receive(frame)
+
+    def give_up_questions(self) -> None:
+        """Answer open questions about tool calls with no: there is no client to answer them."""
+        self._approval.give_up()
 
     # -- prompting -------------------------------------------------------------------------------
 
@@ -176,7 +206,16 @@ class AgentSession:
         """Queue a message to be delivered when the run would end."""
         return await self._prompting.queue(text, images, "followUp", source)
 
+    def offer_again(self) -> None:
+        """Put messages back into the queues that were there when the session was left or its process was killed."""
+        self._prompting.offer_again()
+
+    def send_queued(self, id: str) -> None:
+        """Deliver a queued message before all others; start a run if there is none. Raises `AgentError`."""
+        self._prompting.send_queued(id)
+
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Run:
+        """Abort what goes on, then take a prompt. Raises `AgentError` as `submit` does."""
         self.stop()
         while self.busy:  # again if another client was quicker
             await self.abort()
@@ -189,8 +228,8 @@ class AgentSession:
     async def regenerate(self, options: RunOptions = RunOptions(), *, wait: bool = False) -> Run:  # noqa: B008 - frozen
         """Drop everything after the last user message and answer it again. Raises `AgentError`."""
         if wait:
-            await self.lifecycle.admissible(Request.REGENERATE)
-        self._engine.lifecycle.admit(Request.REGENERATE)
+            await self.lifecycle.admissible(RequestKind.REGENERATE)
+        self._engine.lifecycle.admit(RequestKind.REGENERATE)
         branch = reversed(self.session.branch())
         entry = next((e for e in branch if e.type == "message" and isinstance(e.message, UserMessage)), None)
         if entry is None:
@@ -203,8 +242,27 @@ class AgentSession:
         self._engine.start(with_nothing_new, options, run)
         return run
 
+    async def resume_run(self) -> Run:
+        """Go on with the run that the end of its process cut off. Raises `AgentError`."""
+        self._prompting.require_model()
+        run = Run(self)
+        resume(self._engine, run)
+        return run
+
+    async def abandon_run(self) -> None:
+        """Give up that run; the conversation stays. Raises `AgentError`."""
+        await abandon(self._engine)
+        self.publish(events.StateChanged())
+
+    @property
+    def interrupted_run(self) -> InterruptedRun | None:
+        """The run that the end of its process cut off."""
+        return shown(self._engine)
+
     def lend(self, subagent: "AgentSession", call_id: str, name: str) -> RunOptions:
         """Let a subagent work for the current run. Returns options for its prompt."""
+        from spindle.agent.features.lending import lend
+
         return lend(self._engine, self._approval, subagent._engine, call_id, name)
 
     def clear_context(self) -> None:
@@ -212,7 +270,7 @@ class AgentSession:
 
         Raises `AgentError`.
         """
-        self._engine.lifecycle.admit(Request.REGENERATE)
+        self._engine.lifecycle.admit(RequestKind.REGENERATE)
         self.session.move(None)
         self._engine.choice.record(self.session)
         self.rebuild("clear")
@@ -221,14 +279,24 @@ class AgentSession:
         """Return all slash commands: those of extensions, prompt templates, skills."""
         return [*self.hooks.commands(), *self.resources.commands()]
 
+    async def complete_command(self, name: str, prefix: str) -> list[str]:
+        """Return completions of a slash command's arguments."""
+        return await self.hooks.complete_command(name, prefix)
+
+    def stop_commands(self) -> list[str]:
+        """Cancel slash commands of extensions; return their names."""
+        return self._prompting.stop_commands()
+
     # -- state -----------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session:
+        """The session that the conversation is kept in; another one after a change of session."""
         return self._conversation.session
 
     @property
     def cwd(self) -> str:
+        """The working directory of the session on this machine."""
         return self.session.cwd
 
     @property
@@ -238,10 +306,12 @@ class AgentSession:
 
     @property
     def model(self) -> Model | None:
-        return self._engine.model
+        """The model that is asked; None if there is none."""
+        return self._engine.choice.model
 
     @property
     def thinking_level(self) -> ThinkingLevel:
+        """How much the model thinks."""
         return self._engine.choice.level
 
     @property
@@ -250,6 +320,7 @@ class AgentSession:
         return self._conversation.messages
 
     def stored_messages(self, *, documented: bool = False) -> list[Any]:
+        """Return the messages of the context as stored; with `documented`, with the empty keys of pi's samples."""
         return self._conversation.as_documented() if documented else self._conversation.as_stored()
 
     @property
@@ -259,6 +330,7 @@ class AgentSession:
 
     @property
     def busy(self) -> bool:
+        """Whether anything goes on: a run, a compaction, a change of session."""
         return self.lifecycle.phase is not Phase.IDLE
 
     @property
@@ -267,22 +339,40 @@ class AgentSession:
         return self.lifecycle.aborting
 
     @property
+    def undo(self) -> "Undo":
+        """What compares checkpoints of the files, and puts them back."""
+        from spindle.agent.features.undo.undo import Undo  # with all that git needs
+
+        return Undo(self)
+
+    @property
+    def limits(self) -> RunLimits:
+        """The limits of runs whose prompts set no others."""
+        return self._engine.limits
+
+    @property
     def system_prompt(self) -> str:
+        """The system prompt of the next model call."""
         return self._engine.system_prompt
 
-    def state(self) -> State:
-        return snapshot(self._engine, self._approval, self._todos, self.background, self.mcp_servers)
+    def state(self) -> AgentState:
+        """Return what `get_state` tells."""
+        return agent_state(self._engine, self._approval, self._todos, self.background, self.mcp_servers)
 
     def context_usage(self) -> ContextUsage | None:
+        """Return how full the context is; None if the model's limit is not known."""
         return context_usage(self._engine)
 
     async def stats(self) -> SessionStats:
+        """Return messages, tokens and cost of the whole session file, and how full the context is."""
         return session_stats(self._engine, await self._conversation.stats())
 
     def last_result(self) -> RunResult | None:
+        """Return the result of the last run of this process."""
         return self._engine.last_result
 
     def last_answer(self) -> AssistantMessage | None:
+        """Return the last answer in the context."""
         return self._conversation.last_assistant()
 
     def last_assistant_text(self) -> str | None:
@@ -292,6 +382,29 @@ class AgentSession:
     def user_messages(self) -> list[tuple[str, str]]:
         """Return entry id and text of every user message of the session, on all branches."""
         return self._conversation.user_messages()
+
+    def name_answer(self) -> str:
+        """Return the id of the entry for the answer that is being written."""
+        return self._conversation.name_answer()
+
+    def permissions(
+        self, tool: str | None = None, arguments: Any = None, effect: Effect | None = None
+    ) -> PermissionState:
+        """Return mode and rules, and the decision about a call if a tool is given. `effect` is what the tool does, if
+        that is not declared."""
+        return self._approval.state(tool, arguments, effect)
+
+    def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":
+        """Return the sandbox that another program of the session should have, of at least this level."""
+        return self._approval.sandbox_for(level)
+
+    def check_far(self, command: str, resources: Resources) -> None:
+        """Raise `AgentError` if tools must not work at a far side, because there is to be a sandbox."""
+        self._approval.check_far(command, resources)
+
+    def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
+        """Return what a tool gets that is called now; it hands progress to `update`."""
+        return self._engine.tool_context(update)
 
     # -- setup -----------------------------------------------------------------------------------
 
@@ -320,6 +433,30 @@ class AgentSession:
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(events.StateChanged())
 
+    async def answer_permission(self, id: str, answer: Answer) -> None:
+        """Answer an open question about a call. Raises `AgentError`; then the question stays open."""
+        await self._approval.answer(id, answer)
+
+    async def answer_question(self, id: str, answer: Answer) -> bool:
+        """Answer a question, also one that waits in the session. Raises `AgentError`; then the question still waits.
+
+        Returns whether `resume_run` goes on with the answer: it does if the run is over and no other question waits.
+        """
+        if self._engine.left is None:
+            await self._approval.answer(id, answer)
+            return False
+        ready = await answer_kept(self._engine, id, answer, self._approval.check_kept)
+        self.publish(events.StateChanged())
+        return ready
+
+    async def confirm(self, kind: QuestionKind, title: str, message: str, **fields: Any) -> bool | None:
+        """Ask the user a yes-or-no question that is not about a call. None: there is no answer."""
+        return await self._approval.confirm(kind, title, message, **fields)
+
+    def open_questions(self) -> list[events.PermissionRequest | events.ExtensionUIRequest]:
+        """Return what waits for an answer of the user, for a client that has just connected."""
+        return [*self._approval.questions.open_requests(), *self.dialogs.open_requests()]
+
     def set_permissions(self, *, sandbox: Any = None, **given: str | Sequence[str] | None) -> None:
         """Set `mode` and `sandbox`, and replace `allow`, `ask`, `deny` and `directories`. Raises `AgentError`, changing
         nothing."""
@@ -328,17 +465,44 @@ class AgentSession:
 
     @property
     def has_host_tools(self) -> bool:
+        """Whether the client has lent tools."""
         return bool(self._host_tools.names)
+
+    def set_host_tools(self, tools: list[Any]) -> list[str]:
+        """Replace the tools of the client, from the next model call on. Returns their names. Raises `AgentError`."""
+        return self._host_tools.declare(tools)
+
+    async def complete(self, prompt: str, *, system: str = "", max_tokens: int | None = None) -> str:
+        """Return what the model answers to a prompt alone, beside the conversation. Raises `AgentError`."""
+        from spindle.agent.requests import complete
+
+        return await complete(self._engine, prompt, system, max_tokens)
+
+    async def execute_tool(
+        self, name: str, arguments: Any, update: Callable[[ToolResult], None] = lambda result: None
+    ) -> ToolResult:
+        """Call a tool that the model may use, as the model would. Raises `ToolError`."""
+        from spindle.agent.requests import execute_tool
+
+        return await execute_tool(self._engine, name, arguments, update)
+
+    def set_host_uri_schemes(self, schemes: list[Any]) -> list[str]:
+        """Replace the schemes of addresses that the client serves. Returns them. Raises `AgentError`."""
+        return self._host_uris.declare(schemes)
+
+    def set_todos(self, phases: Any) -> list[TodoPhase]:
+        """Replace the list of todos. Raises `AgentError`, changing nothing."""
+        return self._todos.set(phases)
 
     def use_extensions(self, hooks: Hooks, tools: Iterable[Tool]) -> None:
         """Replace the hooks and tools of extensions."""
         self.hooks.replace(self._extension_hooks, hooks)
         self._extension_hooks = hooks
-        self._engine.toolbox.use_extension_tools(tools)
+        self.toolbox.use_extension_tools(tools)
 
     def set_active_tools(self, names: Sequence[str]) -> None:
         """Set the tools that the model may use; unknown and excluded names are ignored."""
-        self._engine.toolbox.activate(names)
+        self.toolbox.activate(names)
         self.publish(events.StateChanged())
 
     def use_editor(self, files: Files | None, terminals: Terminals | None) -> None:
@@ -417,6 +581,10 @@ class AgentSession:
         """Run a shell command as the user; the model sees it with the next prompt."""
         return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
 
+    def abort_bash(self) -> None:
+        """Kill every running command of the user; each returns the output that it has written so far."""
+        self._shell.stop_all()
+
     # -- other sessions --------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
@@ -445,6 +613,10 @@ class AgentSession:
         """Load extensions, skills, templates and settings again in mid-session."""
         await self._changes.reload()
 
+    async def to_the_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Do something in a task of the agent's own: it goes on if the caller is cancelled. Raises `AgentError`."""
+        return await self._changes.to_the_end(work, name)
+
     async def begin(self) -> None:
         """Tell a client that is there what was not loaded or restored, and extensions that the session has begun."""
         notice = self.resources.trust.notice()
@@ -454,8 +626,21 @@ class AgentSession:
         if (text := self._engine.choice.notice) is not None:
             self._engine.choice.notice = None
             self.publish(events.Notice(text))
+        self._tell_damage()
+        if (run := self.interrupted_run) is not None and run.id != self._told_run:
+            self._told_run = run.id
+            self.publish(events.RunInterrupted(run))
         await self.plugins.begin()
         self._prompting.begun()
+
+    def _tell_damage(self) -> None:
+        """Tell clients which facts of the session are passed over, once."""
+        new = {id: text for id, text in damaged(self.session.entries).items() if id not in self._damage_told}
+        self._damage_told |= new.keys()
+        if new:
+            more = f", and {len(new) - 1} more" * (len(new) > 1)
+            entry, text = next(iter(new.items()))
+            self.publish(events.Notice(f"Damaged entry of the session is passed over: {entry}: {text}{more}"))
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -470,6 +655,14 @@ class AgentSession:
         self.stop()
         await self.wait_idle()
 
+    async def abort_retry(self) -> None:
+        """End a wait for the next attempt, and with it the work that waits."""
+        await self._engine.abort_retry()
+
+    async def wait_idle(self) -> None:
+        """Return when there is no run, no compaction and no change of session."""
+        await self.lifecycle.wait_idle()
+
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
         while True:
@@ -483,6 +676,7 @@ class AgentSession:
         """End all work at once and leave the session file whole."""
         self.lifecycle.closed = True
         self._host_tools.disconnect()
+        self._host_uris.disconnect()
         self._todos.close()
         if not self.busy:  # the last run has ended by itself, and extensions may handle its last events
             self.dialogs.withdraw()
@@ -490,10 +684,12 @@ class AgentSession:
         await self._engine.kill()
         if self._engine.queues.starting:
             self.publish(events.AgentSettled(True, "aborted", SESSION_ENDED))
+        await self.checkpoints.leave()
         await self._shell.abort_all()
         self.background.leave()
         self._approval.end_sandbox(self._engine.owner)
         kill_all(self._engine.owner)
+        await all_gone(self._engine.owner, times.CHILD_KILLED)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)
         self._engine.queues.refuse(SESSION_ENDED)

@@ -19,7 +19,7 @@ from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashOutput, run_user_bash
 
 if TYPE_CHECKING:
-    from spindle.tools.sandbox import Sandbox
+    from spindle.workspace.sandbox import Sandbox
 
 
 class ShellPort(Protocol):

@@ -6,17 +6,18 @@ which calls ended.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Container
-from contextvars import ContextVar
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.fences.waiting import Held
+from spindle.agent.hooks import CALL, Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.base import limits, trace
 from spindle.base.flow import Tasks
-from spindle.shapes.builtin_tools import OTHER_NAMES
+from spindle.shapes.builtin_tools import OTHER_NAMES, of_kind
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     Event,
@@ -31,10 +32,13 @@ from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
-AS_TEXT = "[The call in your text was run. This is its result.]"
-"""Ends the result of a call that the model wrote into its text."""
-CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
-"""Id of the call that the running code is part of: its hooks, or its tool."""
+_AT_ONCE = 32
+"""Calls of one answer that work here at the same time: on files, or by commands."""
+_WORKING = frozenset({"bash", *of_kind("read", "search", "edit")})
+_TURN = 8
+"""Calls that are handled before others have a turn."""
+CHANGED = "[The user changed the input of this call. It ran with: {}]"
+"""Ends the result of such a call."""
 
 
 class ToolPort(Protocol):
@@ -69,14 +73,20 @@ class ToolPort(Protocol):
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
-    def remarks(self, name: str, arguments: Any, result: ToolResult) -> list[str]:
-        """Return words for the model that go below the result of a call."""
+    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
+        """Note what the model is told after the results, besides `left_out`: nothing of ours stands in a result."""
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call; `cut` if it never ran because its answer was cut off."""
 
     def interrupting(self) -> bool:
         """Whether a steering message should cut this batch short."""
+
+    def blocked(self, call: ToolCall, error: Blocked) -> None:
+        """Take note that a call was refused, unless that was done."""
+
+    def leaves_open(self, call_id: str) -> bool:
+        """Whether a call that was stopped before it ran stays open: its question waits, and the process ends."""
 
 
 class _Call(Struct):
@@ -86,11 +96,17 @@ class _Call(Struct):
     tool: Tool | None = None
     args: Any = None
     """Arguments after repair, validation and hooks."""
+    changed: bool = False
+    """Whether whoever allowed the call has changed its arguments."""
+    left_out: str = ""
+    """Says which options of the call mean nothing to the tool."""
     started: bool = False
     """Whether `tool_execution_start` was sent."""
     began: float = 0.0
     finished: float = 0.0
     ran: bool = False
+    held: bool = False
+    """Whether the call stays open and has not run, because a question waits."""
     outcome: ToolResult | None = None
     failed: bool = False
     stored: ToolResultMessage | None = None
@@ -108,6 +124,11 @@ class ToolBatch:
         self._message = message
         self._signal = signal
         self._calls = [_Call(block) for block in message.content if isinstance(block, ToolCall)]
+
+    @property
+    def held(self) -> list[str]:
+        """Ids of the calls that stay open and have not run."""
+        return [item.call.id for item in self._calls if item.held]
 
     async def run(self) -> tuple[list[ToolResultMessage], bool]:
         """Run every call. Returns the result messages, and whether all of them ask to end the run."""
@@ -138,17 +159,23 @@ class ToolBatch:
     async def _one_by_one(self) -> tuple[list[ToolResultMessage], bool]:
         messages: list[ToolResultMessage] = []
         for item in self._calls:
-            if messages and self._port.interrupting():
+            if self.held:
+                item.held = True  # it comes after a call that waits
+            elif messages and self._port.interrupting():
                 await self._start(item)
                 await self._end(item, _error(SKIPPED), failed=True)
             elif await self._prepare(item):
-                await self._watch({_calls.spawn(self._execute(item), "spindle-tool", report=False): item})
+                await self._watch([item])
             messages += (await self._results([item]))[0]
         return messages, self._terminated()
 
     async def _together(self) -> tuple[list[ToolResultMessage], bool]:
-        ready = [item for item in self._calls if await self._prepare(item)]
-        await self._watch({_calls.spawn(self._execute(item), "spindle-tool", report=False): item for item in ready})
+        ready = []
+        for number, item in enumerate(self._calls, 1):
+            if await self._prepare(item):
+                ready.append(item)
+            await _give_way(number)
+        await self._watch(ready)
         return await self._results(self._calls)
 
     # -- one call --------------------------------------------------------------------------------
@@ -158,7 +185,7 @@ class ToolBatch:
         await self._port.emit(ToolExecutionStart(item.call.id, item.call.name, item.call.arguments))
 
     async def _prepare(self, item: _Call) -> bool:
-        """Announce and check a call. Returns whether it may run; if not, it has already ended."""
+        """Announce and check a call. Returns whether it may run; if not, it has already ended, or is held."""
         if self._signal.aborted:
             await self._start(item)
             await self._end(item, _error(ABORTED), failed=True)
@@ -168,17 +195,24 @@ class ToolBatch:
             with self._signal:
                 await self._check(item)
             return True
+        except Held:
+            item.held = True
         except Aborted:
-            await self._end(item, _error(ABORTED), failed=True)
+            if self._port.leaves_open(item.call.id):
+                item.held = True
+            else:
+                await self._end(item, _error(ABORTED), failed=True)
         except Exception as error:  # hooks are foreign code: if one fails, the call is refused
             refusal = _error(str(error) or type(error).__name__)
-            refusal.terminate = isinstance(error, Blocked) and error.terminate
+            if isinstance(error, Blocked):
+                refusal.terminate = error.terminate
+                self._port.blocked(item.call, error)
             await self._end(item, refusal, failed=True)
         return False
 
     async def _check(self, item: _Call) -> None:
         """Fill in the arguments that the tool gets. Raises an exception with the text of the error result."""
-        from spindle.tools.validate import checked_arguments
+        from spindle.tools.validate import checked_arguments, unknown_options
 
         if item.tool is None:
             await self._hooks.tool_missing(item.call.name)
@@ -193,9 +227,11 @@ class ToolBatch:
                 "Re-issue the tool call with complete arguments."
             )
         checked = await checked_arguments(item.tool, item.call.arguments)
+        item.left_out = unknown_options(item.tool, checked)
         before = CALL.set(item.call.id)
         try:
             item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
+            item.changed = self._hooks.was_changed(item.call.id)
         finally:
             CALL.reset(before)
 
@@ -213,6 +249,8 @@ class ToolBatch:
         clock = asyncio.timeout(self._port.tool_seconds)
         try:
             with trace.span("tool", tool=item.tool.name, call=item.call.id) as span:
+                if item.changed:
+                    span.set(changed=True)
                 if trace.content:
                     span.set(arguments=item.args)
                 async with clock:
@@ -234,8 +272,9 @@ class ToolBatch:
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed = outcome, failed
-        words = [AS_TEXT] if item.call.as_text and item.ran else []
-        words += self._port.remarks(item.call.name, item.call.arguments, outcome)
+        changed = item.args if item.changed else None
+        words = [CHANGED.format(encode(changed).decode())] if item.changed else []
+        self._port.remark(item.call.name, item.call.arguments, outcome, item.left_out)
         message = ToolResultMessage(
             tool_call_id=item.call.id,
             tool_name=item.call.name,
@@ -243,12 +282,13 @@ class ToolBatch:
             details=outcome.details,
             is_error=failed,
             timestamp=int(time.time() * 1000),
+            changed_input=changed,
         )
         cut = self._message.stop_reason == "length" or item.call.id in self._cut
         self._port.tool_ended(item.call.name, item.args or item.call.arguments, failed=failed, cut=cut)
         duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
         end = ToolExecutionEnd(
-            item.call.id, item.call.name, ToolResult(outcome.content, outcome.details), failed, duration
+            item.call.id, item.call.name, ToolResult(message.content, outcome.details), failed, duration, changed
         )
         # Hooks may change the message, so they see these events now; clients see the messages later, in call order.
         await self._port.observe(end)
@@ -259,24 +299,55 @@ class ToolBatch:
 
     # -- many calls ------------------------------------------------------------------------------
 
-    async def _watch(self, running: dict[asyncio.Task[None], _Call]) -> None:
-        """Tell of the end of each call as it comes. On abort or steering, stop the calls that still run."""
+    async def _watch(self, items: list[_Call]) -> None:
+        """Run calls and tell of the end of each as it comes. On abort or steering, stop the calls that still run.
+
+        Calls that work here run some at a time. All others run at once: they may wait for each other.
+        """
+        waiting = deque(item for item in items if _works_here(item))
+        running: dict[asyncio.Task[None], _Call] = {}
+        ended: asyncio.Queue[asyncio.Task[None]] = asyncio.Queue()
         try:
-            while running:
+            for item in items:
+                if not _works_here(item):
+                    self._begin(item, running, ended)
+            free = _AT_ONCE
+            while running or waiting:
+                for _ in range(min(free, len(waiting))):
+                    self._begin(waiting.popleft(), running, ended)
                 with self._signal:
-                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    done = [await ended.get()]
+                while not ended.empty():
+                    done.append(ended.get_nowait())
+                done, free = [task for task in done if task in running], 0  # others were skipped
                 for task in sorted(done, key=lambda task: running[task].finished):
-                    await self._tell_end(running.pop(task), task)
-                if running and self._port.interrupting():
+                    item = running.pop(task)
+                    free += _works_here(item)
+                    await self._tell_end(item, task)
+                if (running or waiting) and self._port.interrupting():
+                    await self._end_all(waiting, SKIPPED)
                     await self._skip(running)
         except Aborted:
             await self._stop(list(running))
             for task, item in running.items():
                 await self._tell_end(item, task)
             running.clear()
+            await self._end_all(waiting, ABORTED)
         finally:
             for task in running:
                 task.cancel()
+
+    def _begin(
+        self, item: _Call, running: dict[asyncio.Task[None], _Call], ended: asyncio.Queue[asyncio.Task[None]]
+    ) -> None:
+        task = _calls.spawn(self._execute(item), "spindle-tool", report=False)
+        task.add_done_callback(ended.put_nowait)
+        running[task] = item
+
+    async def _end_all(self, waiting: deque[_Call], words: str) -> None:
+        """End calls that never began."""
+        while waiting:
+            await self._end(waiting.popleft(), _error(words), failed=True)
 
     async def _tell_end(self, item: _Call, task: asyncio.Task[None]) -> None:
         if item.outcome is not None:
@@ -286,8 +357,12 @@ class ToolBatch:
         await self._end(item, _error(ABORTED if error is None else str(error)), failed=True)
 
     async def _skip(self, running: dict[asyncio.Task[None], _Call]) -> None:
-        """Stop calls that may be interrupted, because a steering message waits. Their results so far are dropped."""
-        chosen = [t for t, item in running.items() if not t.done() and item.tool and item.tool.interruptible]
+        """Stop calls that may be interrupted, because a steering message waits. Their results so far are dropped.
+
+        A call whose tool has ended goes on: hooks still look at its result.
+        """
+        at_work = {task: item for task, item in running.items() if not task.done() and item.outcome is None}
+        chosen = [task for task, item in at_work.items() if item.tool and item.tool.interruptible]
         await self._stop(chosen)
         for task in chosen:
             item = running.pop(task)
@@ -303,7 +378,10 @@ class ToolBatch:
 
     async def _results(self, calls: list[_Call]) -> tuple[list[ToolResultMessage], bool]:
         messages = []
-        for item in calls:
+        for number, item in enumerate(calls, 1):
+            await _give_way(number)
+            if item.held:
+                continue
             assert item.stored is not None
             await self._port.tell(MessageStart(item.stored))
             await self._port.enter(item.stored)
@@ -312,6 +390,16 @@ class ToolBatch:
 
     def _terminated(self) -> bool:
         return bool(self._calls) and all(item.outcome is not None and item.outcome.terminate for item in self._calls)
+
+
+def _works_here(item: _Call) -> bool:
+    return item.tool is not None and item.tool.name in _WORKING
+
+
+async def _give_way(number: int) -> None:
+    """Let other sessions have a turn now and then: an answer may have a thousand calls."""
+    if number % _TURN == 0:
+        await asyncio.sleep(0)
 
 
 _calls = Tasks()

@@ -66,6 +66,8 @@ FILE_LOCK_WAIT: Final = 5.0
 """For another program to release the lock of a configuration file."""
 FILE_LOCK_STALE: Final = 10.0
 """Age at which such a lock counts as abandoned."""
+CATALOG_WAIT: Final = 1.0
+"""For another process that writes to the catalog of sessions; a list is as true without it."""
 LOGIN_LOCK_WAIT: Final = 40.0
 """For another program to renew a login."""
 LOGIN_LOCK_STALE: Final = 30.0
@@ -82,6 +84,10 @@ HANDLER_AFTER_ABORT: Final = 2.0
 """A handler that was asked something may still answer after an abort."""
 
 # -- model servers -------------------------------------------------------------------------------
+MODEL_RESTS: Final = 300.0
+"""A model that has failed is not asked for so long, if another one of its chain can answer."""
+CONNECT_OR_ELSE: Final = 1.5
+"""For a connection to a model's server, if another model can answer."""
 CONNECT: Final = 30.0
 KEEP_ALIVE: Final = 60.0
 """For an unused connection."""
@@ -108,6 +114,8 @@ PULL_LOOK: Final = 0.2
 # -- MCP servers ---------------------------------------------------------------------------------
 MCP_REQUEST: Final = 60.0
 """For an answer, unless the configuration says otherwise; a report of progress starts the time again."""
+MCP_LONGEST: Final = 3600.0
+"""For an answer in any case, however often progress is reported."""
 MCP_START: Final = 120.0
 """For a server to start and list what it offers. Only its own calls wait for it."""
 MCP_PROBE: Final = 5.0
@@ -173,6 +181,9 @@ FAR_BEAT: Final = 10.0
 """Between two looks whether the far side still says something, while calls wait for it."""
 FAR_SILENCE: Final = 40.0
 """Without a byte from the far side, though it was asked: the pipe counts as broken."""
+
+FAR_CALL: Final = 300.0
+"""For one operation on files at the far side, and for a program there to begin."""
 
 # -- the chat on a terminal ------------------------------------------------------------------------
 CLIPBOARD: Final = 5.0

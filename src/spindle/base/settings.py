@@ -7,13 +7,14 @@ cannot be parsed is reported, counts as empty, and is never overwritten.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from spindle.base.spelling import nearest
 from spindle.base.user_files import BadFile, Diagnostic, edit_json, read_object
+from spindle.shapes import tool_lists
 from spindle.shapes.model import ThinkingLevel
 from spindle.shapes.sandbox import Network, SandboxLevel
 
@@ -25,11 +26,11 @@ Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
 
-class _Group(Struct, rename="camel", frozen=True):
+class SettingsGroup(Struct, rename="camel", frozen=True):
     """A JSON object of settings."""
 
 
-class Compaction(_Group, frozen=True):
+class Compaction(SettingsGroup, frozen=True):
     """A context that gets too long is replaced by a summary of its older part."""
 
     enabled: bool = True
@@ -53,14 +54,14 @@ class Compaction(_Group, frozen=True):
             return self
 
 
-class BranchSummary(_Group, frozen=True):
+class BranchSummary(SettingsGroup, frozen=True):
     """Summaries of a branch that is left in the session tree."""
 
     reserve_tokens: Count = 16384
     """Room for the summary in the context window."""
 
 
-class Retry(_Group, frozen=True):
+class RetrySettings(SettingsGroup, frozen=True):
     """A request that fails for a reason that may pass (overload, rate limit, broken connection) is repeated."""
 
     enabled: bool = True
@@ -73,7 +74,7 @@ class Retry(_Group, frozen=True):
     """The longest wait; a server that asks for a longer one is not waited for."""
 
 
-class Images(_Group, frozen=True):
+class Images(SettingsGroup, frozen=True):
     """Images in prompts and tool results."""
 
     auto_resize: bool = True
@@ -82,7 +83,7 @@ class Images(_Group, frozen=True):
     """Send no images to models."""
 
 
-class Todo(_Group, frozen=True):
+class Todo(SettingsGroup, frozen=True):
     """The todo list of the agent."""
 
     enabled: bool = True
@@ -93,14 +94,14 @@ class Todo(_Group, frozen=True):
     """Written as `todo.reminders.max`."""
 
 
-class Tasks(_Group, frozen=True):
+class TaskSettings(SettingsGroup, frozen=True):
     """How long todos are shown."""
 
     todo_clear_delay: int = 60
     """Seconds after which finished todos vanish; negative: never."""
 
 
-class Ttsr(_Group, frozen=True):
+class Ttsr(SettingsGroup, frozen=True):
     """Stream rules: text patterns that stop an answer and add a reminder."""
 
     enabled: bool = True
@@ -115,14 +116,14 @@ class Ttsr(_Group, frozen=True):
     """Where a match stops the answer at once: in text, in arguments of tools, in both, or nowhere."""
 
 
-class HostTools(_Group, frozen=True):
+class HostToolSettings(SettingsGroup, frozen=True):
     """Tools that run in the client."""
 
     timeout_ms: Count | None = None
     """How long a call may take; without it, as long as any tool."""
 
 
-class Permissions(_Group, frozen=True):
+class Permissions(SettingsGroup, frozen=True):
     """Which tool calls may run. The lists of the user's file and of the project's add up."""
 
     default_mode: str | None = None
@@ -139,7 +140,7 @@ class Permissions(_Group, frozen=True):
     """A question that is not answered in this time is answered with no; None: it waits."""
 
 
-class Sandbox(_Group, frozen=True):
+class SandboxSettings(SettingsGroup, frozen=True):
     """What the kernel lets commands do ([sandbox.md](sandbox.md)). Only in the user's file."""
 
     level: SandboxLevel = "off"
@@ -152,7 +153,7 @@ class Sandbox(_Group, frozen=True):
     """Rules of commands that run without the sandbox: `Bash(docker *)`."""
 
 
-class Local(_Group, frozen=True):
+class LocalSettings(SettingsGroup, frozen=True):
     """Models that run on this machine."""
 
     context_size: Annotated[int, Meta(ge=512)] | None = None
@@ -161,7 +162,7 @@ class Local(_Group, frozen=True):
     """None: all cores but one."""
 
 
-class Runaway(_Group, frozen=True):
+class Runaway(SettingsGroup, frozen=True):
     """When a run that would not end by itself is stopped."""
 
     max_model_calls: Annotated[int, Meta(ge=1)] = 1000
@@ -176,7 +177,7 @@ class Runaway(_Group, frozen=True):
     """Characters of one answer."""
 
 
-class Bounds(_Group, frozen=True):
+class Bounds(SettingsGroup, frozen=True):
     """Bounds for all sessions of a process together; 0: no bound."""
 
     sessions: Count = 2000
@@ -191,7 +192,10 @@ class Bounds(_Group, frozen=True):
     """Directories in and below which sessions may work; empty: anywhere."""
 
 
-class Settings(_Group, frozen=True):
+Role: TypeAlias = Literal["subagents", "summaries", "titles", "questions"]
+
+
+class Settings(SettingsGroup, frozen=True):
     default_provider: str | None = None
     """Provider of the model that a new session begins with."""
     default_model: str | None = None
@@ -204,6 +208,11 @@ class Settings(_Group, frozen=True):
         default_factory=lambda: {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
     )
     """Tokens for each level, with models that take a number."""
+    fallback: dict[str, list[str]] = {}
+    """Models that answer when one cannot: by job (`main`, `subagents`, `summaries`, `titles`, `questions`) or by a
+    pattern of the model (`anthropic/*`, `*`); see [providers](providers.md#other-models-when-one-fails)."""
+    roles: dict[Role, str] = {}
+    """Models of other jobs than the main one; without it they are done by the model of the session."""
     enabled_models: list[str] | None = None
     """Patterns of the models that `cycle_model` goes through; none: every available model."""
     default_tools: list[str] | None = None
@@ -220,20 +229,22 @@ class Settings(_Group, frozen=True):
     """Whether a project may bring its own settings and code; `ask` unanswered means no. Only in the user's file."""
     compaction: Compaction = Compaction()
     branch_summary: BranchSummary = BranchSummary()
-    retry: Retry = Retry()
+    retry: RetrySettings = RetrySettings()
     images: Images = Images()
     todo: Todo = Todo()
-    tasks: Tasks = Tasks()
+    tasks: TaskSettings = TaskSettings()
     ttsr: Ttsr = Ttsr()
     runaway: Runaway = Runaway()
-    host_tools: HostTools = HostTools()
-    local: Local = Local()
+    host_tools: HostToolSettings = HostToolSettings()
+    local: LocalSettings = LocalSettings()
     permissions: Permissions = Permissions()
-    sandbox: Sandbox = Sandbox()
+    sandbox: SandboxSettings = SandboxSettings()
     checkpoints: bool = True
     """Whether the state of the files is kept before the agent changes them ([undo](undo.md))."""
     editing_mode: Literal["emacs", "vi"] = "emacs"
     """Keys of the chat on a terminal."""
+    double_escape_action: Literal["rewind", "tree", "fork", "none"] = "rewind"
+    """What Esc Esc does there while the input is empty and nothing runs: a command of that name."""
     limits: Bounds = Bounds()
     shell_path: str | None = None
     """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
@@ -245,8 +256,14 @@ class Settings(_Group, frozen=True):
     """The working directory there."""
     checks_after_edit: dict[str, str] = {}
     """Programs that look at an edited file, by its name: `{"*.py": "ruff check {file}"}`. News go to the model."""
+    read_before_write: bool = False
+    """Whether `write` over a file that the conversation has not read is refused, with its size and first lines."""
     keep_background_processes: bool = False
     """Whether commands in the background, and programs that others leave running (`server &`), outlive the agent."""
+    max_background_commands: Count = 32
+    """Commands that an agent runs in the background at a time; more are refused. 0: no bound."""
+    max_subagents: Count = 16
+    """Subagents that work at a time for an agent; more wait for their turn. 0: no bound."""
     keep_variables: list[str] = []
     """Variables with model keys that tools and programs of extensions get nevertheless. Only in the user's file."""
     http_proxy: str | None = None
@@ -355,11 +372,12 @@ class SettingsStore:
         """Write one key (`a.b` for nested ones) to the global file; None removes it. Raises `BadFile`, `OSError`."""
         self._edit(key, lambda old: value)
 
-    def add(self, key: str, values: Sequence[str]) -> None:
-        """Add missing values to a list in the global file. Raises `BadFile`, `OSError`."""
-        self._edit(key, lambda old: list(dict.fromkeys([*(old or ()), *values])))
+    def add(self, key: str, values: Sequence[str], *, project: bool = False) -> None:
+        """Add missing values to a list in the global file, or in that of the project. Raises `BadFile`, `OSError`."""
+        path = self.project_path if project else self.global_path
+        self._edit(key, lambda old: list(dict.fromkeys([*(old or ()), *values])), path)
 
-    def _edit(self, key: str, new_value: Callable[[Any], Any]) -> None:
+    def _edit(self, key: str, new_value: Callable[[Any], Any], path: Path | None = None) -> None:
         *groups, last = key.split(".")
 
         def change(content: dict[str, Any]) -> None:
@@ -371,7 +389,7 @@ class SettingsStore:
             else:
                 content[last] = value
 
-        edit_json(self.global_path, change)
+        edit_json(path or self.global_path, change)
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -380,7 +398,13 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         old = result.get(key)
         result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        if key == "defaultTools" and isinstance(old, list) and _are_texts(value):
+            result[key] = tool_lists.over(old, value)  # a list of changes is for the list of the user
     return result
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def migrate(raw: dict[str, Any]) -> dict[str, Any]:

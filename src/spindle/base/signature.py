@@ -67,7 +67,11 @@ def read_type(kind: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         return kind, lambda value: value
     if _is_model(kind):
         return _inlined(kind.model_json_schema()), kind.model_validate
-    return _inlined(msgspec.json.schema(kind)), lambda value: msgspec.convert(value, kind)
+    try:
+        schema = msgspec.json.schema(kind)
+    except (TypeError, RuntimeError):
+        raise TypeError(f"JSON Schema cannot describe {kind!r}") from None
+    return _inlined(schema), lambda value: msgspec.convert(value, kind)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -145,6 +149,10 @@ def _bind_plain(own: dict[str, inspect.Parameter], schema: dict[str, Any]) -> Bi
     return lambda arguments: ((), dict(arguments))
 
 
+_ENUM_TYPES = {str: "string", int: "integer", bool: "boolean"}
+"""Types of the values of `Literal` and `Enum`; some model APIs want to be told."""
+
+
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """Put definitions where they are used: not every model API follows `$ref`, nor does the check of arguments.
 
@@ -160,6 +168,9 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
             return value
         name = str(value.get("$ref", "")).removeprefix("#/$defs/")
         rest = {key: inline(item, above) for key, item in value.items() if key not in ("$ref", "$defs")}
+        if isinstance(values := value.get("enum"), list) and "type" not in value:
+            kinds = {_ENUM_TYPES.get(type(item)) for item in values}
+            rest |= {"type": kinds.pop()} if len(kinds) == 1 else {}
         if name not in definitions:
             return rest if "$ref" not in value else {**value}
         if name in above:

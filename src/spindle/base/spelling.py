@@ -1,4 +1,4 @@
-"""Finding the names that a misspelt or half-typed one may stand for."""
+"""Words for people: the names that a misspelt or half-typed one may stand for, and plurals."""
 
 from collections.abc import Iterable
 
@@ -41,6 +41,11 @@ def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
     by_lower = {name.lower(): prefix + name for name in names}
     near = [by_lower[name] for name in difflib.get_close_matches(wanted.lower(), by_lower, 2, 0.75)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 tool`, `2 tools`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def in_order(typed: str, name: str) -> bool:

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, Literal, TypeAlias
 
-Kind = Literal["connection", "request", "run", "chat", "tool", "compaction", "change", "denial", "limit", "refusal"]
+Kind = Literal[
+    "connection", "request", "run", "chat", "tool", "compaction", "change", "denial", "limit", "refusal", "fallback"
+]
 Moment = Literal["started", "ended", "failed", "told"]
 Listener: TypeAlias = "Callable[[Moment, Span], None]"
 """Called in the middle of the work, so it must not wait."""

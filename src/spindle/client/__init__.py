@@ -7,7 +7,6 @@ of a compatible agent) or with `spindle --remote` over WebSocket. `RemoteClient`
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.callbacks import Event, Update
-from spindle.client.commands import image_file
 from spindle.client.errors import (
     AgentCrashed,
     ClientClosed,
@@ -19,11 +18,12 @@ from spindle.client.errors import (
     RpcError,
 )
 from spindle.client.handle import EventStream, Run, RunEvents
+from spindle.client.methods import image_file
 from spindle.client.rpc import RpcClient, RpcSession
 from spindle.client.sync import SyncRpcClient, SyncRpcSession, SyncRunEvents
 
 if TYPE_CHECKING:
-    from spindle.client.chat import (
+    from spindle.client.agent_cli import (
         Answer,
         Completion,
         RemoteClient,
@@ -74,9 +74,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the chat client when it is first used: most programs do not need it."""
+    """Load the client of agent-cli's protocol when it is first used: most programs do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from spindle.client import chat
+    from spindle.client import agent_cli
 
-    return getattr(chat, name)
+    return getattr(agent_cli, name)

@@ -61,6 +61,7 @@ class HostTool:
         name: str | None = None,
         description: str | None = None,
         parameters: Any = None,
+        safe_to_retry: bool = False,
     ) -> None:
         self.name = name or function.__name__
         self._function = function
@@ -69,6 +70,7 @@ class HostTool:
             "name": self.name,
             "description": description or inspect.getdoc(function) or "",
             "parameters": self._signature.parameters,
+            **({"safeToRetry": True} if safe_to_retry else {}),
         }
         """The form that `set_host_tools` takes."""
 
@@ -84,7 +86,17 @@ class HostTool:
 class Callbacks:
     """Serves the requests of one agent, each in a task of its own that the agent may cancel."""
 
-    def __init__(self, post: Callable[[Json], None], ui_handler: Callable[[], UiHandler | None]) -> None:
+    def __init__(
+        self,
+        post: Callable[[Json], None],
+        ui_handler: Callable[[], UiHandler | None],
+        permission_handler: Callable[[], UiHandler | None],
+    ) -> None:
+        self._permission_handler = permission_handler
+        self._questions: set[str] = set()
+        """Ids of open questions about calls, which are not asked again as dialogs."""
+        self.answering: set[str] = set()
+        """Ids of those that the program is answering: its handler is not cancelled because of its own answer."""
         self.tools: dict[str, HostTool] = {}
         self._ui_handler = ui_handler
         self._post = post
@@ -100,8 +112,16 @@ class Callbacks:
                     self._begin(CALL, event, self._call(tool, event))
             case "host_tool_cancel":
                 self._call_off(CALL, event)
+            case "permission_request" if (handler := self._permission_handler()) is not None:
+                self._questions.add(str(event.get("id")))
+                self._begin(DIALOG, event, self._ask_permission(handler, event))
+            case "permission_answered":
+                self._questions.discard(str(event.get("id")))
+                self._call_off(DIALOG, Event(targetId=event.get("id")))
             case "extension_ui_request" if event.get("method") == "cancel":
                 self._call_off(DIALOG, event)
+            case "extension_ui_request" if event.get("id") in self._questions:
+                pass  # the same question, for clients that know only dialogs
             case "extension_ui_request":
                 self._begin(DIALOG, event, self._ask(event))
 
@@ -115,7 +135,8 @@ class Callbacks:
         task.add_done_callback(lambda _: self._open.pop(key, None))
 
     def _call_off(self, kind: str, event: Event) -> None:
-        if task := self._open.get((kind, str(event.get("targetId")))):
+        id = str(event.get("targetId"))
+        if (task := self._open.get((kind, id))) and id not in self.answering:
             task.cancel()
 
     async def _call(self, tool: HostTool, event: Event) -> None:
@@ -132,6 +153,19 @@ class Callbacks:
             log.debug("host tool %s failed", tool.name, exc_info=True)
             failure = _result(str(error) or type(error).__name__)
             self._post({"type": "host_tool_result", "id": id, "result": failure, "isError": True})
+
+    async def _ask_permission(self, handler: UiHandler, request: Event) -> None:
+        """Let the handler answer a question about a call. If it fails, the agent is told so."""
+        try:
+            given = handler(request)
+            if inspect.isawaitable(given):
+                await given
+        except Exception as error:
+            log.exception("the handler of permission requests failed")
+            text = f"{type(error).__name__}: {error}"
+            self._post({"type": "extension_ui_response", "id": request["id"], "error": text})
+        finally:
+            self.answering.discard(str(request.get("id")))
 
     async def _ask(self, request: Event) -> None:
         """Let the handler answer. If there is none, or it fails, cancel the question: the agent waits for a reply."""

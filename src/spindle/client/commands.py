@@ -1,389 +1,118 @@
 # mypy: disable-error-code="empty-body"
-"""Every command of the protocol as a method: `@command` makes it from a declaration.
+"""Every command of the protocol as a method.
 
-Answers are plain JSON values; if an answer is a single list or text, the method returns just that.
+Made from the registry in the code by `python scripts/python_client.py`; do not edit.
 """
 
-import functools
-import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MethodType
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    Literal,
-    ParamSpec,
-    TypeAlias,
-    TypeVar,
-    Unpack,
-    get_args,
-    overload,
-)
+from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from spindle.base.signature import read_type
+from spindle.client.methods import Images, Sender, Timeout, command
 from spindle.client.transport import Json
 from spindle.shapes.permission_modes import PermissionMode
-from spindle.shapes.run_limits import RUN_LIMITS, LimitArguments
-
-P = ParamSpec("P")
-R = TypeVar("R")
-Timeout: TypeAlias = float | UnsetType | None
-"""Seconds; None waits for ever; unset: the `request_timeout` of the client."""
-Images: TypeAlias = Sequence[Json] | None
-"""Pictures in the form that `image_file` makes."""
-Behavior: TypeAlias = Literal["steer", "followUp"] | None
-"""How a prompt is queued while the agent runs; with None it is refused."""
-QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
 
 
-class Wishes(LimitArguments, total=False):
-    """The limits and the schema that a prompt may set for its run."""
-
-    schema: Any
-    """A type or a JSON Schema that the result has to fit."""
-
-
-def wire_wishes(wishes: Wishes) -> Json:
-    """Return the wishes as fields of `prompt`. Raises `TypeError` for a type that JSON cannot hold."""
-    schema = wishes.get("schema")
-    fields: Json = {limit.wire_name: wishes.get(limit.name) for limit in RUN_LIMITS}
-    return fields | {"jsonSchema": None if schema is None else read_type(schema)[0]}
-
-
-def image_file(path: str | Path) -> Json:
-    """Read a picture into the form that `images` takes."""
-    import base64
-    import mimetypes
-
-    kind = mimetypes.guess_type(path)[0] or "image/png"
-    return {"type": "image", "data": base64.b64encode(Path(path).read_bytes()).decode(), "mimeType": kind}
-
-
-class PlainCalls:
-    """Marks a handle whose methods return when they are done, for programs without an event loop."""
-
-
-Declared: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
-
-
-class Method(Generic[P, R]):
-    """A coroutine method of a handle. On a handle with `PlainCalls` it is a plain call with the same signature."""
-
-    def __init__(self, function: Declared[P, R]) -> None:
-        self._function = function
-
-    @overload
-    def __get__(self, handle: PlainCalls, owner: Any = None) -> Callable[P, R]: ...
-
-    @overload
-    def __get__(self, handle: Any, owner: Any = None) -> Callable[P, Coroutine[Any, Any, R]]: ...
-
-    def __get__(self, handle: Any, owner: Any = None) -> Any:
-        return self._function if handle is None else handle._bound(self._function)
-
-
-def command(key: str | None = None) -> Callable[[Declared[P, R]], Method[P, R]]:
-    """Make a method that sends the command of its name; its parameters are the fields, in camelCase on the wire.
-
-    It returns the value under `key` of the answer; without a key, the whole answer.
-    """
-
-    def declare(function: Declared[P, R]) -> Method[P, R]:
-        returned = function.__annotations__["return"]
-
-        @functools.wraps(function)
-        async def send(handle: Any, /, *args: P.args, **given: P.kwargs) -> Any:
-            bound = _signature(function).bind(handle, *args, **given)
-            bound.apply_defaults()
-            _, *fields = bound.arguments.items()
-            answer = await handle.request(function.__name__, **{_on_wire(name): value for name, value in fields}) or {}
-            if returned is None or key is None:
-                return None if returned is None else answer
-            return answer.get(key) if type(None) in get_args(returned) else answer[key]
-
-        return Method(send)
-
-    return declare
-
-
-_signature = functools.cache(inspect.signature)
-
-
-def _on_wire(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.title, others))
-
-
-class Commands:
+class Commands(Sender):
     """The methods of `RpcClient` that are commands of the protocol."""
 
-    def _bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return MethodType(function, self)
-
-    _send: Callable[[str, Timeout, Json], Coroutine[Any, Any, Any]]
-    """How the handle that has the event loop sends a command."""
-
-    @Method
-    async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
-        """Send a command and return the `data` of its answer. Fields that are None are not sent.
-
-        Raises `CommandFailed` if the agent refuses it, `RequestTimeout`, `ClientClosed`, and `AgentCrashed` or
-        `ConnectionLost` if the agent is gone.
-        """
-        return await self._send(command, timeout, fields)
-
-    # -- prompting -------------------------------------------------------------------------------
-
-    @Method
-    async def prompt(
-        self,
-        message: str,
-        *,
-        images: Images = None,
-        streaming_behavior: Behavior = None,
-        timeout: Timeout = None,
-        **wishes: Unpack[Wishes],
-    ) -> Json:
-        """Send a message and return once it is accepted; the run's events follow."""
-        fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
-        return await self.request("prompt", timeout=timeout, **fields, **wire_wishes(wishes)) or {}
-
-    @command()
-    async def steer(self, message: str, *, images: Images = None) -> Json:
-        """Queue a message that is delivered as soon as the run can take it."""
-
-    @command()
-    async def follow_up(self, message: str, *, images: Images = None) -> Json:
-        """Queue a message that is delivered when the run would end."""
-
-    @command()
-    async def abort(self, *, timeout: Timeout = UNSET) -> None:
-        """Stop the agent's work and return when it is idle."""
-
-    @command()
-    async def abort_and_prompt(self, message: str, *, images: Images = None, timeout: Timeout = None) -> Json:
-        """Stop the agent's work, then send a message."""
-
-    @command("commands")
-    async def abort_commands(self) -> list[str]:
-        """Stop slash commands of extensions that are at work; return their names."""
-
-    @command()
-    async def clear_queue(self) -> Json:
-        """Empty both queues; return their messages: `steering`, `followUp`."""
-
-    @command()
-    async def remove_queued(self, queued_id: str) -> Json:
-        """Take one message out of its queue; return its `kind`, `text` and `images`."""
-
-    @command()
-    async def edit_queued(self, queued_id: str, message: str) -> None:
-        """Change the text of a queued message."""
-
-    @command()
-    async def send_queued(self, queued_id: str) -> None:
-        """Deliver a queued message before all others."""
-
-    # -- state -----------------------------------------------------------------------------------
-
-    @command()
-    async def get_state(self, *, timeout: Timeout = UNSET) -> Json:
-        """Return model, modes, session and counts."""
+    # -- contents -------------------------------------------------------------------------------------
 
     @command("messages")
-    async def get_messages(self) -> list[Json]:
-        """Return the conversation as the model knows it."""
+    async def get_messages(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the current context."""
 
     @command()
-    async def get_messages_page(self, cursor: str | None = None, limit: int | None = None) -> Json:
-        """Return some `messages` of the conversation, `totalMessages`, and `nextCursor` if there are more."""
+    async def get_messages_page(self, cursor: str | None = None, limit: int = 100, *, timeout: Timeout = UNSET) -> Json:
+        """Return a part of the current context: at most `limit` messages, and 768 KiB unless one message is longer.
+
+        Refused with the code `session_busy` during a run, `stale_cursor` if the session has changed since the
+        last page.
+        """
 
     @command("text")
-    async def get_last_assistant_text(self) -> str | None:
-        """Return the text of the last answer."""
+    async def get_last_assistant_text(self, *, timeout: Timeout = UNSET) -> str | None:
+        """Return the text of the last answer, or null."""
 
     @command("result")
-    async def get_run_result(self) -> Json | None:
-        """Return the result of the last run: status, stop reason, text, value, denials, tokens, cost, …"""
+    async def get_run_result(self, *, timeout: Timeout = UNSET) -> Json | None:
+        """Return the result of the last run; null if there was none."""
 
     @command()
-    async def get_session_stats(self) -> Json:
-        """Return counts, tokens and cost."""
-
-    @command("commands")
-    async def get_commands(self) -> list[Json]:
-        """Return the slash commands that a prompt may begin with."""
-
-    @command("commands")
-    async def get_available_commands(self) -> list[Json]:
-        """Return the slash commands as oh-my-pi lists them."""
-
-    @command("completions")
-    async def complete_command(self, name: str, prefix: str = "") -> list[str]:
-        """Return completions for the arguments of a slash command."""
+    async def get_session_stats(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return counts, tokens and cost of the whole session, and how full the context is."""
 
     @command()
-    async def get_entries(self, since: str | None = None, before: str | None = None, limit: int | None = None) -> Json:
-        """Return the session's `entries` (after `since`, before `before`, the last `limit`) and its `leafId`."""
+    async def get_entries(
+        self, since: str | None = None, before: str | None = None, limit: int | None = None, *, timeout: Timeout = UNSET
+    ) -> Json:
+        """Return the session's entries in the order they were appended, without those up to `since` and from
+        `before` on.
 
-    @Method
-    async def get_tree(self) -> Json:
-        """Return the session's `tree` and its `leafId`."""
-        answer: Json = await self.request("get_tree", flat=True) or {}  # nested, it could be too deep to read
-        return {**answer, "tree": _nested(answer["tree"])} if "tree" in answer else answer
-
-    # -- model and thinking ----------------------------------------------------------------------
-
-    @command("models")
-    async def get_available_models(self) -> list[Json]:
-        """Return the models that have credentials."""
-
-    @command()
-    async def set_model(self, provider: str, model_id: str) -> Json:
-        """Switch to a model and return it."""
-
-    @Method
-    async def cycle_model(self) -> Json | None:
-        """Switch to the next model; None if there is no other."""
-        return await self.request("cycle_model") or None
-
-    @command()
-    async def set_thinking_level(self, level: str) -> None:
-        """Set how hard the model thinks: `off` … `max`."""
-
-    @command("level")
-    async def cycle_thinking_level(self) -> str | None:
-        """Go to the next level and return it; None if there is none."""
-
-    @command("levels")
-    async def get_available_thinking_levels(self) -> list[str]:
-        """Return the levels of the current model."""
-
-    # -- modes -----------------------------------------------------------------------------------
-
-    @command()
-    async def set_steering_mode(self, mode: QueueMode) -> None:
-        """Say how many queued `steer` messages are delivered at a time."""
-
-    @command()
-    async def set_follow_up_mode(self, mode: QueueMode) -> None:
-        """Say how many queued `follow_up` messages are delivered at a time."""
-
-    @command()
-    async def set_interrupt_mode(self, mode: Literal["immediate", "wait"]) -> None:
-        """Say whether a `steer` message cuts the tools of a turn short or waits for them."""
-
-    @command()
-    async def set_update_mode(self, mode: Literal["full", "delta"]) -> None:
-        """Ask for the whole message in every update, or only for the new piece."""
-
-    @command()
-    async def set_auto_compaction(self, enabled: bool) -> None:
-        """Switch automatic compaction on or off."""
-
-    @command()
-    async def set_auto_retry(self, enabled: bool) -> None:
-        """Switch retries after failures of the model's server on or off."""
-
-    @command()
-    async def abort_retry(self) -> None:
-        """End the wait for a retry."""
-
-    @command()
-    async def compact(self, custom_instructions: str | None = None, *, timeout: Timeout = None) -> Json:
-        """Replace the older part of the conversation by a summary."""
-
-    # -- shell -----------------------------------------------------------------------------------
-
-    @command()
-    async def bash(self, command: str, *, exclude_from_context: bool | None = None, timeout: Timeout = None) -> Json:
-        """Run a shell command and return `output`, `exitCode`, `cancelled`, `truncated`."""
-
-    @command()
-    async def abort_bash(self) -> None:
-        """Kill the shell command of `bash`."""
-
-    # -- sessions --------------------------------------------------------------------------------
-
-    @command()
-    async def new_session(self, parent_session: str | None = None) -> Json:
-        """Begin an empty session; `cancelled` tells whether an extension forbade it, here and below."""
-
-    @command()
-    async def switch_session(self, session_path: str | Path) -> Json:
-        """Go on with another session file."""
-
-    @command()
-    async def fork(self, entry_id: str) -> Json:
-        """Begin a session with everything before a user message; return its `text`."""
-
-    @command()
-    async def branch(self, entry_id: str) -> Json:
-        """The same as `fork`, under the name that xcsh knows."""
-
-    @command()
-    async def clone(self) -> Json:
-        """Copy the current branch into a new session and go on there."""
+        With `limit`, only the last of them, about 1 MiB at most: so a long session can be read from its end.
+        """
 
     @command("messages")
-    async def get_fork_messages(self) -> list[Json]:
-        """Return the user messages (`entryId`, `text`) that `fork` takes."""
+    async def get_fork_messages(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return every user message of the session, to choose where to fork."""
 
     @command("messages")
-    async def get_branch_messages(self) -> list[Json]:
-        """The same as `get_fork_messages`, under the name that xcsh knows."""
-
-    @command("sessions")
-    async def list_sessions(self, *, everywhere: bool | None = None) -> list[Json]:
-        """Return the stored sessions of the working directory, or the latest of all directories, the latest first."""
-
-    @command("sessions")
-    async def list_live_sessions(self) -> list[Json]:
-        """Return the sessions that are alive in the agent's process."""
+    async def get_branch_messages(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return every user message of the session, to choose where to fork."""
 
     @command()
-    async def close_session(self) -> None:
-        """End this session, if it is not the first: that one ends with the agent. Its file stays."""
+    async def set_session_name(self, name: str, *, timeout: Timeout = UNSET) -> None:
+        """Name the session."""
 
-    @command("sessions")
-    async def search_sessions(self, query: str, *, everywhere: bool | None = None) -> list[Json]:
-        """Return the stored sessions with a message that has all words of the query: `id`, `snippet`, `entryId`."""
+    @command()
+    async def set_label(self, entry_id: str, label: str | None = None, *, timeout: Timeout = UNSET) -> None:
+        """Label an entry of the session, to find it in the tree; without `label`, remove its label."""
 
     @command("found")
-    async def find_text(self, text: str) -> list[Json]:
-        """Return the entries of the current branch that contain a text: `entryId` and `count`."""
+    async def find_text(self, text: str, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the entries of the current branch that contain a text, the oldest first.
+
+        Messages, thoughts, summaries, arguments and results of tools are searched; upper and lower case are the
+        same.
+        """
 
     @command("name")
     async def make_session_name(self, *, timeout: Timeout = None) -> str:
-        """Let the model name the session, and return the name."""
+        """Let the model name the session after its conversation, and return the name; refused while something runs."""
 
-    @command("cancelled")
-    async def delete_session(self) -> bool:
-        """Delete the current session and begin an empty one. Returns whether an extension prevented it."""
+    @command("path")
+    async def export_html(self, output_path: str | Path | None = None, *, timeout: Timeout = None) -> str:
+        """Write the session as one HTML page."""
+
+    @command("html")
+    async def export_page(self, *, timeout: Timeout = None) -> str:
+        """Return the session as one HTML page."""
+
+    @command("path")
+    async def upload_file(self, name: str, data: str, *, timeout: Timeout = None) -> str:
+        """Store a file (base64) beside the sessions, for tools to read, and return its path."""
+
+    @command("paths")
+    async def complete_path(self, prefix: str = "", *, timeout: Timeout = UNSET) -> list[str]:
+        """Return files of the working directory that match the text typed after an `@`, the likeliest first.
+
+        Text that begins with `/`, `~/`, `./` or `../` is completed as a path, wherever it leads; folders end with
+        a slash.
+        """
 
     @command()
-    async def navigate_tree(
-        self,
-        entry_id: str,
-        *,
-        summarize: bool = False,
-        custom_instructions: str | None = None,
-        label: str | None = None,
-        timeout: Timeout = None,
-    ) -> Json:
-        """Go on from another entry of the session, with or without a summary of the branch that is left."""
-
-    @command()
-    async def list_checkpoints(self) -> Json:
-        """Return the `checkpoints` of the session, oldest first, and how much is kept."""
+    async def list_checkpoints(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return the checkpoints of this session: the states of the files before turns that wrote to them."""
 
     @command()
     async def get_changes(self, from_: str | None = None, to: str | None = None, *, timeout: Timeout = None) -> Json:
-        """Return the `files` that differ between two checkpoints; by default between the first one and now."""
+        """Return how files differ between two checkpoints, no matter who changed them; by default since the first
+        one.
+
+        `from` and `to` are ids of checkpoints; without `to`, the files as they are now.
+        """
 
     @command()
     async def restore(
@@ -397,44 +126,174 @@ class Commands:
         force: bool = False,
         timeout: Timeout = None,
     ) -> Json:
-        """Give files, and the conversation if wanted, the state of a checkpoint; `dry_run` only says what would change.
+        """Give files the state that they had at a checkpoint; refused while something runs.
 
-        Files that were changed outside of the agent's runs are only overwritten with `force`.
+        `files` names files and folders; the others stay. `hunks` are parts of the diff that `get_changes` has of
+        one file since that checkpoint: only these are taken back. With `conversation`, the conversation goes
+        back, too. With `dryRun` nothing changes, and the answer says what would. Files that were changed outside
+        of the agent's runs are only overwritten with `force`.
+        """
+
+    # -- places ---------------------------------------------------------------------------------------
+
+    @command()
+    async def get_login_providers(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return the providers that offer a sign-in, and whether there is a login."""
+
+    @command()
+    async def login(self, provider_id: str, *, timeout: Timeout = None) -> Json:
+        """Sign in to a provider: the client gets the address as `extension_ui_request` `open_url`, and may be asked
+        for what has to be pasted. The response comes when the login is kept.
         """
 
     @command()
-    async def set_label(self, entry_id: str, label: str | None = None) -> None:
-        """Label an entry of the session; without a label, remove its label."""
+    async def new_session(self, parent_session: str | None = None, *, timeout: Timeout = UNSET) -> Json:
+        """Begin an empty session."""
 
     @command()
-    async def set_session_name(self, name: str) -> None:
-        """Name the session."""
-
-    @command("path")
-    async def export_html(self, output_path: str | Path | None = None, *, timeout: Timeout = None) -> str:
-        """Write the session as an HTML page and return its path."""
-
-    @command("html")
-    async def export_page(self, *, timeout: Timeout = None) -> str:
-        """Return the session as an HTML page."""
-
-    @command("path")
-    async def upload_file(self, name: str, data: str, *, timeout: Timeout = None) -> str:
-        """Keep a file (base64) where tools can read it, and return its path."""
-
-    @command("paths")
-    async def complete_path(self, prefix: str = "") -> list[str]:
-        """Return files of the working directory that fit the typed text."""
+    async def switch_session(self, session_path: str | Path, *, timeout: Timeout = UNSET) -> Json:
+        """Go on with another session file."""
 
     @command()
-    async def shutdown(self) -> None:
-        """Ask the agent to end."""
-
-    # -- permissions, plan and tools -------------------------------------------------------------
+    async def fork(self, entry_id: str, *, timeout: Timeout = UNSET) -> Json:
+        """Begin a session with everything before a user message, and return that message's text."""
 
     @command()
-    async def set_approval(self, *, tools: bool, max_turns: int | None = None) -> None:
-        """Have the agent ask (`on_ui_request`) before every tool call, and after so many model calls."""
+    async def branch(self, entry_id: str, *, timeout: Timeout = UNSET) -> Json:
+        """Do the same as `fork`, under the name that other clients use."""
+
+    @command()
+    async def clone(self, *, timeout: Timeout = UNSET) -> Json:
+        """Copy the current branch into a session of its own and go on there."""
+
+    @command()
+    async def close_session(self, *, timeout: Timeout = UNSET) -> None:
+        """End the session that `sessionId` names. Its file stays, and its id opens it again."""
+
+    @command("sessions")
+    async def list_live_sessions(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the live sessions of this process, in the order in which they were opened."""
+
+    @command("sessions")
+    async def list_sessions(
+        self,
+        *,
+        everywhere: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+        changed_since: int | None = None,
+        timeout: Timeout = UNSET,
+    ) -> list[Json]:
+        """Return the stored sessions of this working directory, the latest first; with `limit`, page by page.
+
+        With `everywhere`, of all directories that sessions may work in, at most 500 at a time; `open_session`
+        takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest
+        change included.
+        """
+
+    @command("sessions")
+    async def search_sessions(
+        self,
+        query: str,
+        *,
+        everywhere: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+        timeout: Timeout = UNSET,
+    ) -> list[Json]:
+        """Return those of the sessions of `list_sessions` whose name, or one message, contains all words of the
+        query.
+
+        They come in pages of `limit`, 50 unless told.
+        """
+
+    @command("cancelled")
+    async def delete_session(self, *, timeout: Timeout = UNSET) -> bool:
+        """Delete the current session and begin an empty one; refused while something runs."""
+
+    @command()
+    async def navigate_tree(
+        self,
+        entry_id: str,
+        *,
+        summarize: bool = False,
+        custom_instructions: str | None = None,
+        label: str | None = None,
+        timeout: Timeout = None,
+    ) -> Json:
+        """Go on from another entry of the session; with `summarize`, the old branch is summarised."""
+
+    # -- setup ----------------------------------------------------------------------------------------
+
+    @command()
+    async def get_state(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return the state of the agent."""
+
+    @command("commands")
+    async def get_commands(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the slash commands: commands of extensions, prompt templates, skills."""
+
+    @command("commands")
+    async def get_available_commands(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the slash commands as oh-my-pi lists them; `get_commands` tells more."""
+
+    @command("completions")
+    async def complete_command(self, name: str, prefix: str = "", *, timeout: Timeout = UNSET) -> list[str]:
+        """Return completions for the arguments of an extension's command; none if the command offers none."""
+
+    @command("models")
+    async def get_available_models(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the models for which there are credentials."""
+
+    @command()
+    async def set_model(self, provider: str, model_id: str, *, timeout: Timeout = UNSET) -> Json:
+        """Switch models; the new one answers from the next turn on."""
+
+    @command()
+    async def cycle_model(self, *, timeout: Timeout = UNSET) -> Json | None:
+        """Switch to the next model of the scope; null if there is no other."""
+
+    @command()
+    async def set_thinking_level(self, level: str, *, timeout: Timeout = UNSET) -> None:
+        """Set how hard the model thinks, clamped to the levels it supports."""
+
+    @command("level")
+    async def cycle_thinking_level(self, *, timeout: Timeout = UNSET) -> str | None:
+        """Go to the next level; null if the model has only one."""
+
+    @command("levels")
+    async def get_available_thinking_levels(self, *, timeout: Timeout = UNSET) -> list[str]:
+        """Return the levels of the current model."""
+
+    @command()
+    async def set_steering_mode(self, mode: Literal["all", "one-at-a-time"], *, timeout: Timeout = UNSET) -> None:
+        """Deliver steering messages one per turn or all together."""
+
+    @command()
+    async def set_follow_up_mode(self, mode: Literal["all", "one-at-a-time"], *, timeout: Timeout = UNSET) -> None:
+        """Deliver follow-ups one per turn or all together."""
+
+    @command()
+    async def set_interrupt_mode(self, mode: Literal["immediate", "wait"], *, timeout: Timeout = UNSET) -> None:
+        """Let steering cut a batch of tools short (`immediate`) or wait for its end (`wait`)."""
+
+    @command()
+    async def set_update_mode(self, mode: Literal["full", "delta"], *, timeout: Timeout = UNSET) -> None:
+        """Send the whole answer so far with every update (`full`) or only the new piece (`delta`)."""
+
+    @command()
+    async def set_auto_compaction(self, enabled: bool, *, timeout: Timeout = UNSET) -> None:
+        """Switch automatic compaction and overflow recovery on or off."""
+
+    @command()
+    async def set_auto_retry(self, enabled: bool, *, timeout: Timeout = UNSET) -> None:
+        """Switch retries of transient errors on or off."""
+
+    @command()
+    async def set_approval(
+        self, *, tools: bool = False, max_turns: int | None = None, timeout: Timeout = UNSET
+    ) -> None:
+        """Ask with a confirm dialog before every tool call (`tools`), and after every `maxTurns` model calls."""
 
     @command()
     async def set_permissions(
@@ -445,34 +304,175 @@ class Commands:
         ask: Sequence[str] | None = None,
         deny: Sequence[str] | None = None,
         sandbox: str | Mapping[str, Any] | None = None,
+        timeout: Timeout = UNSET,
     ) -> None:
-        """Set the permission mode and the sandbox, and replace the rules of earlier calls; None leaves them."""
+        """Set the permission mode, and replace rules that this command set before; fields left out change nothing.
+
+        `sandbox` is a level, or an object with `level`, `writable` and `network`. It cannot be wider than the
+        command line says. If this machine cannot provide it, the command fails and changes nothing.
+        """
 
     @command()
-    async def get_permissions(self, tool: str | None = None, arguments: Json | None = None) -> Json:
-        """Return the `mode` and all `rules`; for a tool call also the `decision` about it."""
+    async def get_permissions(
+        self, tool: str | None = None, arguments: Any = None, *, timeout: Timeout = UNSET
+    ) -> Json:
+        """Return the permission mode and all rules; with a tool and its arguments, also the decision on that call."""
 
-    @command("todoPhases")
-    async def set_todos(self, phases: Sequence[Mapping[str, Any]]) -> list[Json]:
-        """Replace the plan; return it as the agent keeps it."""
+    @command()
+    async def answer_permission(
+        self,
+        question: str,
+        behavior: Literal["allow", "deny"],
+        *,
+        input: Any = None,
+        keep: Literal["session", "project", "user"] | None = None,
+        rules: Sequence[str] | None = None,
+        reason: str | None = None,
+        stop: bool = False,
+        timeout: Timeout = UNSET,
+    ) -> None:
+        """Answer the `permission_request` with the id `question`. The first answer counts.
+
+        With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep`
+        (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none.
+        With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an
+        error, and the question stays open.
+        """
 
     @command("toolNames")
-    async def set_host_tools(self, tools: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Declare tools that run in this process, replacing the earlier ones; return their names."""
+    async def set_host_tools(self, tools: Sequence[Mapping[str, Any]], *, timeout: Timeout = UNSET) -> list[str]:
+        """Declare the tools that run in the client, replacing those declared before."""
 
     @command("servers")
-    async def set_mcp_servers(self, servers: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
-        """Set MCP servers, replacing those of earlier calls; return the states of all servers."""
+    async def set_mcp_servers(
+        self, servers: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, timeout: Timeout = UNSET
+    ) -> list[Json]:
+        """Set MCP servers, replacing those set before: an object as `mcpServers` of `.mcp.json`, or a list as in
+        ACP.
+        """
 
+    @command("todoPhases")
+    async def set_todos(self, phases: Sequence[Mapping[str, Any]], *, timeout: Timeout = UNSET) -> list[Json]:
+        """Replace the todo list."""
 
-def _nested(nodes: list[Json]) -> list[Json]:
-    """Give each node of a flat tree its `children`. Agents without the flat form send a nested tree."""
-    if not nodes or "children" in nodes[0]:
-        return nodes
-    made = {node["id"]: {"entry": node["entry"], "children": []} for node in nodes}
-    roots: list[Json] = []
-    for node in nodes:
-        one, parent_id = made[node["id"]], node["parentId"]
-        one.update((key, node[key]) for key in ("label", "labelTimestamp") if key in node)
-        (roots if parent_id is None else made[parent_id]["children"]).append(one)
-    return roots
+    # -- subagents ------------------------------------------------------------------------------------
+
+    @command()
+    async def get_subagents(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return the subagents that are at work."""
+
+    @command()
+    async def get_subagent_messages(
+        self,
+        *,
+        subagent_id: str | None = None,
+        session_file: str | None = None,
+        from_byte: int = 0,
+        timeout: Timeout = UNSET,
+    ) -> Json:
+        """Return what is in the session file of a subagent, at work or not, from a byte on; 8 MiB at most.
+
+        The subagent is named by its id or by its session file.
+        """
+
+    @command()
+    async def stop_subagent(self, subagent_id: str, *, timeout: Timeout = UNSET) -> None:
+        """Stop a subagent. The call that it works for ends with what it has said so far."""
+
+    # -- work -----------------------------------------------------------------------------------------
+
+    @command()
+    async def steer(self, message: str, *, images: Images = None, timeout: Timeout = UNSET) -> Json:
+        """Queue a message that the model gets before its next call in this run, or with the next run."""
+
+    @command()
+    async def follow_up(self, message: str, *, images: Images = None, timeout: Timeout = UNSET) -> Json:
+        """Queue a message that the model gets when the run would otherwise end."""
+
+    @command()
+    async def abort(self, *, timeout: Timeout = UNSET) -> None:
+        """Stop the run, a retry or a compaction. The response comes when the agent is idle; queues are kept.
+
+        A client need not wait for it before it sends a prompt: the prompt is answered after the abort, and runs
+        then.
+        """
+
+    @command()
+    async def abort_and_prompt(self, message: str, *, images: Images = None, timeout: Timeout = None) -> Json:
+        """Stop as `abort` does, then send a message."""
+
+    @command("disposition")
+    async def resume_run(self, *, timeout: Timeout = UNSET) -> str:
+        """Go on with a run that the end of its process cut off (`interruptedRun` in `get_state`); its events follow.
+
+        Limits hold on. Open calls of tools that only read are made again; the model is told of the others.
+        """
+
+    @command("disposition")
+    async def answer_question(
+        self,
+        question: str,
+        behavior: Literal["allow", "deny"],
+        *,
+        input: Any = None,
+        keep: Literal["session", "project", "user"] | None = None,
+        rules: Sequence[str] | None = None,
+        reason: str | None = None,
+        stop: bool = False,
+        timeout: Timeout = UNSET,
+    ) -> str:
+        """Answer a question as `answer_permission` does, also one whose run waits in the session (`interruptedRun`).
+
+        `started`: no other question waits, and the run goes on with the answer; its events follow. `answered`:
+        the run goes on anyway, or waits for the answer to another question.
+        """
+
+    @command()
+    async def abandon_run(self, *, timeout: Timeout = UNSET) -> None:
+        """Give up a run that the end of its process cut off; another prompt does the same. The conversation stays."""
+
+    @command("commands")
+    async def abort_commands(self, *, timeout: Timeout = UNSET) -> list[str]:
+        """Stop running slash commands of extensions, and return their names."""
+
+    @command()
+    async def clear_queue(self, *, timeout: Timeout = UNSET) -> Json:
+        """Empty both queues and return the messages that were in them."""
+
+    @command()
+    async def remove_queued(self, queued_id: str, *, timeout: Timeout = UNSET) -> Json:
+        """Take one message out of its queue and return it. The ids are in `queue_update`."""
+
+    @command()
+    async def edit_queued(self, queued_id: str, message: str, *, timeout: Timeout = UNSET) -> None:
+        """Replace the text of a queued message; its place and its images stay."""
+
+    @command()
+    async def send_queued(self, queued_id: str, *, timeout: Timeout = UNSET) -> None:
+        """Deliver a queued message before all others: before the next model call, or at once if nothing runs."""
+
+    @command()
+    async def abort_retry(self, *, timeout: Timeout = UNSET) -> None:
+        """End the wait for a retry; the run is over then."""
+
+    @command()
+    async def handoff(self, custom_instructions: str | None = None, *, timeout: Timeout = None) -> Json:
+        """Go on from a summary of the conversation, as `compact`; refused while a run goes on. A command of oh-my-
+        pi.
+        """
+
+    @command()
+    async def compact(self, custom_instructions: str | None = None, *, timeout: Timeout = None) -> Json:
+        """Replace the older part of the context by a summary."""
+
+    @command()
+    async def bash(self, command: str, *, exclude_from_context: bool = False, timeout: Timeout = None) -> Json:
+        """Run a shell command as the user; the model sees it with the next prompt."""
+
+    @command()
+    async def abort_bash(self, *, timeout: Timeout = UNSET) -> None:
+        """Kill every running `bash` command."""
+
+    @command()
+    async def shutdown(self, *, timeout: Timeout = UNSET) -> None:
+        """Answer, then end the process with code 0."""

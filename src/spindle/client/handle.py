@@ -11,8 +11,9 @@ from typing import Any, TypeVar, Unpack, overload
 
 from spindle.base.flow import Mailbox
 from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
-from spindle.client.commands import Behavior, Commands, Images, Timeout, Wishes, wire_wishes
+from spindle.client.commands import Commands
 from spindle.client.errors import CommandFailed, RequestTimeout, RpcError
+from spindle.client.methods import Behavior, Images, Timeout, Wishes, wire_wishes
 from spindle.client.transport import Json
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -105,14 +106,25 @@ class AgentHandle(Commands, ABC):
         self._listeners: list[Callable[[Event], None]] = []
         self._settles = False
         """Whether the agent has sent an `agent_settled`; some agents never do."""
-        self._callbacks = Callbacks(self._post, lambda: self.on_ui_request)
+        self.on_permission_request: UiHandler | None = None
+        """The function that is asked about tool calls, and answers with `answer_permission`; without one the question
+        comes as one of `on_ui_request`."""
+        self._callbacks = Callbacks(self._post, lambda: self.on_ui_request, lambda: self.on_permission_request)
         self._declared_tools: list[HostTool] = []
         """Tools that the agent knows."""
 
     async def _send(self, command: str, timeout: Timeout, fields: Json) -> Any:
         if command in PROMPTS:
             await self._declare_tools()
-        return await self._exchange(command, timeout, fields)
+        if command != "answer_permission":
+            return await self._exchange(command, timeout, fields)
+        answering, id = self._callbacks.answering, str(fields.get("question"))
+        answering.add(id)
+        try:
+            return await self._exchange(command, timeout, fields)
+        except BaseException:
+            answering.discard(id)
+            raise
 
     @abstractmethod
     async def _exchange(self, command: str, timeout: Timeout, fields: Json) -> Any:
@@ -215,7 +227,13 @@ class AgentHandle(Commands, ABC):
 
     @overload
     def tool(
-        self, /, *, name: str | None = None, description: str | None = None, parameters: Any = None
+        self,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Any = None,
+        safe_to_retry: bool = False,
     ) -> Callable[[Function], Function]: ...
 
     def tool(
@@ -226,16 +244,19 @@ class AgentHandle(Commands, ABC):
         name: str | None = None,
         description: str | None = None,
         parameters: Any = None,
+        safe_to_retry: bool = False,
     ) -> Function | Callable[[Function], Function]:
         """Let the model call a function of this program: `@agent.tool`.
 
         Its signature becomes the schema, its docstring the description; `Annotated[str, "text"]` documents a parameter.
-        `parameters` is a JSON Schema or a pydantic model to use instead. The agent learns of the tool with the next
-        prompt, or by `publish_tools`. Raises `TypeError` if a parameter cannot be described.
+        `parameters` is a JSON Schema or a pydantic model to use instead. `safe_to_retry`: a call that was cut off by
+        the end of the process may be made again. The agent learns of the tool with the next prompt, or by
+        `publish_tools`.
+        Raises `TypeError` if a parameter cannot be described.
         """
 
         def add(function: Function) -> Function:
-            tool = HostTool(function, name, description, parameters)
+            tool = HostTool(function, name, description, parameters, safe_to_retry)
             self._callbacks.tools[tool.name] = tool
             return function
 

@@ -12,7 +12,6 @@ from msgspec import UNSET
 
 from spindle.base.limits import CHILD_GRACE
 from spindle.client.callbacks import Event, UiHandler
-from spindle.client.commands import Timeout
 from spindle.client.errors import (
     ClientClosed,
     CommandFailed,
@@ -22,7 +21,8 @@ from spindle.client.errors import (
     RpcError,
 )
 from spindle.client.handle import AgentHandle, EventStream, is_handled
-from spindle.client.transport import Json, Process, Transport, WebSocket, websocket_url
+from spindle.client.methods import Timeout
+from spindle.client.transport import AgentProcess, Json, Transport, WebSocket, websocket_url
 from spindle.shapes import codec
 
 
@@ -108,7 +108,7 @@ class RpcClient(AgentHandle):
         if isinstance(self.command, str):
             self._transport = await WebSocket.connect(self.command, self._token, self._options)
         elif isinstance(self.command, list):
-            self._transport = await Process.start(self.command, self.cwd, self.env)
+            self._transport = await AgentProcess.start(self.command, self.cwd, self.env)
         else:
             self._transport = self.command
         self._reading = asyncio.create_task(self._read(self._transport), name="client-read")
@@ -157,7 +157,7 @@ class RpcClient(AgentHandle):
     @property
     def stderr(self) -> str:
         """The end of the agent's stderr, if it is a child process."""
-        return self._transport.stderr if isinstance(self._transport, Process) else ""
+        return self._transport.stderr if isinstance(self._transport, AgentProcess) else ""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -287,6 +287,7 @@ class RpcSession(AgentHandle):
 
     def __init__(self, client: RpcClient, id: str) -> None:
         super().__init__(client.on_ui_request)
+        self.on_permission_request = client.on_permission_request
         self.id = id
         """Names the session in frames; stays the same when the conversation goes on in another file."""
         self.info: Json = {}

@@ -9,9 +9,10 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from spindle.client.callbacks import Event, UiHandler
-from spindle.client.commands import Commands, PlainCalls
+from spindle.client.commands import Commands
 from spindle.client.errors import ClientClosed
 from spindle.client.handle import AgentHandle, Run, RunEvents
+from spindle.client.methods import PlainCalls
 from spindle.client.rpc import RpcClient, RpcSession
 from spindle.client.transport import Json
 

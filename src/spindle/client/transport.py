@@ -31,7 +31,7 @@ HEARTBEAT = 40.0
 """Seconds after which a silent server is asked whether it is there; it may take half as long to answer."""
 
 
-class Process(asyncio.SubprocessProtocol):
+class AgentProcess(asyncio.SubprocessProtocol):
     """An agent in a child process: frames are lines on its stdin and stdout."""
 
     def __init__(self) -> None:
@@ -48,7 +48,9 @@ class Process(asyncio.SubprocessProtocol):
         self._writable.set()
 
     @classmethod
-    async def start(cls, command: Sequence[str], cwd: str | Path | None, env: Mapping[str, str] | None) -> "Process":
+    async def start(
+        cls, command: Sequence[str], cwd: str | Path | None, env: Mapping[str, str] | None
+    ) -> "AgentProcess":
         """Start a command line. Raises `OSError` if there is no such program."""
         _, process = await asyncio.get_running_loop().subprocess_exec(cls, *command, cwd=cwd, env=env)
         return process
@@ -137,7 +139,7 @@ class Process(asyncio.SubprocessProtocol):
 
 
 class WebSocket:
-    """An agent behind a WebSocket, with the methods of `Process`."""
+    """An agent behind a WebSocket, with the methods of `AgentProcess`."""
 
     def __init__(self, session: "ClientSession", socket: "ClientWebSocketResponse[bool]") -> None:
         self.error: RpcError | None = None
@@ -218,7 +220,7 @@ class WebSocket:
 
 
 class Transport(Protocol):
-    """A running agent, as far as frames are concerned; `Process` says what the methods do."""
+    """A running agent, as far as frames are concerned; `AgentProcess` says what the methods do."""
 
     error: RpcError | None
 

@@ -1,5 +1,7 @@
 """The `anthropic-messages` API. In its stream a block is closed before the next one opens."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,9 +10,10 @@ from spindle.llm.compat import MessagesCompat
 from spindle.llm.cost import Bill, add_cost, effort_word, output_limit, room_to_think
 from spindle.llm.errors import ModelError, error_words
 from spindle.llm.exchange import Call, event_decoder, over_http
-from spindle.llm.history import with_results_together
+from spindle.llm.history import goes_on_for_another, with_results_together
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
-from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.memory import from_the_end
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import (
@@ -71,7 +74,7 @@ def messages_body(model: Model, request: Request, options: StreamOptions, compat
     body: dict[str, Any] = {
         "model": model.id,
         "max_tokens": output_limit(model, request, options),
-        "messages": _messages(request, compat),
+        "messages": request.memory.json("anthropic", request.messages, partial(_messages, compat), compat),
         "stream": True,
     }
     if request.system_prompt.strip():
@@ -92,11 +95,13 @@ def messages_body(model: Model, request: Request, options: StreamOptions, compat
     _mark_last_user_block(body["messages"], cache)
     if model.reasoning:
         _add_thinking(body, model, options, compat)
+        if body.get("thinking", {}).get("type") == "enabled" and goes_on_for_another(request.messages, model):
+            body["thinking"] = {"type": "disabled"}
     return body | (model.sampling_params or {})
 
 
-def _mark_last_user_block(messages: list[dict[str, Any]], cache: dict[str, Any]) -> None:
-    for message in reversed(messages):
+def _mark_last_user_block(messages: list[Any], cache: dict[str, Any]) -> None:
+    for message in from_the_end(messages):
         if message["role"] == "user":
             message["content"][-1] |= cache
             return
@@ -105,9 +110,9 @@ def _mark_last_user_block(messages: list[dict[str, Any]], cache: dict[str, Any])
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _messages(request: Request, compat: MessagesCompat) -> list[dict[str, Any]]:
+def _messages(compat: MessagesCompat, history: Sequence[ModelMessage], _: int) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for message in with_results_together(request.messages):
+    for message in with_results_together(history):
         if isinstance(message, list):
             content = [_tool_result(result) for result in message]
         elif isinstance(message, AssistantMessage):

@@ -27,7 +27,7 @@ _NO_CREDENTIALS = (
 )
 
 
-class Credentials(NamedTuple):
+class AwsKeys(NamedTuple):
     access_key: str
     secret_key: str
     token: str | None = None
@@ -58,25 +58,25 @@ def _profile_region(profile: str) -> str | None:
     return str(region) if region else None
 
 
-async def find_credentials(options: StreamOptions) -> Credentials:
+async def find_credentials(options: StreamOptions) -> AwsKeys:
     """Return the keys to sign with. Raises `ModelError`.
 
     A profile in `auth.json` comes before keys of the environment, and those before a profile of the environment.
     """
     access, secret = options.variable("AWS_ACCESS_KEY_ID"), options.variable("AWS_SECRET_ACCESS_KEY")
     if access and secret and not options.env.get("AWS_PROFILE"):
-        return Credentials(access, secret, options.variable("AWS_SESSION_TOKEN") or None)
+        return AwsKeys(access, secret, options.variable("AWS_SESSION_TOKEN") or None)
     return await asyncio.to_thread(_from_botocore, options.variable("AWS_PROFILE") or None)
 
 
-def _from_botocore(profile: str | None) -> Credentials:
+def _from_botocore(profile: str | None) -> AwsKeys:
     try:
         keys = _chain(profile).get_frozen_credentials()
     except ModelError:
         raise
     except Exception as error:  # expired SSO, an unknown profile, a role that cannot be assumed
         raise ModelError(f"AWS credentials{f' of profile {profile!r}' if profile else ''}: {error}") from None
-    return Credentials(keys.access_key, keys.secret_key, keys.token)
+    return AwsKeys(keys.access_key, keys.secret_key, keys.token)
 
 
 @cache
@@ -104,7 +104,7 @@ def _session(profile: str | None) -> Any:
 
 
 def signed_headers(
-    url: str, headers: Mapping[str, str], body: bytes, keys: Credentials, region: str, service: str, now: float
+    url: str, headers: Mapping[str, str], body: bytes, keys: AwsKeys, region: str, service: str, now: float
 ) -> dict[str, str]:
     """Return the headers that sign a POST (Signature Version 4); of `headers` only the content type is signed."""
     parts = urlsplit(url)

@@ -5,7 +5,8 @@ A request carries a bearer token or is signed. Blocks come numbered; only tool c
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -15,9 +16,10 @@ from spindle.llm.aws import EventStreamParser, arn_region, find_credentials, fin
 from spindle.llm.cost import effort_word, output_limit, room_to_think, take_usage
 from spindle.llm.errors import ModelError, error_words, limit_body
 from spindle.llm.exchange import Call, event_decoder, over_http
-from spindle.llm.history import with_results_together
+from spindle.llm.history import goes_on_for_another, with_results_together
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
-from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.memory import from_the_end
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, blocks_of
@@ -74,9 +76,9 @@ def converse_body(model: Model, request: Request, options: StreamOptions) -> dic
     points: list[dict[str, Any]] = []
     if _takes_cache_points(model) or options.variable("AWS_BEDROCK_FORCE_CACHE") == "1":
         points = [{"cachePoint": {"type": "default", **({"ttl": "1h"} if options.cache_retention == "long" else {})}}]
-    messages = _messages(model, request)
-    if messages and messages[-1]["role"] == "user":
-        messages[-1]["content"] += points
+    messages = request.memory.json("bedrock", request.messages, partial(_messages, model), model)
+    if (last := next(from_the_end(messages), None)) is not None and last["role"] == "user":
+        last["content"] += points
     body: dict[str, Any] = {
         "messages": messages,
         "inferenceConfig": {"maxTokens": output_limit(model, request, options), **(model.sampling_params or {})},
@@ -86,7 +88,9 @@ def converse_body(model: Model, request: Request, options: StreamOptions) -> dic
     if tools := _tools(request):
         body["toolConfig"] = {"tools": tools}
     if model.reasoning and options.reasoning != "off" and (fields := _thinking(body, model, options)):
-        body["additionalModelRequestFields"] = fields
+        enabled = fields.get("thinking", {}).get("type") == "enabled"
+        if not (enabled and goes_on_for_another(request.messages, model)):
+            body["additionalModelRequestFields"] = fields
     return body
 
 
@@ -120,9 +124,9 @@ def _tools(request: Request) -> list[dict[str, Any]]:
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _messages(model: Model, request: Request) -> list[dict[str, Any]]:
+def _messages(model: Model, history: Sequence[ModelMessage], _: int) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for message in with_results_together(request.messages):
+    for message in with_results_together(history):
         if isinstance(message, list):
             results = [_tool_result(model, result) for result in message]
             content = [*(result for result, _ in results), *(part for _, images in results for part in images)]
@@ -245,7 +249,7 @@ class _Reasoning(msgspec.Struct, gc=False, rename="camel"):
     redacted_content: str | None = None
 
 
-class _Piece(msgspec.Struct, gc=False, rename="camel"):
+class _BlockPiece(msgspec.Struct, gc=False, rename="camel"):
     """The beginning of a block, or a delta."""
 
     text: str | None = None
@@ -255,8 +259,8 @@ class _Piece(msgspec.Struct, gc=False, rename="camel"):
 
 class _BlockEvent(msgspec.Struct, gc=False, rename="camel"):
     content_block_index: int | None = 0
-    start: _Piece | None = None
-    delta: _Piece | None = None
+    start: _BlockPiece | None = None
+    delta: _BlockPiece | None = None
 
 
 class _MessageStop(msgspec.Struct, gc=False, rename="camel"):
@@ -369,7 +373,7 @@ class ConverseReader:
             return "stop"
         raise ModelError(f"Provider stopped with: {reason}")
 
-    def _take_delta(self, number: int, delta: _Piece, out: list[StreamEvent]) -> None:
+    def _take_delta(self, number: int, delta: _BlockPiece, out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
         block, thought = blocks.get(number), delta.reasoning_content
         if delta.text:

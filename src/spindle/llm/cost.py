@@ -1,6 +1,6 @@
 """The cost of an answer, and its bounds: prices, output limits, thinking budgets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, to_builtins
 
 from spindle.llm.history import estimate_tokens
 from spindle.llm.live import LiveMessage
-from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import Cost, Usage
 from spindle.shapes.model import Model, ModelCost
@@ -154,4 +154,13 @@ def estimate_request(request: Request) -> int:
     """Estimate the tokens of a request by its length."""
     chars = len(request.system_prompt)
     chars += sum(len(tool.name) + len(tool.description) + len(encode(tool.parameters)) for tool in request.tools)
-    return chars // 4 + sum(map(estimate_tokens, request.messages))
+    return chars // 4 + estimate_messages(request)
+
+
+def estimate_messages(request: Request) -> int:
+    """Estimate the tokens of the messages in a request."""
+
+    def count(messages: Sequence[ModelMessage], _: int) -> list[int]:
+        return [sum(map(estimate_tokens, messages))]
+
+    return sum(request.memory.parts("estimate", request.messages, count))

@@ -28,6 +28,22 @@ class BadEventError(ModelError):
         super().__init__(f"The server sent an event that cannot be read: {data[:200].decode('utf-8', 'replace')}")
 
 
+class ConnectError(Exception):
+    """No answer came: the server could not be reached or hung up first."""
+
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+        """Whether trying again is useless."""
+
+
+class IdleTimeoutError(Exception):
+    """The server was silent for too long."""
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(f"Request timed out: no data for {seconds:g} s")
+
+
 # -- texts ---------------------------------------------------------------------------------------
 
 
@@ -194,11 +210,76 @@ def is_retryable(text: str, status: int | None = None) -> bool:
     return _has_passing_status(text) or _says(text, _TRANSIENT)
 
 
+def status_in(text: str) -> int | None:
+    """Return the status of the response that an error text of ours is about, if it has one."""
+    found = re.search(_STATUS, text)
+    return int(found[1] or found[2]) if found else None
+
+
 def is_refused_key(text: str) -> bool:
     """Tell whether a server refused the key, or what the key may do: only another key or login helps."""
-    found = re.search(_STATUS, text)
-    status = (found[1] or found[2]) if found else None
-    return status in ("401", "403") or (status in (None, "400") and _says(text, _BAD_KEY))
+    status = status_in(text)
+    return status in (401, 403) or (status in (None, 400) and _says(text, _BAD_KEY))
+
+
+_CAUSES_BY_STATUS = {
+    **dict.fromkeys((401, 403), "key"),
+    402: "quota",
+    404: "model",
+    408: "timeout",
+    413: "context",
+    429: "rate_limit",
+    503: "overload",
+    504: "timeout",
+    524: "timeout",
+    529: "overload",
+}
+_CAUSES_BY_ERROR = {"ConnectError": "connection", "IdleTimeoutError": "timeout", "MissingCredentials": "key"}
+_CAUSES_BY_WORDS = {
+    "key": _BAD_KEY,
+    "region": (r"not (?:available|supported) in your (?:region|country|location)|unsupported_country|user location",),
+    "model": (
+        r"model.?not.?found|unknown model|no such model|model .*does not exist|model .*(?:retired|deprecated)",
+        "invalid model|model identifier is invalid|deployment.?not.?found",
+    ),
+}
+_REFUSES_CONTENT = (
+    "refusal|refused to answer|content.?filter|content.?policy|safety|blocklist|prohibited|recitation|spii|guardrail",
+    "ResponsibleAIPolicy|promptFeedback|moderation",
+)
+
+
+def cause_of(message: AssistantMessage, status: int | None, error: str, context_window: int) -> str | None:
+    """Return in one word why a model could not answer, if another model may; None: no other model should be asked.
+
+    `status` and `error` are those of the failure. Another model is not asked to say what one has refused to say, nor to
+    take a request that is wrong.
+    """
+    text = message.error_message or ""
+    if is_overflow(message, context_window):
+        return "context"
+    if _says(message.raw_stop_reason or "", _REFUSES_CONTENT):
+        return None
+    status = status or status_in(text)
+    if status != 401 and _says(text, _NO_MONEY):
+        return "quota"
+    if status in (None, 400, 403, 422):
+        for cause, words in _CAUSES_BY_WORDS.items():
+            if _says(text, words):
+                return cause
+        if _says(text, _REFUSES_CONTENT):
+            return None
+    if status is not None:
+        return _CAUSES_BY_STATUS.get(status, "server" if status >= 500 else None)
+    if error in _CAUSES_BY_ERROR:
+        return _CAUSES_BY_ERROR[error]
+    if message.content:
+        return "broken"
+    return "server" if is_retryable(text) or error in _UNREADABLE else None
+
+
+_UNREADABLE = ("BadEventError", "UnreadableError", "LocalModelError")
+"""Errors of servers, and of models on this disk, that say nothing for us to read."""
 
 
 def _has_passing_status(text: str) -> bool:

@@ -21,7 +21,7 @@ from spindle.llm.compat import COPILOT, copilot_headers
 from spindle.llm.errors import BadEventError, ModelError, hide_secrets, refusal_text, secrets_of
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
-from spindle.llm.stream import HTTP_STREAMS, Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
+from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import DELTAS, StreamEvent
 from spindle.shapes.model import Model
@@ -87,7 +87,6 @@ def over_http(prepare: Prepare) -> StreamFunction:
     def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
         return _exchange(prepare, model, request, options)
 
-    HTTP_STREAMS.add(stream)
     return stream
 
 
@@ -95,6 +94,7 @@ async def _exchange(
     prepare: Prepare, model: Model, request: Request, options: StreamOptions
 ) -> AsyncGenerator[Chunk, None]:
     live = LiveMessage(model)
+    live.thinking_level = options.reasoning if model.reasoning else None
     live.counted = False
     secrets = secrets_of(options.api_key, {})
 
@@ -112,8 +112,9 @@ async def _exchange(
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader, call.parser())
         progress = _Progress(options)
-        way = (options.idle_timeout, options.proxy, options.before_send)
-        async with await http.post(call.url, headers, data, *way) as response:
+        async with await http.post(
+            call.url, headers, data, options.idle_timeout, options.proxy, connect_timeout=options.connect_timeout
+        ) as response:
             if options.on_response is not None:
                 await options.on_response(response.status, response.headers)
             yield Started(live)
@@ -156,7 +157,7 @@ async def _sealed(call: Call, model: Model, request: Request, options: StreamOpt
     if options.on_headers is not None:
         await options.on_headers(headers)
     if options.on_payload is not None:
-        body = await options.on_payload(body) or body
+        body = await options.on_payload(decode(encode(body))) or body  # parts of it are JSON already
     data = encode(body)
     if call.sign is not None:
         headers |= await call.sign(call.url, headers, data)

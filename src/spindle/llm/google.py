@@ -6,6 +6,8 @@ when the kind changes.
 
 import re
 import time
+from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,7 +18,7 @@ from spindle.llm.errors import ModelError, error_words
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.history import with_results_together
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
-from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, blocks_of, text_of
@@ -47,7 +49,7 @@ def google_body(model: Model, request: Request, options: StreamOptions) -> dict[
     if model.reasoning and (thinking := _thinking_config(model, options)):
         config["thinkingConfig"] = thinking
     body: dict[str, Any] = {
-        "contents": _contents(model, request),
+        "contents": request.memory.json("google", request.messages, partial(_contents, model), model),
         "generationConfig": config | (model.sampling_params or {}),
     }
     if request.system_prompt:
@@ -69,9 +71,9 @@ def _is_new(model: Model) -> bool:
 # -- contents ------------------------------------------------------------------------------------
 
 
-def _contents(model: Model, request: Request) -> list[dict[str, Any]]:
+def _contents(model: Model, history: Sequence[ModelMessage], _: int) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
-    for message in with_results_together(request.messages):
+    for message in with_results_together(history):
         if isinstance(message, list):
             results = [_result_part(model, result) for result in message]
             contents.append({"role": "user", "parts": [part for part, _ in results]})
@@ -106,11 +108,18 @@ def _answer_parts(model: Model, message: AssistantMessage) -> list[dict[str, Any
             arguments = block.arguments if isinstance(block.arguments, dict) else {}
             call = {"name": block.name, "args": arguments, **_call_id(model, block.id)}
             parts.append({"functionCall": call, **_signature(block.thought_signature)})
+    calls = [part for part in parts if "functionCall" in part]
+    if calls and _is_new(model) and not any("thoughtSignature" in part for part in calls):
+        calls[0]["thoughtSignature"] = _NO_SIGNATURE
     return parts
 
 
 def _call_id(model: Model, id: str) -> dict[str, str]:
     return {"id": id} if _is_new(model) or model.id.startswith(("claude-", "gpt-oss-")) else {}
+
+
+_NO_SIGNATURE = "skip_thought_signature_validator"
+"""What Google documents for calls that another model has made; without it they are refused."""
 
 
 def _signature(signature: str | None) -> dict[str, str]:

@@ -113,7 +113,12 @@ def bash_text(message: BashExecutionMessage) -> str:
 
 def transform_request(request: Request, model: Model) -> Request:
     """Return the request with its history as `model` can take it."""
-    return Request(clean_text(request.system_prompt), transform_messages(request.messages, model), request.tools)
+
+    def clean(part: Sequence[ModelMessage], _: int) -> list[ModelMessage]:
+        return transform_messages(part, model)
+
+    messages = request.memory.parts("clean", request.messages, clean, model)
+    return replace(request, system_prompt=clean_text(request.system_prompt), messages=messages)
 
 
 def transform_messages(messages: Iterable[ModelMessage], model: Model) -> list[ModelMessage]:
@@ -254,6 +259,19 @@ def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
         complete.append(message)
     fill_in()
     return complete
+
+
+def goes_on_for_another(history: Sequence[ModelMessage], model: Model) -> bool:
+    """Say whether another model has made calls in the turn that goes on, so that its thinking is not there any more.
+
+    Claude refuses to think in such a turn, unless it decides by itself when to think.
+    """
+    for message in reversed(history):
+        if isinstance(message, UserMessage):
+            return False
+        if isinstance(message, AssistantMessage) and (message.provider, message.model) != (model.provider, model.id):
+            return True
+    return False
 
 
 def with_results_together(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage | list[ToolResultMessage]]:

@@ -1,7 +1,7 @@
 """The fold: pieces of an answer become a message.
 
 Model APIs call the verbs of `LiveMessage` and yield the events they return; nothing is joined until a
-snapshot is asked for, so an answer of n pieces costs n, not n².
+message is asked for, so an answer of n pieces costs n, not n².
 """
 
 import re
@@ -94,6 +94,7 @@ class LiveMessage(LiveSource):
         self.response_id: str | None = None
         self.response_model: str | None = None
         self.raw_stop_reason: str | None = None
+        self.thinking_level: str | None = None
         self.blocks: list[LiveBlock] = []
 
     # -- verbs of a model API --------------------------------------------------------------------
@@ -163,7 +164,7 @@ class LiveMessage(LiveSource):
             raise ModelError(f"{problem}: {word}")
         return reason
 
-    def snapshot(self) -> AssistantMessage:
+    def so_far(self) -> AssistantMessage:
         return self._message("stop")
 
     def finish(self, stop_reason: str, error_message: str | None = None) -> AssistantMessage:
@@ -190,6 +191,7 @@ class LiveMessage(LiveSource):
             response_id=self.response_id,
             response_model=self.response_model,
             raw_stop_reason=self.raw_stop_reason,
+            thinking_level=self.thinking_level,
         )
 
 

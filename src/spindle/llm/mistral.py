@@ -5,6 +5,7 @@ is always nine letters and digits. Its chunks are brought to the common form and
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -38,7 +39,7 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
 
 def mistral_body(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     """Return the body; the history must be clean (`transform_messages`)."""
-    messages = [found for message in request.messages if (found := _message(message)) is not None]
+    messages = request.memory.json("mistral", request.messages, _messages)
     if request.system_prompt:
         messages.insert(0, {"role": "system", "content": request.system_prompt})
     body: dict[str, Any] = {
@@ -66,6 +67,10 @@ def _add_thinking(body: dict[str, Any], model: Model, level: str) -> None:
 
 
 # -- messages ------------------------------------------------------------------------------------
+
+
+def _messages(history: Sequence[ModelMessage], _: int) -> list[dict[str, Any]]:
+    return [found for message in history if (found := _message(message)) is not None]
 
 
 def _message(message: ModelMessage) -> dict[str, Any] | None:

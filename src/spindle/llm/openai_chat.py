@@ -6,6 +6,7 @@ take turns in it.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +19,8 @@ from spindle.llm.cost import Bill, UsageDetails, effort_word, output_limit, take
 from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveToolCall
-from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.memory import from_the_end
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import (
@@ -102,13 +104,21 @@ def chat_body(model: Model, request: Request, options: StreamOptions, compat: Ch
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _messages(model: Model, request: Request, compat: ChatCompat) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+def _messages(model: Model, request: Request, compat: ChatCompat) -> list[Any]:
+    messages = request.memory.json("chat", request.messages, partial(_history, model, compat), model, compat)
     if request.system_prompt:
         role = "developer" if model.reasoning and compat.supports_developer_role else "system"
-        messages.append({"role": role, "content": request.system_prompt})
+        content = (
+            [_text(request.system_prompt)] if compat.cache_control_format == "anthropic" else request.system_prompt
+        )
+        messages.insert(0, {"role": role, "content": content})
+    return messages
+
+
+def _history(model: Model, compat: ChatCompat, history: Sequence[ModelMessage], _: int) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
     images: list[dict[str, Any]] = []
-    for message in [*request.messages, None]:
+    for message in [*history, None]:
         if isinstance(message, ToolResultMessage):
             messages.append(_tool_result(message, compat))
             images += [_part(block) for block in message.content if isinstance(block, Image)]
@@ -122,6 +132,10 @@ def _messages(model: Model, request: Request, compat: ChatCompat) -> list[dict[s
                 _add_user(messages, content if isinstance(content, str) else [*map(_part, content)], compat)
         elif message is not None and (answer := _assistant(message, model, compat)):
             messages.append(answer)
+    if compat.cache_control_format == "anthropic":
+        for each in messages:  # all as parts: a message must look the same with a mark and after it has moved on
+            if isinstance(each["content"], str) and each["content"]:
+                each["content"] = [_text(each["content"])]
     return messages
 
 
@@ -133,8 +147,12 @@ def _add_user(messages: list[dict[str, Any]], content: Any, compat: ChatCompat) 
 
 def _part(block: Text | Image) -> dict[str, Any]:
     if isinstance(block, Text):
-        return {"type": "text", "text": block.text}
+        return _text(block.text)
     return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _tool_result(message: ToolResultMessage, compat: ChatCompat) -> dict[str, Any]:
@@ -223,12 +241,9 @@ def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, com
         if body.get("tools"):
             body["tools"][-1]["cache_control"] = mark
         messages = body["messages"]
-        for message in messages:  # all as parts: a message must look the same with a mark and after it has moved on
-            if isinstance(message["content"], str) and message["content"]:
-                message["content"] = [{"type": "text", "text": message["content"]}]
-        if messages and messages[0]["role"] in ("system", "developer"):
+        if messages and isinstance(messages[0], dict) and messages[0]["role"] in ("system", "developer"):
             _mark_text(messages[0], mark)
-        for message in reversed(messages):
+        for message in from_the_end(messages):
             if message["role"] in ("user", "assistant", "tool") and _mark_text(message, mark):
                 break
 
@@ -351,7 +366,7 @@ class _ContentPart(msgspec.Struct, gc=False):
     """The thinking itself, or a list of its parts."""
 
 
-class _Delta(msgspec.Struct, gc=False):
+class _ChoiceDelta(msgspec.Struct, gc=False):
     content: str | list[_ContentPart] | None = None
     refusal: Any = None
     """A text in place of the content, if the model does not answer."""
@@ -372,7 +387,7 @@ class _Usage(Bill, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
-    delta: _Delta | None = None
+    delta: _ChoiceDelta | None = None
     finish_reason: str | None = None
     usage: _Usage | None = None
 
@@ -427,7 +442,7 @@ class ChatReader:
         if choice.delta is not None:
             self._take_delta(choice.delta, out)
 
-    def _take_delta(self, delta: _Delta, out: list[StreamEvent]) -> None:
+    def _take_delta(self, delta: _ChoiceDelta, out: list[StreamEvent]) -> None:
         live, content = self._live, delta.content or (delta.refusal if isinstance(delta.refusal, str) else None)
         if isinstance(content, list):
             self._take_thinking(_thinking_in(content), _IN_CONTENT, out)
@@ -520,7 +535,7 @@ def _thinking_in(parts: list[_ContentPart]) -> str:
     return "".join(each if isinstance(each, str) else "".join(p.text or "" for p in each) for each in found if each)
 
 
-def _field_of_thinking(delta: _Delta) -> str:
+def _field_of_thinking(delta: _ChoiceDelta) -> str:
     return next(name for name in REASONING_FIELDS if getattr(delta, name))
 
 

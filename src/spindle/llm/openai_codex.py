@@ -8,6 +8,8 @@ import time
 from base64 import urlsafe_b64decode
 from typing import Any
 
+from msgspec.structs import replace
+
 from spindle.llm.compat import ResponsesCompat
 from spindle.llm.errors import ModelError, limit_body
 from spindle.llm.exchange import Call, over_http
@@ -47,7 +49,7 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
 
 def codex_body(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
     """Return the body; the history must be clean (`transform_messages`)."""
-    body = responses_body(model, Request("", request.messages, request.tools), options, ResponsesCompat.of(model))
+    body = responses_body(model, replace(request, system_prompt=""), options, ResponsesCompat.of(model))
     for name in ("max_output_tokens", "prompt_cache_retention"):
         body.pop(name, None)
     return body | {

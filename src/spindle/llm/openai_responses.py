@@ -4,6 +4,8 @@ Items that the server must get back verbatim (encrypted reasoning, message ids) 
 id of a tool call is `call_id|item_id`.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ from spindle.llm.cost import UsageDetails, effort_word, output_limit, take_usage
 from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
-from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import (
@@ -72,7 +74,7 @@ def responses_body(model: Model, request: Request, options: StreamOptions, compa
     """Return the body; the history must be clean (`transform_messages`)."""
     body: dict[str, Any] = {
         "model": deployment(model.id, options) if model.api == AZURE else model.id,
-        "input": _items(model, request, compat),
+        "input": _input(model, request, compat),
         "stream": True,
         "store": False,
         "max_output_tokens": max(_MIN_OUTPUT_TOKENS, output_limit(model, request, options)),
@@ -100,19 +102,24 @@ def _add_reasoning(body: dict[str, Any], model: Model, options: StreamOptions) -
 # -- items ---------------------------------------------------------------------------------------
 
 
-def _items(model: Model, request: Request, compat: ResponsesCompat) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
+def _input(model: Model, request: Request, compat: ResponsesCompat) -> list[Any]:
+    first = []
     if request.system_prompt:
         role = "developer" if model.reasoning and compat.supports_developer_role else "system"
-        items.append({"role": role, "content": request.system_prompt})
-    for message in request.messages:
+        first.append({"role": role, "content": request.system_prompt})
+    return [*first, *request.memory.json("responses", request.messages, partial(_items, len(first)), len(first))]
+
+
+def _items(first: int, history: Sequence[ModelMessage], before: int) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for message in history:
         if isinstance(message, UserMessage):
             if blocks := blocks_of(message.content):
                 items.append({"role": "user", "content": [_input_part(block) for block in blocks]})
         elif isinstance(message, ToolResultMessage):
             items.append(_tool_output(message))
         else:
-            items += _answer_items(message, len(items))
+            items += _answer_items(message, first + before + len(items))
     return items
 
 

@@ -238,10 +238,10 @@ def _step(value: str | dict[str, Any] | Step) -> Step:
 
 
 def _turn(request: Request) -> tuple[str, int]:
-    """Return the last user text and how many answers have followed it."""
+    """Return the last user text and how many answers have followed it. What the agent tells after results is none."""
     answers = 0
     for message in reversed(request.messages):
-        if isinstance(message, UserMessage):
-            return text_of(message.content, "\n"), answers
+        if isinstance(message, UserMessage) and not (text := text_of(message.content, "\n")).startswith("<remark>"):
+            return text, answers
         answers += isinstance(message, AssistantMessage)
     return "", answers

@@ -19,6 +19,7 @@ import msgspec
 
 from spindle.base import trace
 from spindle.llm.live import LiveMessage
+from spindle.llm.memory import Memory
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model
@@ -40,6 +41,8 @@ class Request(msgspec.Struct, frozen=True):
     messages: list[ModelMessage]
     """The history as it is; each API cleans it for its model (`transform_request`)."""
     tools: list[ToolSpec] = msgspec.field(default_factory=list)
+    memory: Memory = msgspec.field(default_factory=Memory)
+    """That of the conversation."""
 
 
 class Credentials(Protocol):
@@ -72,6 +75,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     session_id: str | None = None
     idle_timeout: float | None = 300.0
     """Seconds without a byte; None waits for ever."""
+    connect_timeout: float | None = None
+    """Seconds until the server accepts the connection; None: the usual time."""
     stall_timeout: float | None = None
     """Seconds without progress: bytes may come, but no answer."""
     max_chars: int | None = None
@@ -82,8 +87,6 @@ class StreamOptions(msgspec.Struct, frozen=True):
     on_headers: Callable[[dict[str, str]], Awaitable[None]] | None = None
     """May change the request headers in place."""
     on_response: Callable[[int, Mapping[str, str]], Awaitable[None]] | None = None
-    before_send: Callable[[], Awaitable[None]] | None = None
-    """Awaited when the request is ready, before any of it is sent."""
 
     def variable(self, *names: str) -> str:
         """Return the first of these variables that is set; empty if none is."""
@@ -125,8 +128,6 @@ class StreamFunction(Protocol):
     def __call__(self, model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]: ...
 
 
-HTTP_STREAMS: set[StreamFunction] = set()
-"""Functions that await `before_send` themselves."""
 BUILTIN_APIS = {
     "openai-completions": "openai_chat",
     "anthropic-messages": "anthropic",
@@ -155,6 +156,19 @@ async def in_turn(provider: str, stream: AsyncGenerator[Chunk, None]) -> AsyncGe
     gate = gates.setdefault(provider, asyncio.Semaphore(most_calls))
     async with gate, aclosing(stream):
         async for chunk in stream:
+            yield chunk
+
+
+async def told_after(
+    ready: Callable[[], Awaitable[None]], stream: AsyncGenerator[Chunk, None]
+) -> AsyncGenerator[Chunk, None]:
+    """Yield the chunks of a stream, whose request goes out at once; the first one waits until `ready` returns."""
+    is_first = True
+    async with aclosing(stream):
+        async for chunk in stream:
+            if is_first:
+                is_first = False
+                await ready()
             yield chunk
 
 

@@ -92,7 +92,7 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
 
 
 async def _run(command: str) -> str:
-    from spindle.base.process import run
+    from spindle.programs.process import run
 
     # No grace: the group is killed as a whole, because a child of the command may hang.
     done = await run(["/bin/sh", "-c", command], timeout=limits.CREDENTIAL_COMMAND, grace=0)

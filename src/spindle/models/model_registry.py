@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spindle.base.settings import Local
+from spindle.base.settings import LocalSettings
 from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog, nearest_model
 from spindle.models.credentials import (
     SIGN_IN_PROVIDERS,
@@ -53,6 +53,9 @@ or sign in: spindle login; or start Ollama or LM Studio: --model ollama/NAME;
 or let a small model run right here: spindle models pull smollm2 (93 MB)."""
 """What to do when there is no model, wherever that is told."""
 
+VIRTUAL = "virtual"
+"""The API of virtual models (`models/virtual`)."""
+
 CUSTOM = "custom"
 """The provider of a model of which a program gives only the address and the name."""
 
@@ -64,7 +67,7 @@ _REMOTE_TOKEN = "SPINDLE_REMOTE_TOKEN"
 class ModelRegistry:
     def __init__(self, agent_dir: Path) -> None:
         self.auth = AuthStore(agent_dir)
-        self.local = Local()
+        self.local = LocalSettings()
         """How to run models of this disk."""
         self._agent_dir = agent_dir
         self._file: ModelsFile | None = None
@@ -75,11 +78,14 @@ class ModelRegistry:
         self._probed: dict[str, list[Model]] = {}
         """Models that servers on this machine have listed."""
         self._models: dict[str, list[Model]] = {}
+        self.resting: dict[str, float] = {}
+        """Models that have failed, and until when others are asked in their place; by the clock of the process."""
 
     def sibling(self) -> "ModelRegistry":
         """Return a registry for another session: the same keys and files, no providers of extensions."""
         other = ModelRegistry(self._agent_dir)
         other.auth, other._file, other._probed = self.auth, self._file, dict(self._probed)
+        other.resting = self.resting
         return other
 
     @property

@@ -112,7 +112,7 @@ def read_models_file(path: Path, known: set[str]) -> ModelsFile:
         return result
     if content is None:
         return result
-    reader = _Reader()
+    reader = _ModelsReader()
     providers = content.get("providers", {})
     if not isinstance(providers, dict):
         reader.problem("providers", "must be an object")
@@ -128,14 +128,14 @@ def read_models_file(path: Path, known: set[str]) -> ModelsFile:
 
 def check_provider(name: str, value: Any, *, known: bool) -> ProviderSpec:
     """Check one provider given by a program. Raises `ValueError` with every problem."""
-    reader = _Reader()
+    reader = _ModelsReader()
     spec = reader.provider(name, value, known)
     if spec is None or reader.problems:
         raise ValueError("\n".join(reader.problems))
     return spec
 
 
-class _Reader:
+class _ModelsReader:
     def __init__(self) -> None:
         self.problems: list[str] = []
 

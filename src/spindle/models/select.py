@@ -4,7 +4,7 @@ A pattern is `provider/id`, an id, or a part of an id or name, optionally follow
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NoReturn
 
@@ -274,6 +274,16 @@ def _raise_not_found(registry: ModelRegistry, pattern: str) -> NoReturn:
     near += [by_id[name] for name in difflib.get_close_matches(wanted, by_id, 3, 0.6)]
     hint = f" Did you mean {', '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     raise ModelNotFound(f'Model "{pattern}" not found. Use --list-models to see available models.{hint}')
+
+
+# -- chains --------------------------------------------------------------------------------------
+
+
+def chain_of(chains: Mapping[str, Sequence[str]], role: str, model: Model) -> Sequence[str] | None:
+    """Return the chain of the settings for a job, else the first one whose pattern fits the model."""
+    if role in chains:
+        return chains[role]
+    return next((chain for pattern, chain in chains.items() if pattern == "*" or _glob(pattern, [model])), None)
 
 
 # -- the start of a session ----------------------------------------------------------------------

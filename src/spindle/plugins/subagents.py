@@ -1,13 +1,13 @@
 """Subagents: the tool `task` gives a task to another agent in this process, and returns its answer.
 
 A subagent has a session of its own, whose file lies in a folder beside the file of the session that it works for. It
-has no `task`. `agent/lending.py` has what it borrows.
+has no `task`. `agent/features/lending.py` has what it borrows.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Literal, TypeAlias
 from weakref import proxy
 
 from msgspec import UNSET
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks, NeverFull
 from spindle.agent.run.handle import Run
+from spindle.agent.run.record import WorksFor
 from spindle.agent.run.result import RunResult, SubagentReport, report_of
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
@@ -27,43 +28,52 @@ from spindle.resources.agent_files import AgentDefinition, load_agents
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
+from spindle.sessions.facts import keep
 from spindle.sessions.session import Session
 from spindle.shapes.builtin_tools import TASK_TOOL
 from spindle.shapes.codec import encode, to_builtins
-from spindle.shapes.events import Event, ToolExecutionStart, ToolResult, TurnStart
+from spindle.shapes.events import Event, Notice, ToolExecutionStart, ToolResult, TurnStart
+from spindle.shapes.model import Model
+from spindle.shapes.tool_lists import bare, chosen, is_change, matches, over
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 from spindle.tools.truncate import truncate_head
 
 SUBAGENT = "subagent"
 """The mode of an agent that is one."""
-ENTRY = "spindle.subagent"
-"""Type of the first entry in its session, which says whose it is."""
 _LEAST_WINDOW = 64_000
 """A model that has less room is small: it gives away whole tasks, word for word, and takes the report for the work."""
 _INHERIT = ("", "inherit", "default")
 _WIDTH = 60
 _ABOUT = (
-    "Give a separate, large task to a subagent, which has a context of its own. Calls in one answer run side by side. "
+    "Give a separate, large task to a subagent with its own context. Calls in one answer run side by side. "
     "Agents: general (your tools), explore (only reads)"
 )
 
-MakeAgent: TypeAlias = Callable[[Session, Resources, ModelChoice, Sequence[Tool]], Awaitable[AgentSession]]
-"""Makes a subagent. Raises `AgentError`."""
+MakeAgent: TypeAlias = Callable[
+    [Session, Resources, ModelChoice, Sequence[Tool], Sequence[str | Model] | None], Awaitable[AgentSession]
+]
+"""Makes a subagent, with the models that answer when its own cannot. Raises `AgentError`."""
 
 
 class Subagents:
     """The `Plugins` of an agent that let it have subagents."""
 
-    def __init__(self, toolbox: Toolbox, make: MakeAgent, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, toolbox: Toolbox, make: MakeAgent, warn: Callable[[str], None], given: Sequence[AgentDefinition] = ()
+    ) -> None:
         self._toolbox: Toolbox = proxy(toolbox)  # whose tool holds this object
         self._make = make
         self._warn = warn
+        self._given = {one.name: one for one in given}
+        """Definitions of a program; they come before those of files."""
         self._agent: AgentSession | None = None
         """The agent that the subagents work for."""
         self._definitions: dict[str, AgentDefinition] = {}
         """By name."""
         self._making = Turnstile(0.003)
         """There may be a hundred calls in one answer, and other clients wait."""
+        self._places: AbstractAsyncContextManager[None] = nullcontext()
+        """As many as may work at a time; further calls wait for their turn."""
         self._ending = Tasks()
         """Subagents that were stopped and come to their end."""
 
@@ -76,9 +86,12 @@ class Subagents:
             )
             for problem in problems:
                 self._warn(str(problem))
+            self._definitions |= self._given
 
     def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
         self._agent = agent
+        if most := agent.resources.settings.max_subagents:
+            self._places = asyncio.Semaphore(most)
         if self._toolbox.wants(TASK_TOOL):  # otherwise a client may have a tool of this name
             self._toolbox.add(self._tool())
 
@@ -90,7 +103,9 @@ class Subagents:
         await self._ending.join(limits.RUN_END)
 
     def _tool(self) -> Tool:
-        lines = [f"- {one.name}: {one.summary}" for one in self._definitions.values() if one.path is not None]
+        lines = [
+            f"- {one.name}: {one.summary}" for one in self._definitions.values() if one.path is not None or one.given
+        ]
         return Tool(
             TASK_TOOL,
             "\n".join([_ABOUT, *lines]),
@@ -117,24 +132,41 @@ class Subagents:
         agent = self._agent
         assert agent is not None
         definition = self._find(args.get("agent") or "general")
+        async with self._places:
+            return await self._work(agent, definition, call_id, args, context)
+
+    async def _work(
+        self, agent: AgentSession, definition: AgentDefinition, call_id: str, args: dict[str, Any], context: ToolContext
+    ) -> ToolResult:
         await self._making.turn()
         choice = _model(definition, agent)
         try:
             fence = _Fence(definition, agent.resources, agent.workdir) if definition.has_patterns else None
             session = _session(agent, definition.name, call_id)
-            tools = list(_tools(definition, self._toolbox))
-            subagent = await self._make(session, _unattended(agent.resources), choice, tools)
+            tools = _tools(definition, self._toolbox)
+            if definition.tools and not tools:
+                agent.publish(Notice(f'The subagent "{definition.name}" has no tools: its definition leaves none'))
+            subagent = await self._make(session, _unattended(agent.resources), choice, tools, agent.models.fallback)
         except (AgentError, SessionError) as error:
             raise ToolError(f"The subagent could not be made: {error}") from None
         options = agent.lend(subagent, call_id, definition.name)
         options = replace(options, system_prompt=definition.prompt, schema=args.get("schema"), hooks=fence)
-        subagent.subscribe(_Progress(definition.name, context.update))
+        subagent.subscribe(_SubagentProgress(definition.name, context.update))
+        path = None if session.path is None else str(session.path)
+        listed = agent.subagents.begin(
+            session.id, definition.name, _source(definition, agent.cwd), call_id, args["prompt"], path
+        )
+        subagent.subscribe(listed)
+        status = "failed"
         try:
             run = await subagent.submit(args["prompt"], source="sdk", expand=False, options=options)
+            listed.stop = run.cancel
             result = await _end_of(run)
+            status = result.status
         except AgentError as error:
             raise ToolError(f"The subagent could not begin: {error}") from None
         finally:
+            listed.ended(status)
             await asyncio.shield(self._ending.spawn(subagent.close(), "spindle-subagent-end"))
         stopped = None if options.inside is None else options.inside.meter.stopped
         report = report_of(result, definition.name, f"{choice.model.provider}/{choice.model.id}", stopped)
@@ -152,7 +184,7 @@ class Subagents:
 
 def _session(agent: AgentSession, name: str, call_id: str) -> Session:
     session = sessions.of_subagent(agent.session, fsync=agent.resources.settings.fsync)
-    session.append_custom(ENTRY, {"parentSessionId": agent.session.id, "parentToolCallId": call_id, "agent": name})
+    keep(session, WorksFor(agent.session.id, call_id, name))
     return session
 
 
@@ -161,11 +193,19 @@ def _unattended(resources: Resources) -> Resources:
     return replace(resources, extension_sources=[], prompt=replace(resources.prompt, unattended=True, client=""))
 
 
+def _source(definition: AgentDefinition, cwd: str) -> Literal["bundled", "user", "project"]:
+    if definition.path is None:
+        return "bundled"
+    return "project" if definition.path.is_relative_to(cwd) else "user"
+
+
 def _model(definition: AgentDefinition, agent: AgentSession) -> ModelChoice:
-    """Return the model of a definition if it can be asked, else the model of the agent."""
+    """Return the model of a definition, or of the settings, if it can be asked, else the model of the agent."""
     own, level = agent.model, as_level(definition.thinking)
     assert own is not None
     pattern, found = definition.model or "", None
+    if not pattern:
+        pattern = agent.resources.settings.roles.get("subagents", "")
     if pattern.lower() not in _INHERIT:
         available = agent.models.available()
         near = [model for model in available if model.provider == own.provider]
@@ -175,16 +215,16 @@ def _model(definition: AgentDefinition, agent: AgentSession) -> ModelChoice:
     return ModelChoice(found.model, level or found.level or agent.thinking_level)
 
 
-def _tools(definition: AgentDefinition, toolbox: Toolbox) -> Iterator[Tool]:
-    for tool in toolbox.lendable():
-        wanted = tool.name in toolbox.active if definition.tools is None else _is_in(definition.tools, tool.name)
-        if wanted and not _is_in([one for one in definition.never if "(" not in one], tool.name):
-            yield tool
-
-
-def _is_in(entries: Sequence[str], tool: str) -> bool:
-    names = (entry.partition("(")[0].strip() for entry in entries)
-    return any(fnmatchcase(tool, name) or tool.startswith(f"{name}__") for name in names)
+def _tools(definition: AgentDefinition, toolbox: Toolbox) -> list[Tool]:
+    lendable = {tool.name: tool for tool in toolbox.lendable()}
+    entries = [name for name in lendable if name in toolbox.active]
+    if definition.tools is not None:
+        # What takes away only some calls of a tool leaves the tool.
+        whole = [entry for entry in definition.tools if not (entry[:1] == "-" and "(" in entry)]
+        entries = over(entries, [entry.partition("(")[0].strip() for entry in whole] or definition.tools)
+    never = [entry for entry in definition.never if "(" not in entry]
+    wanted = chosen(entries, lendable)
+    return [lendable[name] for name in wanted if not any(matches(entry, name) for entry in never)]
 
 
 class _Fence(Hooks):
@@ -192,23 +232,27 @@ class _Fence(Hooks):
 
     def __init__(self, definition: AgentDefinition, resources: Resources, cwd: str) -> None:
         """Raises `AgentError` for a pattern that makes no sense."""
-        from spindle.agent.permissions.rules import Policy, rules_of  # few definitions have patterns
+        from spindle.agent.fences.rules import Policy, rules_of  # few definitions have patterns
 
         source = f"agent {definition.name}"
         try:
-            rules = rules_of("allow", definition.tools or (), source) + rules_of("deny", definition.never, source)
+            entries = definition.tools or ()
+            minus = [bare(entry) for entry in entries if entry[:1] == "-"]
+            rules = rules_of("allow", [bare(entry) for entry in entries if entry[:1] != "-"], source)
+            rules += rules_of("deny", [*definition.never, *minus], source)
         except ValueError as error:
             raise AgentError(str(error)) from None
         self._far = resources.far
-        self._policy = Policy(cwd, "dontAsk" if definition.tools is not None else "bypass", rules)
+        closed = definition.tools is not None and not is_change(entries)
+        self._policy = Policy(cwd, "dontAsk" if closed else "bypass", rules)
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        from spindle.agent.permissions.links import with_links
-        from spindle.agent.permissions.rules import decide
+        from spindle.agent.fences.links import with_links
+        from spindle.agent.fences.rules import decide
 
         decision, _ = await with_links(self._far, lambda: decide(self._policy, tool.name, args))
         if decision.behavior != "allow":
-            raise Blocked(f"The definition of this agent does not allow this call of {tool.name}")
+            raise Blocked(f"The definition of this agent does not allow this call of {tool.name}", by="definition")
         return args
 
 
@@ -231,7 +275,7 @@ async def _end_of(run: Run) -> RunResult:
 # -- what is told of it --------------------------------------------------------------------------
 
 
-class _Progress(NeverFull):
+class _SubagentProgress(NeverFull):
     """A listener that turns the work of a subagent into a line."""
 
     def __init__(self, name: str, update: Callable[[ToolResult], None]) -> None:

@@ -65,7 +65,8 @@ class Dispatcher:
         try:
             value = decode(line)
         except DecodeError as error:
-            self.refuse_line(str(error), _id_of(line) if re.search(_UNREADABLE, str(error)) else msgspec.UNSET)
+            is_json = any(why in str(error) for why in _UNREADABLE)
+            self.refuse_line(str(error), _id_of(line) if is_json else msgspec.UNSET)
         else:
             self.receive_value(value)
 
@@ -158,7 +159,10 @@ async def carry_out(call: Call, frame: dict[str, Any], spec: CommandSpec | None)
 def _unknown(kind: Any) -> UnknownCommand:
     if kind is None:
         return UnknownCommand("type is required")
-    why = " (a command of oh-my-pi; there is nothing like it here)" if kind in _FOREIGN else ""
+    if kind in ("host_tool_result", "host_tool_update"):
+        key = "result" if kind == "host_tool_result" else "partialResult"
+        return UnknownCommand(f"Invalid {kind}: expected the id of a host_tool_call, and {key} with a list `content`")
+    why = " (a command of oh-my-pi: no model here has a fast mode)" if kind == "set_fast_mode" else ""
     return UnknownCommand(f"Unknown command: {_shown(kind)}{why}")
 
 
@@ -172,17 +176,6 @@ def _explained(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-_FOREIGN = [
-    "get_login_providers",
-    "get_subagent_messages",
-    "get_subagents",
-    "handoff",
-    "login",
-    "set_fast_mode",
-    "set_host_uri_schemes",
-    "set_subagent_subscription",
-]
-"""Commands of oh-my-pi 18.3 that have no meaning here."""
 _LOCKED_ADVICE = "Begin another with new_session, or start an agent that goes on in a copy: --fork and this path"
 
 
@@ -193,20 +186,48 @@ def _shown(kind: Any) -> str:
     return kind if isinstance(kind, str) else encode(kind).decode()
 
 
-# Patterns are compiled when they are needed, which is only if something is wrong.
-_UNREADABLE = "out of range|nested too deeply"
+_UNREADABLE = ("out of range", "nested too deeply")
 """Errors for lines of correct JSON that cannot be decoded: a number is too large, or the nesting too deep."""
-_SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)'
-_ID = rf'\s*\{{(?:\s*"(?:[^"\\]|\\.)*"\s*:\s*{_SCALAR}\s*,)*?\s*"id"\s*:\s*({_SCALAR})'
+_BEGINNING = 4096
+"""Bytes of a frame that is nested too deeply in which its id is looked for."""
+
+
+class _Head(msgspec.Struct):
+    id: msgspec.Raw = msgspec.Raw()
 
 
 def _id_of(line: bytes) -> Any:
-    """Return the id of a frame that cannot be decoded, if the id stands before the part at fault."""
-    found = re.match(_ID, line.decode("utf-8", "replace"))
+    """Return the id of a frame that cannot be decoded, if it can be found; unset if not."""
     try:
-        return decode(found[1]) if found else msgspec.UNSET
+        return decode(bytes(msgspec.json.decode(line, type=_Head).id))  # other keys are passed over, not decoded
+    except RecursionError:
+        return _id_at_the_beginning(line[:_BEGINNING].decode("utf-8", "replace"))
     except DecodeError:
         return msgspec.UNSET
+
+
+def _id_at_the_beginning(text: str) -> Any:
+    from json import JSONDecoder
+
+    read = JSONDecoder().raw_decode
+    try:
+        at = _next(text, 0)
+        while text[at] in "{,":
+            key, at = read(text, _next(text, at + 1))
+            value, at = read(text, _next(text, _next(text, at) + 1))
+            if key == "id":
+                return value
+            at = _next(text, at)
+    except (ValueError, IndexError, RecursionError):  # here the nesting begins, or the text ends
+        pass
+    return msgspec.UNSET
+
+
+def _next(text: str, at: int) -> int:
+    """Return where the next character stands that is no space."""
+    while text[at].isspace():
+        at += 1
+    return at
 
 
 def read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
@@ -221,6 +242,7 @@ def read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.S
         raise InvalidFields("Invalid text: it holds half of a surrogate pair") from None
 
 
+# Patterns are compiled when they are needed, which is only if something is wrong.
 _MISSING = r"Object missing required field `(\w+)`"
 _AT = r"^(.*) - at `\$\.(.+)`$"
 

@@ -9,20 +9,20 @@ from collections.abc import Iterable
 import msgspec
 
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
-from spindle.protocol.dialect import Path, without
+from spindle.protocol.dialect import Shape, shaped
 from spindle.shapes import codec
 from spindle.shapes.events import STARTS, Delta, StreamEvent
 from spindle.shapes.messages import AssistantMessage, Text, Thinking, Usage
 
 
 class LiveJson:
-    __slots__ = ("_blocks", "_head", "_left_out", "_rest", "_tail", "_usage", "_usage_seen", "live")
+    __slots__ = ("_blocks", "_head", "_rest", "_tail", "_usage", "_usage_seen", "_wanted", "live")
 
-    def __init__(self, live: LiveMessage, left_out: tuple[Path, ...] = (), *, from_start: bool = True) -> None:
+    def __init__(self, live: LiveMessage, wanted: Shape | None = None, *, from_start: bool = True) -> None:
         """`from_start`: the reader is told of every piece. Else blocks that have begun are shown as they are."""
         self.live = live
-        self._left_out = left_out
-        """Keys of the message that this client does not know."""
+        self._wanted = wanted
+        """The shape of the message for this client; None: as it is."""
         self._blocks: list[_TextJson | _CallJson] = []
         self._usage_seen: Usage | None = None
         """A copy: the usage may be changed in place."""
@@ -59,7 +59,8 @@ class LiveJson:
         usage = self.live.usage
         if usage != self._usage_seen:
             self._usage_seen = msgspec.structs.replace(usage, cost=msgspec.structs.replace(usage.cost))
-            self._usage = codec.encode(usage)
+            used = None if self._wanted is None else self._wanted.keys["usage"]
+            self._usage = shaped(codec.encode(usage), used)
         return self._usage
 
     def pieces(self) -> list[bytes | bytearray]:
@@ -88,9 +89,10 @@ class LiveJson:
                 timestamp=live.timestamp,
                 response_id=live.response_id,
                 response_model=live.response_model,
+                thinking_level=live.thinking_level,
             )
         )
-        message = without(message, self._left_out)
+        message = shaped(message, self._wanted)
         cut = message.index(b"[]") + 1
         self._head, self._tail = message[:cut], message[cut:]
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
 from spindle.base import limits
-from spindle.protocol.registry import LiveInfo, Wanted
+from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.render import Renderer
 from spindle.protocol.seat import Seat
 from spindle.shapes.events import Event, ExtensionUIRequest
@@ -156,14 +156,14 @@ class LiveSession(NeverFull):
             return False
         return path is not None and path.exists()
 
-    def begun_again(self) -> Wanted | None:
+    def begun_again(self) -> WantedSession | None:
         """Return how to begin it again if nothing was said, so that there is no file; None if something was."""
         agent, model = self.agent, self.agent.model
         path = agent.session.path
         if path is None or agent.messages or path.exists():
             return None
         chosen = None if model is None else f"{model.provider}/{model.id}"
-        begun = Wanted(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)
+        begun = WantedSession(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)
         far = agent.resources.far
         return begun if far is None else replace(begun, exec=far.command, exec_cwd=far.cwd)
 

@@ -5,10 +5,12 @@ Such a client is told how each of its prompts ended, and gets long lines in piec
 
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import NeverFull
@@ -17,13 +19,26 @@ from spindle.agent.run.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
+from spindle.protocol.commands.setup import AvailableCommand, available_commands
+from spindle.protocol.dialect import Dialect
 from spindle.protocol.registry import Call
-from spindle.protocol.render import REASSEMBLED_BYTES
+from spindle.protocol.render import REASSEMBLED_BYTES, Wishes
 from spindle.shapes import codec
-from spindle.shapes.events import AgentSettled, AgentStart, Event, PromptError, PromptResult, SessionSettled
+from spindle.shapes.events import (
+    AgentSettled,
+    AgentStart,
+    AvailableCommandsUpdate,
+    Event,
+    PromptError,
+    PromptResult,
+    SessionChanged,
+    SessionSettled,
+    StateChanged,
+)
 
 _CHUNK_BYTES = 256 << 10
 _PAGE_BYTES = 768 << 10
+_TRANSCRIPT_BYTES = 8 << 20
 # Clients know these texts and codes: they read all messages at once then.
 _BUSY = "Cannot page messages while the session is changing"
 _STALE = "RPC message cursor is stale"
@@ -32,17 +47,34 @@ _STALE = "RPC message cursor is stale"
 class Outcomes(NeverFull):
     """Tells a client how each of its prompts ended, and then that nothing follows by itself any more."""
 
-    def __init__(self, agent: AgentSession, tell: Callable[[Event], None]) -> None:
+    def __init__(self, agent: AgentSession, tell: Callable[[Event], None], wishes: Wishes) -> None:
         self._agent = agent
         self._tell = tell
+        self._wishes = wishes
+        self._commands: list[AvailableCommand] = []
+        """As the client was told them."""
         self._tasks = Tasks()
         self._open = 0
         """Number of prompts whose end the client was not told yet."""
         self._settled = False
         """Whether the agent has settled and the client was not told yet."""
         agent.subscribe(self)
+        agent.subagents.listeners.append(self._tell_of_subagent)
+        self._tell_commands()
+
+    def _tell_of_subagent(self, event: Event) -> None:
+        if self._wishes.subagents != "off":
+            self._tell(event)
+
+    def _tell_commands(self) -> None:
+        """Tell the client of the slash commands, if they are not those that it knows."""
+        if (commands := available_commands(self._agent)) != self._commands:
+            self._commands = commands
+            self._tell(AvailableCommandsUpdate(commands))
 
     def put(self, event: Event) -> None:
+        if isinstance(event, StateChanged | SessionChanged):
+            self._tell_commands()
         if isinstance(event, AgentStart):
             self._settled = False
         elif isinstance(event, AgentSettled):
@@ -71,11 +103,17 @@ class Outcomes(NeverFull):
         self._tell_settled()
 
     def _error(self, result: RunResult) -> PromptError:
-        from spindle.llm.errors import is_retryable
+        from spindle.llm.errors import is_retryable, status_in
 
         text, model = result.error or "The request failed", self._agent.model
         provider, name = (model.provider, model.id) if model else (None, None)
-        return PromptError(message=text, provider=provider, model=name, retryable=is_retryable(text))
+        return PromptError(
+            message=text,
+            provider=provider,
+            model=name,
+            http_status=status_in(text),
+            retryable=is_retryable(text),
+        )
 
     def _tell_settled(self) -> None:
         if self._settled and not self._open:
@@ -84,7 +122,48 @@ class Outcomes(NeverFull):
 
     async def close(self) -> None:
         self._agent.unsubscribe(self)
+        self._agent.subagents.listeners.remove(self._tell_of_subagent)
         await self._tasks.end(TASKS_END)
+
+
+def spoken(dialect: Dialect) -> Dialect:
+    """Return the dialect for a client that has negotiated version 2, unless it has chosen one."""
+    from spindle.protocol.neighbours import OMP
+
+    return dialect if dialect.rows is not None else replace(OMP, silent=dialect.silent)
+
+
+# -- transcripts of subagents ----------------------------------------------------------------------
+
+
+def read_transcript(path: str, start: int) -> dict[str, Any]:
+    """Return the whole lines of a session file from a byte on. Raises `AgentError`."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            reset = start > size
+            file.seek(start := 0 if reset else start)
+            data = file.read(_TRANSCRIPT_BYTES)
+            if b"\n" not in data and len(data) == _TRANSCRIPT_BYTES:  # one long line
+                data += file.readline()
+    except FileNotFoundError:  # nothing is said yet
+        data, reset = b"", False
+    except OSError as error:
+        raise AgentError(f"Cannot read {path}: {error.strerror}") from None
+    data = data[: data.rfind(b"\n") + 1]
+    entries = []
+    for line in data.splitlines():
+        with suppress(codec.DecodeError):  # a line that is damaged
+            entries.append(codec.decode(line))
+    messages = [entry["message"] for entry in entries if isinstance(entry, dict) and entry.get("type") == "message"]
+    return {
+        "sessionFile": path,
+        "fromByte": start,
+        "nextByte": start + len(data),
+        "reset": reset,
+        "entries": entries,
+        "messages": messages,
+    }
 
 
 # -- long lines ------------------------------------------------------------------------------------
@@ -152,7 +231,7 @@ def page(call: Call, cursor: str | None, limit: int) -> dict[str, Any]:
 
 
 def _cursor(here: _Cursor, at: int) -> str:
-    return urlsafe_b64encode(codec.encode(msgspec.structs.replace(here, at=at))).decode()
+    return urlsafe_b64encode(codec.encode(replace(here, at=at))).decode()
 
 
 def _read_cursor(text: str) -> _Cursor:

@@ -2,7 +2,7 @@
 
 Producers put them in, a sink takes bytes out, in the same order. An item is rendered when it is put in, so it shows
 the state of that moment. Only updates of an answer are rendered when they are taken out: they show the newest state
-of the answer, and neighbouring ones are merged if the reader is behind.
+of the answer, and neighbouring ones are merged if the reader is behind, or if each would repeat a long answer.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
-from spindle.protocol.dialect import UpdateMode
-from spindle.protocol.render import Item, Renderer
+from spindle.protocol.dialect import Dialect, UpdateMode
+from spindle.protocol.render import Item, Renderer, Wishes
 from spindle.shapes.events import DELTAS, MessageUpdate
 
 # Above a high mark the agent pauses until both figures are below their low marks.
@@ -25,6 +25,9 @@ FLOOD_BYTES: Final = 64 << 20
 # About the length of an update in delta form without its delta.
 FRAME_BYTES: Final = 256
 
+# From this length of an update on, which in full form has the whole answer so far, updates that wait are merged.
+DEAR_BYTES: Final = 16 << 10
+
 Entry: TypeAlias = bytes | tuple[Renderer, MessageUpdate | UpdateMode]
 """A line, an update that is not rendered yet, or a change of the form of the updates behind it."""
 
@@ -36,7 +39,7 @@ class Outbox:
         self.on_waiting: Callable[[], None] = lambda: None
         """Called when the outbox is no longer empty; wakes the sink."""
         self._renderer = renderer
-        self._update_mode = renderer.update_mode
+        self.update_mode = renderer.update_mode
         """As the client last asked for it."""
         self._waiting: deque[Entry] = deque()
         self._held: dict[Renderer, tuple[asyncio.Future[None], deque[Entry]]] = {}
@@ -46,6 +49,8 @@ class Outbox:
         self.full = False
         """So much is unread that the agent should pause."""
         self._room = asyncio.Event()
+        self._dear = False
+        """Whether the last update was long."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -60,6 +65,7 @@ class Outbox:
             return
         renderer = renderer or self._renderer
         if type(item) is MessageUpdate:
+            renderer.waits(item)
             self._append((renderer, item), renderer)
         elif line := renderer.render(item):
             self._bytes += len(line)
@@ -73,15 +79,28 @@ class Outbox:
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Change the form of updates that are put in from now on."""
-        self._update_mode = mode
+        self.update_mode = mode
         self.change_mode(self._renderer, mode)
 
     def set_filter(self, only: Collection[str] | None) -> None:
         """Send only events of these types; None: all."""
-        self._renderer.only = only
+        self._renderer.wishes.only = only
+
+    @property
+    def wishes(self) -> Wishes:
+        return self._renderer.wishes
+
+    @property
+    def cuts(self) -> bool:
+        """Whether long lines are cut: the client has negotiated version 2."""
+        return self._renderer.wishes.cut is not None
 
     def cut_long_lines(self, cut: Callable[[bytes], bytes]) -> None:
-        self._renderer.cut = cut
+        self._renderer.wishes.cut = cut
+
+    def use_dialect(self, dialect: Dialect) -> None:
+        """Render what is put in from now on in this dialect."""
+        self._renderer.use_dialect(dialect)
 
     def change_mode(self, renderer: Renderer, mode: UpdateMode) -> None:
         """Let a renderer use this form for updates that are put in from now on."""
@@ -97,7 +116,7 @@ class Outbox:
 
     def lane(self, session_id: str) -> "Lane":
         """Return the lane of a session other than the client's first."""
-        return Lane(self, Renderer(self._renderer.dialect, self._update_mode, session_id))
+        return Lane(self, Renderer(self._renderer.dialect, self.update_mode, session_id, self._renderer.wishes))
 
     @property
     def flooded(self) -> bool:
@@ -141,7 +160,8 @@ class Outbox:
     def take(self, max_bytes: int, *, merge: bool = False) -> bytes:
         """Return whole lines, until `max_bytes` is reached or passed; nothing if the outbox is empty.
 
-        With `merge` (the reader is behind), neighbouring deltas of one block become one.
+        With `merge` (the reader is behind), neighbouring deltas of one block become one; and without, once updates are
+        long.
         """
         lines: list[bytes] = []
         size = 0
@@ -155,7 +175,8 @@ class Outbox:
                 if not isinstance(what, MessageUpdate):
                     renderer.set_update_mode(what)
                     continue
-                line = self._update(renderer, what, None if merge else max_bytes - size)
+                line = self._update(renderer, what, None if merge or self._dear else max_bytes - size)
+                self._dear = renderer.update_mode == "full" and len(line) > DEAR_BYTES
             lines.append(line)
             size += len(line)
         if self.full and len(self._waiting) <= LOW_ITEMS and self._bytes <= LOW_BYTES:
@@ -168,7 +189,7 @@ class Outbox:
         `max_bytes` is as for `take`; None: merge them.
         """
         piece, live = update.assistant_message_event, update.message
-        one_by_one = renderer.update_mode == "full" or renderer.cut is not None or renderer.only is not None
+        one_by_one = renderer.update_mode == "full" or self.cuts or renderer.wishes.only is not None
         if not isinstance(piece, DELTAS) or (max_bytes is not None and one_by_one):
             return renderer.render(update)
         kind, index, waiting = type(piece), piece.content_index, self._waiting
@@ -188,7 +209,7 @@ class Outbox:
             waiting.popleft()
         if max_bytes is None:
             line = renderer.render(MessageUpdate(kind(index, "".join(deltas)), live))
-            is_counted = self._counts and len(deltas) > 1 and line and renderer.cut is None
+            is_counted = self._counts and len(deltas) > 1 and line and not self.cuts
             return b'%b,"events":%d}\n' % (line[:-2], len(deltas)) if is_counted else line
         return renderer.render_deltas(piece, deltas, live)
 
@@ -217,6 +238,9 @@ class Lane:
 
     def put(self, item: Item) -> None:
         self._outbox.put(item, self._renderer)
+
+    def use_dialect(self, dialect: Dialect) -> None:
+        self._renderer.use_dialect(dialect)
 
     def hold(self, kept: asyncio.Future[None]) -> None:
         self._outbox.hold(kept, self._renderer)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,12 +22,15 @@ from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.flow import Tasks, turnstile
 from spindle.protocol.live_session import LiveSession
-from spindle.protocol.registry import LiveInfo, Wanted
+from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.seat import Seat
+from spindle.sessions.entries import SessionError
 
-if TYPE_CHECKING:  # loaded only if there are users
-    from spindle.protocol.account import Account, Terms
-    from spindle.protocol.users import User
+if TYPE_CHECKING:  # loaded only if they are needed
+    from spindle.server.account import Account, Terms
+    from spindle.server.users import User
+    from spindle.sessions.index import SessionInfo
+    from spindle.sessions.pages import Page
 
 REMEMBERED = 10_000
 """Handles of sessions that left memory."""
@@ -59,19 +62,43 @@ class PoolBounds(Struct, frozen=True, kw_only=True):
 
 
 class AgentSource(Protocol):
-    """Makes the agents of live sessions."""
+    """Makes the agents of live sessions, and knows the stored ones."""
+
+    def stored(
+        self,
+        cwd: str | None,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        fits: "Callable[[SessionInfo], bool] | None" = None,
+    ) -> "Page":
+        """Return a page of the stored sessions of a directory, or of all that sessions may work in. Blocks.
+
+        Sessions that do not `fits` are left out. Raises `BadCursor`.
+        """
+
+    def info(self, session: str) -> "SessionInfo | None":
+        """Return what a list shows of the stored session with this id; None if there is none. Blocks."""
+
+    def delete(self, path: str) -> None:
+        """Remove a session that no process writes to. Raises `SessionError`. Blocks."""
 
     def find(self, session: str, cwd: str | None) -> str | None:
         """Return the file of the stored session with this id or path; None if there is none. Blocks."""
 
-    async def make(self, wanted: Wanted) -> AgentSession:
+    def interrupted(self) -> list[str]:
+        """Return the files of stored sessions with a run that was cut off. Blocks."""
+
+    async def make(self, wanted: WantedSession) -> AgentSession:
         """Make the agent of a new session, or of the one at the path `wanted.session`.
 
         Raises `AgentError` or `SessionError`.
         """
 
-    def for_user(self, name: str, user: "User") -> "tuple[AgentSource, Terms]":
-        """Return the source of this user's agents, and what holds for them."""
+    def for_user(
+        self, name: str, user: "User", others: Callable[[], Sequence[str]] = tuple
+    ) -> "tuple[AgentSource, Terms]":
+        """Return the source of this user's agents, and what holds for them. `others`: the roots of other users now."""
 
 
 class SessionPool:
@@ -92,7 +119,7 @@ class SessionPool:
         self.account = account
         self._beside = [] if beside is None else beside
         self._beside.append(self)
-        self._source = source
+        self.source = source
         self._limits = limits
         self._numbered = numbered
         self._closed = False
@@ -116,7 +143,7 @@ class SessionPool:
 
         Clients were told these handles: as long as they are here they mean nothing else.
         """
-        self._unsaved: dict[str, Wanted] = {}
+        self._unsaved: dict[str, WantedSession] = {}
         """Handle → how to begin it again, of sessions that left memory unused before anything was said."""
 
     def __len__(self) -> int:
@@ -133,7 +160,7 @@ class SessionPool:
         live = self._live[agent.session.id] = LiveSession(agent, first_event=None)
         return live
 
-    async def open(self, wanted: Wanted, client: Seat | None = None) -> LiveSession:
+    async def open(self, wanted: WantedSession, client: Seat | None = None) -> LiveSession:
         """Return a new session, or the stored one: as it is if it is alive. The client joins it.
 
         Raises `UnknownSession`, `TooManySessions`, and what keeps an agent from being made; no other session is
@@ -142,6 +169,21 @@ class SessionPool:
         """
         work = self._open(wanted, client) if wanted.id is None else self._open_or_create(wanted, wanted.id, client)
         return await self._shielded(work, client)
+
+    async def recover(self) -> int:
+        """Go on with every run that the end of an earlier process cut off. Returns how many go on."""
+        count = 0
+        for path in await asyncio.to_thread(self.source.interrupted):
+            try:
+                live = await self.open(WantedSession(session=path))
+                await live.begin()
+                submitting = live.agent.resume_run()
+                account = self.account
+                await (submitting if account is None else account.counted(live.agent, submitting))
+                count += 1
+            except (AgentError, SessionError) as error:
+                log.warning("The run in %s is not resumed: %s", path, error)
+        return count
 
     def find(self, id: str) -> LiveSession | None:
         return self._live.get(id) or (None if id in self._moved else self._current(id))
@@ -153,7 +195,7 @@ class SessionPool:
         """
         if (live := self.find(id)) is None:
             open_it = self._open_or_create if id in self._unsaved else self._open_named
-            return await self._shielded(open_it(Wanted(cwd=cwd), id, client), client)
+            return await self._shielded(open_it(WantedSession(cwd=cwd), id, client), client)
         return self.joined(live, client)
 
     async def _shielded(self, work: Coroutine[Any, Any, LiveSession], client: Seat | None) -> LiveSession:
@@ -174,17 +216,19 @@ class SessionPool:
             if client in live.clients:
                 self.leave(client, live)
 
-    async def _open_named(self, wanted: Wanted, name: str, client: Seat | None) -> LiveSession:
+    async def _open_named(self, wanted: WantedSession, name: str, client: Seat | None) -> LiveSession:
         """Open what a handle or id leads to."""
         return await self._open(replace(wanted, session=self._moved.get(name, name)), client, name)
 
-    async def _open(self, wanted: Wanted, client: Seat | None, name: str | None = None) -> LiveSession:
+    async def _open(self, wanted: WantedSession, client: Seat | None, name: str | None = None) -> LiveSession:
         if wanted.session is None:
             return self.joined(await self._make(wanted), client)
-        live = self._current(wanted.session)
+        live = None if wanted.copy else self._current(wanted.session)
         if live is None:
-            path = await asyncio.to_thread(self._source.find, wanted.session, wanted.cwd)
-            if path is not None:
+            path = await asyncio.to_thread(self.source.find, wanted.session, wanted.cwd)
+            if path is not None and wanted.copy:
+                live = await self._make(replace(wanted, session=path))
+            elif path is not None:
                 live = await self._open_file(replace(wanted, session=os.path.realpath(path)), name)
             else:
                 live = self._current(wanted.session) or self._live.get(wanted.session)
@@ -192,7 +236,7 @@ class SessionPool:
             raise UnknownSession(f"No session {name or wanted.session}")
         return self.joined(live, client)
 
-    async def _open_or_create(self, wanted: Wanted, id: str, client: Seat | None) -> LiveSession:
+    async def _open_or_create(self, wanted: WantedSession, id: str, client: Seat | None) -> LiveSession:
         async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
             if (live := self.find(id)) is not None:
                 return self.joined(live, client)
@@ -201,7 +245,7 @@ class SessionPool:
             except UnknownSession:
                 return self.joined(await self._make(self._unsaved.get(id, wanted), id), client)
 
-    async def _open_file(self, wanted: Wanted, name: str | None) -> LiveSession:
+    async def _open_file(self, wanted: WantedSession, name: str | None) -> LiveSession:
         path = wanted.session
         assert path is not None
         async with self._locks.setdefault(path, asyncio.Lock()):
@@ -214,13 +258,13 @@ class SessionPool:
                 await asyncio.wait(closing)  # until then it holds the file
             return await self._make(wanted, name)
 
-    async def _make(self, wanted: Wanted, name: str | None = None) -> LiveSession:
+    async def _make(self, wanted: WantedSession, name: str | None = None) -> LiveSession:
         if self._closed:
             raise AgentError(SHUTDOWN)
         self._make_room()
         self._opening += 1
         try:
-            agent = await self._source.make(wanted)
+            agent = await self.source.make(wanted)
         finally:
             self._opening -= 1
         if self.account is not None:

@@ -13,7 +13,7 @@ from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import SandboxChoice
 
 T = TypeVar("T")
-REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
+REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update", "host_uri_result")
 """Frames of a client that get no response. A session that is not in memory has no use for them."""
 
 
@@ -38,13 +38,15 @@ class LiveInfo(Wire, kw_only=True):
     """US dollars; none if a price is not known."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedSession(msgspec.Struct, frozen=True, kw_only=True):
     """The session that a client wants to open."""
 
     cwd: str | None = None
     """Its working directory; None: the one in its file, or the one that the process was started in."""
     session: str | None = None
     """Id or path of a stored session; None: a new one."""
+    copy: bool = False
+    """A copy of that session, which another process may hold, instead of the session itself."""
     model: str | None = None
     """A pattern as on the command line."""
     name: str | None = None
@@ -82,6 +84,11 @@ class CommandSpec(msgspec.Struct, frozen=True):
     doc: str
 
     @property
+    def title(self) -> str:
+        """The beginning of the names of its shapes, as `GetState`."""
+        return "".join(word.title() for word in self.shape_name.split("_"))
+
+    @property
     def fields(self) -> type[msgspec.Struct]:
         """Shape of the fields that a client sends."""
         return _fields(self.handler, self.shape_name)
@@ -89,7 +96,7 @@ class CommandSpec(msgspec.Struct, frozen=True):
     @property
     def data(self) -> Any:
         """Type of `data` in the response; None if there is none."""
-        return self.answer if self.key is None else _keyed(self.shape_name, self.key, self.answer)
+        return self.answer if self.key is None else _keyed(f"{self.title}Data", self.key, self.answer)
 
     def data_of(self, result: Any) -> Any:
         """Return `data` of the response, made from what the handler returned; unset if there is none."""
@@ -115,7 +122,7 @@ def _fields(handler: Callable[..., Any], name: str) -> type[msgspec.Struct]:
 
 @cache
 def _keyed(name: str, key: str, kind: Any) -> type[msgspec.Struct]:
-    return msgspec.defstruct(f"{name}_data", [(key, kind)])
+    return msgspec.defstruct(name, [(key, kind)])
 
 
 COMMANDS: dict[str, CommandSpec] = {}

@@ -6,14 +6,15 @@ encoding. Updates are rendered in their order, each of them once: a frame shows 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, UpdateMode, without
+from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, UpdateMode, shape, shaped
 from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
@@ -32,6 +33,7 @@ from spindle.shapes.events import (
     MessageUpdate,
     SessionChanged,
     StreamEvent,
+    SubagentEvent,
 )
 from spindle.shapes.messages import with_empty_key
 
@@ -45,6 +47,8 @@ _NEVER_LEFT_OUT = (
     "extension_ui_request",
     "host_tool_call",
     "host_tool_cancel",
+    "host_uri_request",
+    "host_uri_cancel",
     "prompt_result",
     "session_settled",
 )
@@ -66,6 +70,10 @@ class Ready(Event, omit_defaults=False, tag="ready"):
     supported_protocol_versions: tuple[int, ...] = (1, 2)
     max_frame_bytes: int = FRAME_BYTES
     max_reassembled_frame_bytes: int = REASSEMBLED_BYTES
+    update_mode: UpdateMode = "full"
+    """The form of updates of an answer: `full` repeats the whole answer in each, `delta` has only what is new."""
+    update_modes: tuple[UpdateMode, ...] = ("full", "delta")
+    """What `set_update_mode` may ask for."""
 
 
 class Response(msgspec.Struct, kw_only=True):
@@ -93,29 +101,54 @@ class Misused(Response):
 Item: TypeAlias = Event | Response
 
 
+MESSAGE_EVENTS = (MessageStart, MessageUpdate, MessageEnd)
+
+
+class Wishes(msgspec.Struct):
+    """What a client has asked for, for all of its sessions."""
+
+    only: Collection[str] | None = None
+    """Types of the events that the client wants; None: all."""
+    cut: Callable[[bytes], bytes] | None = None
+    """Makes frames that hold a long line in pieces, if the client has negotiated version 2."""
+    subagents: Literal["off", "progress", "events"] = "off"
+    """What such a client is told of subagents."""
+
+
 class Renderer:
     def __init__(
-        self, dialect: Dialect = SPINDLE, update_mode: UpdateMode | None = None, session_id: str | None = None
+        self,
+        dialect: Dialect = SPINDLE,
+        update_mode: UpdateMode | None = None,
+        session_id: str | None = None,
+        wishes: Wishes | None = None,
     ) -> None:
         """`session_id` goes into every line: it tells a client which of its sessions the line is about."""
-        self.dialect = dialect
         self._tag = b"" if session_id is None else b'{"sessionId":' + codec.encode_str(session_id) + b","
         self.update_mode: UpdateMode = update_mode or dialect.updates
-        self.only: Collection[str] | None = None
-        """Types of the events that the client wants; None: all."""
-        self.cut: Callable[[bytes], bytes] | None = None
-        """Makes frames that hold a long line in pieces, if the client has asked for that."""
+        self.wishes = wishes or Wishes()
         self._live: LiveJson | None = None
         """JSON of the answer that the last update was about."""
+        self._messages = 0
+        """Messages so far, and the numbers of those that have not ended, for version 2."""
+        self._open_messages: list[int] = []
+        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._heads: dict[tuple[type, int], bytes] = {}
         """Delta frames up to the delta."""
-        unknown = dialect.keys.get("message_update", ())
-        self._with_usage = ("usage",) not in unknown
-        self._unknown_in_piece = tuple(path[1:] for path in unknown if path[0] == "assistantMessageEvent")
-        self._unknown_in_message = tuple(path[1:] for path in unknown if path[0] == "message")
-        self._with_edges = ANSWER_EDGES not in dialect.events
-        self._tries = Tries() if dialect.splits_runs else None
+        self._tries: Tries | None = None
+        self.use_dialect(dialect)
         _keep_big_blocks()
+
+    def use_dialect(self, dialect: Dialect) -> None:
+        """Render in this dialect from now on."""
+        self.dialect, self._live = dialect, None
+        update = dialect.shape_of("message_update")
+        self._piece = None if update is None else update.keys["assistantMessageEvent"]
+        self._message = None if update is None else update.keys["message"]
+        self._with_usage = update is None or "usage" in update.keys
+        self._used = None if self._message is None else shape(usage=self._message.keys["usage"] or shape())
+        self._with_edges = dialect.sends(ANSWER_EDGES)
+        self._tries = Tries() if dialect.splits_runs else None
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Write `message_update` from now on in this form."""
@@ -133,16 +166,50 @@ class Renderer:
         return b"".join(map(self._tagged, self._tries.split(item)))
 
     def _tagged(self, item: Item) -> bytes:
-        line = self._line(item)
-        if self.only is not None and isinstance(item, Event) and _tag(item) not in (*self.only, *_NEVER_LEFT_OUT):
+        line, only, cut = self._line(item), self.wishes.only, self.wishes.cut
+        if cut is not None and isinstance(item, MESSAGE_EVENTS):
+            line = self._stamped(self._number(item), line)
+        if not line or (only is not None and isinstance(item, Event) and _tag(item) not in (*only, *_NEVER_LEFT_OUT)):
             return b""
-        if self.cut is not None and len(line) > FRAME_BYTES:
-            return self.cut(line)
-        if not self._tag or not line:
-            return line
-        if isinstance(item, SessionChanged):  # the event has a key of that name
-            line = line.replace(b'"sessionId":', b'"currentId":', 1)
-        return self._tag + line[1:]
+        if self._tag:
+            if isinstance(item, SessionChanged):  # the event has a key of that name
+                line = line.replace(b'"sessionId":', b'"currentId":', 1)
+            line = self._tag + line[1:]
+        return line if cut is None or len(line) <= FRAME_BYTES else cut(line)
+
+    def waits(self, update: MessageUpdate) -> None:
+        """Note which message an update belongs to that is rendered later, when others may have begun."""
+        if self.wishes.cut is not None and update.message not in self._numbers:
+            self._numbers[update.message] = self._open_messages[-1] if self._open_messages else 0
+
+    def _number(self, item: MessageStart | MessageUpdate | MessageEnd) -> int:
+        """Return the number of a message, which its events share."""
+        if isinstance(item, MessageUpdate):
+            return self._numbers.get(item.message, 0)
+        if isinstance(item, MessageStart) or not self._open_messages:
+            self._messages += 1
+            self._open_messages.append(self._messages)
+        return self._open_messages.pop() if isinstance(item, MessageEnd) else self._open_messages[-1]
+
+    def _stamped(self, number: int, line: bytes) -> bytes:
+        """Give the line of a message its `messageId`, for a client that has negotiated version 2."""
+        return b'{"messageId":"msg-%d",' % number + line[1:] if line else line
+
+    def _of_subagent(self, item: SubagentEvent) -> bytes:
+        """Return an event of a subagent as a client that has negotiated version 2 gets it."""
+        if self.wishes.subagents != "events":
+            return b""
+        payload = {"id": item.subagent_id, "event": item.event}
+        return codec.encode({"type": "subagent_event", "payload": payload}) + b"\n"
+
+    def _with_code(self, item: Item) -> Item:
+        """Return a refusal with the kind of its error, for a client that has negotiated version 2."""
+        if isinstance(item, Response) and not item.success and item.code is UNSET:
+            code = "invalid_request" if isinstance(item, Misused) else "refused"
+            if isinstance(item, Misread):
+                code = "parse_error" if item.command == "parse" else "unknown_command"
+            return replace(item, code=code)
+        return item
 
     def _line(self, item: Item) -> bytes:
         try:
@@ -157,20 +224,26 @@ class Renderer:
             return self._plain(_instead_of(item, error))
 
     def _plain(self, item: Item) -> bytes:
+        if self.wishes.cut is not None:
+            if isinstance(item, SubagentEvent):
+                return self._of_subagent(item)
+            item = self._with_code(item)
         if self.dialect.bare_faults and isinstance(item, Misread | Misused):
             item = _bare(item)
         name = _name(item)
-        if name in self.dialect.events:
+        if not isinstance(item, Response) and not self.dialect.sends(name):
             return b""
         if self.dialect.documented:
             item = _documented(item)
-        return without(codec.encode(item), self.dialect.keys.get(name, ())) + b"\n"
+        return shaped(codec.encode(item), self.dialect.shape_of(name)) + b"\n"
 
     def render_deltas(self, first: Delta, deltas: Sequence[str], live: LiveMessage) -> bytes:
         """Return updates in delta form, a line for each of `deltas`; all are of the block and the kind of `first`."""
         head, tail = self._head(first), self._usage(self._kept(live, first)) + b"}\n"
         if self._tag:
             head = self._tag + head[1:]
+        if self.wishes.cut is not None:
+            head = self._stamped(self._numbers.get(live, 0), head)
         # No JSON string has a raw newline in it: each newline here stands between two updates.
         return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
 
@@ -180,7 +253,7 @@ class Renderer:
             from spindle.protocol.live_json import LiveJson
 
             begins = isinstance(piece, AnswerStart) or (piece.content_index == 0 and isinstance(piece, STARTS))
-            self._live = LiveJson(live, self._unknown_in_message, from_start=begins)
+            self._live = LiveJson(live, self._message, from_start=begins)
         return self._live
 
     def _usage(self, kept: "LiveJson") -> bytes:
@@ -195,7 +268,7 @@ class Renderer:
             if full:
                 kept.take_delta(piece, quoted)
         else:  # up to the last key of the event, which is left open
-            event = _UPDATE + without(codec.encode(piece), self._unknown_in_piece)[:-1]
+            event = _UPDATE + shaped(codec.encode(piece), self._piece)[:-1]
             if full:
                 kept.take(piece)
         usage = self._usage(kept)
@@ -208,12 +281,12 @@ class Renderer:
         """Return the update at the start or at the end of an answer."""
         if self.update_mode == "delta":
             usage = codec.encode({"usage": message.usage}) if self._with_usage else b"{}"
-            usage = without(usage, self._unknown_in_message)[1:-1]
+            usage = shaped(usage, self._used)[1:-1]
             return _UPDATE + codec.encode(edge) + (b"," + usage if usage else b"") + b"}\n"
         if isinstance(edge, AnswerStart) and isinstance(message, LiveMessage):
             value = codec.decode(b"".join(self._kept(message, edge).pieces()))
         else:
-            value = codec.decode(without(codec.encode(message), self._unknown_in_message))
+            value = codec.decode(shaped(codec.encode(message), self._message))
         event = codec.to_builtins(edge)
         event[_MESSAGE_KEYS[type(edge)]] = value
         update = {"type": "message_update", "assistantMessageEvent": event}

@@ -4,9 +4,9 @@ Frames of a client's first session have no name, so a client with one session ne
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import proxy
 
 from msgspec import UNSET
@@ -21,11 +21,14 @@ from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.pool import SessionPool
-from spindle.protocol.registry import REPLIES, LiveInfo, Wanted
+from spindle.protocol.registry import REPLIES, LiveInfo, WantedSession
 from spindle.protocol.render import Response
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import SessionClosed
+
+if TYPE_CHECKING:  # loaded only if the client asks for what they do
+    from spindle.protocol.negotiated import Outcomes
 
 
 class Router:
@@ -75,7 +78,7 @@ class Router:
         except Exception as error:  # of an extension, or of the disk
             self._give_up(seat, f"{type(error).__name__}: {error}")
 
-    async def open(self, wanted: Wanted) -> LiveInfo:
+    async def open(self, wanted: WantedSession) -> LiveInfo:
         """Open a session for the client. Raises the errors of `SessionPool.open`."""
         seat = RoutedSeat(self)
         try:
@@ -86,6 +89,11 @@ class Router:
             raise
         self._place(seat, live)  # no await after this: the response goes out before the first event
         return info
+
+    def negotiate(self) -> None:
+        """Speak version 2 in all sessions that are open; later ones do so from their beginning."""
+        for seat in set(self._seats.values()):
+            seat.negotiated()
 
     def _place(self, seat: "RoutedSeat", live: LiveSession) -> None:
         other = self._seats.get(live.handle)
@@ -143,6 +151,7 @@ class RoutedSeat(Seat):
         """Frames that came before the session was open."""
         self._router = router
         self._live: LiveSession | None = None
+        self._outcomes: Outcomes | None = None
         self.account = router.seat.account
         self.dialect = router.seat.dialect
 
@@ -152,12 +161,24 @@ class RoutedSeat(Seat):
         self._lane = self._router.outbox.lane(live.handle)
         self._dispatcher = Dispatcher(live.agent, self, self._lane)
         live.agent.subscribe(self._lane)
-        for request in live.agent.dialogs.open_requests():  # there may be no other client to answer them
+        if self._router.outbox.cuts:
+            self.negotiated()
+        for request in live.agent.open_questions():  # there may be no other client to answer them
             self._lane.put(request)
         self._router.tasks.spawn(live.begin(), "spindle-begin")
         waiting, self.waiting = self.waiting, []
         for frame in waiting:
             self.receive(frame)
+
+    def negotiated(self) -> None:
+        """Speak version 2, and tell the client how its prompts end."""
+        if self._live is not None:
+            self.dialect = self._router.seat.dialect
+            self._lane.use_dialect(self.dialect)
+        if self._live is not None and self._outcomes is None:
+            from spindle.protocol.negotiated import Outcomes
+
+            self._outcomes = Outcomes(self._live.agent, self._lane.put, self._router.outbox.wishes)
 
     def receive(self, frame: dict[str, Any]) -> None:
         if self._live is None:
@@ -174,8 +195,13 @@ class RoutedSeat(Seat):
         """Leave the session: the client is gone."""
         if (live := self._live) is not None:
             live.agent.unsubscribe(self._lane)
-            await self._dispatcher.close()
+            await self._close()
             self._router.pool.leave(self, live)
+
+    async def _close(self) -> None:
+        await self._dispatcher.close()
+        if self._outcomes is not None:
+            await self._outcomes.close()
 
     # -- what the session asks -------------------------------------------------------------------
 
@@ -198,7 +224,7 @@ class RoutedSeat(Seat):
         try:
             await self._dispatcher.finish()
         finally:
-            await self._dispatcher.close()
+            await self._close()
             live.clients.discard(self)
 
     # -- what commands ask -----------------------------------------------------------------------
@@ -206,13 +232,26 @@ class RoutedSeat(Seat):
     def accepted(self, run: Run) -> None:
         self._lane.hold(run.kept)
 
+    def follow(self, run: Run, id: Any) -> None:
+        if self._outcomes is not None:
+            self._outcomes.follow(run, id)
+
+    def negotiate(self) -> None:
+        self._router.seat.negotiate()
+
+    def set_subagent_subscription(self, level: Literal["off", "progress", "events"]) -> None:
+        self._router.seat.set_subagent_subscription(level)
+
+    def set_event_filter(self, events: Collection[str] | None) -> None:
+        self._router.seat.set_event_filter(events)
+
     def set_update_mode(self, mode: UpdateMode) -> None:
         self._lane.set_update_mode(mode)
 
     def request_shutdown(self) -> None:
         self._router.seat.request_shutdown()
 
-    async def open_session(self, wanted: Wanted) -> LiveInfo:
+    async def open_session(self, wanted: WantedSession) -> LiveInfo:
         return await self._router.open(wanted)
 
     async def close_session(self) -> None:

@@ -1,16 +1,16 @@
 """A client of a session, as the session and its commands see it. Every wire has a subclass of its own."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 
 if TYPE_CHECKING:
-    from spindle.protocol.account import Account
     from spindle.protocol.live_session import LiveSession
-    from spindle.protocol.registry import LiveInfo, Wanted
+    from spindle.protocol.registry import LiveInfo, WantedSession
+    from spindle.server.account import Account
 
 
 class Seat:
@@ -46,6 +46,10 @@ class Seat:
         """Speak version 2 of oh-my-pi's protocol from now on."""
         raise AgentError("Version 2 of the protocol is for stdin and stdout")
 
+    def set_subagent_subscription(self, level: Literal["off", "progress", "events"]) -> None:
+        """Tell of subagents in oh-my-pi's form from now on."""
+        raise AgentError("set_subagent_subscription is for clients that have negotiated version 2: negotiate_protocol")
+
     def set_event_filter(self, events: Collection[str] | None) -> None:
         """Send only events of these types from now on; None: all."""
         raise AgentError("Events are filtered only on stdin and stdout")
@@ -56,7 +60,7 @@ class Seat:
     def request_shutdown(self) -> None:
         """End what the client may end: the process, or its connection. The response is still sent."""
 
-    async def open_session(self, wanted: "Wanted") -> "LiveInfo":
+    async def open_session(self, wanted: "WantedSession") -> "LiveInfo":
         raise AgentError("There is one session here; new_session and switch_session change it")
 
     async def close_session(self) -> None:

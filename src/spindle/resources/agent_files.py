@@ -26,7 +26,7 @@ class AgentDefinition(Struct, frozen=True):
     name: str
     description: str = ""
     tools: tuple[str, ...] | None = None
-    """The only tools it may use, as `name` or `name(pattern)` with a pattern of permission rules; None: all."""
+    """A list of tools (`shapes/tool_lists.py`), also with `name(pattern)` of permission rules; None: all."""
     never: tuple[str, ...] = ()
     """Tools that it may not use, in the same form."""
     model: str | None = None
@@ -35,7 +35,9 @@ class AgentDefinition(Struct, frozen=True):
     prompt: str | None = None
     """Takes the place of the built-in part of the system prompt; None: that part stays."""
     path: Path | None = None
-    """None: it is built in."""
+    """None: it is built in, or a program has given it."""
+    given: bool = False
+    """Whether a program has given it."""
 
     @property
     def has_patterns(self) -> bool:
@@ -145,8 +147,9 @@ def _tools(value: Any) -> list[str]:
     tools = []
     for item in items:
         name, bracket, pattern = str(item).strip().strip("[]\"'").partition("(")
-        name = name.strip()
+        sign = name[:1] if name[:1] in ("+", "-") else ""
+        name = name[len(sign) :].strip()
         lower = name.lower()
         known = _OTHER_NAMES.get(lower, name if "__" in name else lower)
-        tools += [f"{known}{bracket}{pattern}"] if name else []
+        tools += [f"{sign}{known}{bracket}{pattern}"] if name else []
     return tools

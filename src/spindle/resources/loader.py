@@ -17,15 +17,16 @@ from spindle.base.settings import Settings, SettingsStore
 from spindle.base.user_files import BadFile, Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
-from spindle.resources.rule_files import Rule, load_rules
+from spindle.resources.rule_files import StreamRule, load_rules
 from spindle.resources.slash_commands import Skill, Template, load_skills, load_templates
 from spindle.resources.sources import CommandItem, Source, Sources
 from spindle.resources.trust import TrustDecision, TrustStore, decide
-from spindle.tools.base import Tool, ToolSettings
+from spindle.tools.base import Tool
+from spindle.workspace.settings import ToolSettings
 
 if TYPE_CHECKING:
-    from spindle.base.workspace.pipe import Pipe
-    from spindle.tools.sandbox import Sandbox
+    from spindle.workspace.pipe import Pipe
+    from spindle.workspace.sandbox import Sandbox
 
 PROJECT_FOLDERS = (".pi/skills", ".pi/prompts", ".pi/commands", ".agents/skills")
 """Folders of a project with texts for the model; they are read at the far side, too."""
@@ -66,6 +67,8 @@ class ResourceOptions(Struct, frozen=True):
     """No user answers questions of the model."""
     source: Path | None = None
     """The directory that the working directory is a checkout or a copy of: it is trusted as that one is."""
+    others: Callable[[], Sequence[str]] = tuple
+    """Where other users of a server work: no sandbox of this user lets it be read."""
     user_folder: str | None = None
     """Where the client's sessions are, if it is a user of a server; folders of other users lie beside it.
 
@@ -109,7 +112,7 @@ class Resources(Struct):
     templates: list[Template] = field(default_factory=list)
     context_files: list[ContextFile] = field(default_factory=list)
     extension_sources: list[Source] = field(default_factory=list)
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[StreamRule] = field(default_factory=list)
     prompt: PromptParts = field(default_factory=PromptParts)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     far: "Pipe | None" = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spindle.base.agent_dir import agent_dir
-from spindle.base.children import on_path
+from spindle.base.search_path import on_path
 from spindle.base.user_files import Diagnostic, read_text
 from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
@@ -21,8 +21,8 @@ from spindle.shapes.builtin_tools import of_kind
 from spindle.tools.base import Tool
 
 _PREAMBLE = (
-    "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
-    "change code and create files with the tools you are given, and you report what you did."
+    "You are a coding agent. You work for a person in a directory of their machine, with the tools you are given, and "
+    "you report what you did."
 )
 _UNATTENDED = (
     "Nobody reads along and nobody answers questions: decide yourself, finish the work, and say in your last answer "
@@ -181,8 +181,8 @@ def _docs(tools: Sequence[Tool]) -> str:
     if directory is None or not {tool.name for tool in tools} & {"read", "bash"}:
         return ""
     return (
-        f"The program you run in is Spindle. Its manual is in {directory}; README.md there is the index. "
-        "Read it when the user asks about this program (its settings, models, extensions, protocol), and only then."
+        f"The program you run in is Spindle; {directory}/README.md is the index of its manual. Read it only when the "
+        "user asks about this program (its settings, models, extensions, protocol)."
     )
 
 

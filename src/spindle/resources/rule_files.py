@@ -34,7 +34,7 @@ class RuleScope(msgspec.Struct, frozen=True):
     """A path argument of the call must match."""
 
 
-class Rule(Wire, kw_only=True):
+class StreamRule(Wire, kw_only=True):
     name: str
     path: str
     content: str
@@ -59,9 +59,9 @@ class Rule(Wire, kw_only=True):
         return [found for token in self.scope if (found := _parse_scope(token)) is not None]
 
 
-def load_rules(cwd: Path, agent_dir: Path, *, project_trusted: bool) -> tuple[list[Rule], list[Diagnostic]]:
+def load_rules(cwd: Path, agent_dir: Path, *, project_trusted: bool) -> tuple[list[StreamRule], list[Diagnostic]]:
     """Return the stream rules that hold in `cwd`; the first of two equal names wins."""
-    rules: dict[str, Rule] = {}
+    rules: dict[str, StreamRule] = {}
     problems: list[Diagnostic] = []
     of_project = [cwd / ".pi" / "rules", *_foreign_places(cwd)] if project_trusted else []
     places = [(place, "project") for place in of_project]
@@ -108,7 +108,7 @@ def _in(place: Path) -> list[Path]:
     return [place / name for name in names if name.endswith((".md", ".mdc")) and not name.startswith(".")]
 
 
-def _read(path: Path, level: str, problems: list[Diagnostic]) -> Rule | None:
+def _read(path: Path, level: str, problems: list[Diagnostic]) -> StreamRule | None:
     try:
         front, body = split_front_matter(read_text(path))
     except (OSError, BadFrontMatter) as error:
@@ -129,7 +129,7 @@ def _read(path: Path, level: str, problems: list[Diagnostic]) -> Rule | None:
     if wanted and not condition and scope:
         condition = [".*"]
     mode = front.get("interruptMode")
-    rule = Rule(
+    rule = StreamRule(
         name=path.stem,
         path=str(path),
         content=body,

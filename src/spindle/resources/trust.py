@@ -1,14 +1,16 @@
 """Whether a project may bring its own settings, prompts, skills and code.
 
-Decisions are remembered in `<agent dir>/trust.json` by real path and hold for everything below. Without a decision, a
-project is not trusted. The MCP servers of a trusted project start programs, so the user agrees to the content of the
-files that name them; `<agent dir>/mcp-trust.json` has a hash of each.
+Decisions are remembered in `<agent dir>/trust.json` by real path. A yes holds for the repository, or the folder
+without any, that it names: below another `.git` lie the files of somebody else. A no holds for everything below.
+Without a decision, a project is not trusted. Extensions and MCP servers of a trusted project run programs, so the user
+agrees to the content of these files; `<agent dir>/mcp-trust.json` has a hash of each.
 """
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -33,8 +35,16 @@ _GATED = (
 
 MCP_FILES = (".mcp.json", ".pi/mcp.json")
 """Files of a project with MCP servers; later files win."""
+EXTENSIONS = ".pi/extensions"
+"""The folder with extensions of a project: agreed to as a whole."""
+NOT_AGREED = (
+    "it is new, or has changed since you agreed to it. `spindle trust` there agrees to it as it is now, "
+    "--approve for one run"
+)
+_MOST_FILES = 5000
+_MOST_BYTES = 64 << 20
 _begun_with: dict[str, str] = {}
-"""For projects that are trusted for this process only: the hash of each file with MCP servers when it was first seen.
+"""For projects that are trusted for this process only: the hash of each such file when it was first seen.
 What an agent writes later is not what the user agreed to."""
 
 
@@ -60,27 +70,38 @@ class TrustDecision(Struct, frozen=True):
         )
 
 
+class _Remembered(NamedTuple):
+    trusted: bool | None
+    """None: only a repository around this one is trusted."""
+    directory: Path
+
+
 class TrustStore:
     def __init__(self, agent_dir: Path) -> None:
         self.path = agent_dir / "trust.json"
         self._contents = agent_dir / "mcp-trust.json"
         self.problem: Diagnostic | None = None
 
-    def lookup(self, cwd: Path) -> tuple[bool, Path] | None:
-        """Return the decision of the nearest directory that has one, and that directory."""
+    def lookup(self, cwd: Path) -> _Remembered | None:
+        """Return the decision of the nearest directory that has one."""
         try:
             decisions = read_object(self.path) or {}
         except BadFile as error:
             self.problem = Diagnostic("error", f"Cannot use {self.path}: {error}", str(self.path))
             return None
+        around: _Remembered | None = None
+        is_same = True
         for directory in ancestors(cwd.resolve()):
             decision = decisions.get(str(directory))
-            if isinstance(decision, bool):
-                return decision, directory
-        return None
+            if isinstance(decision, bool) and (is_same or not decision):
+                return _Remembered(decision, directory)
+            if decision is True and around is None:
+                around = _Remembered(None, directory)
+            is_same = is_same and not os.path.lexists(directory / ".git")
+        return around
 
     def remember(self, directory: Path, trusted: bool) -> None:
-        """Keep a decision, and agree to the MCP servers of a trusted project. Raises `BadFile`, `OSError`."""
+        """Keep a decision, and agree to the code of a trusted project. Raises `BadFile`, `OSError`."""
         import json
 
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,13 +111,17 @@ class TrustStore:
         for name in MCP_FILES if trusted else ():
             with suppress(OSError):
                 self.agree(directory / name, read_text(directory / name))
+        if trusted and (content := content_of(directory / EXTENSIONS)):
+            self.agree(directory / EXTENSIONS, content)
 
     def agree(self, path: Path, text: str) -> None:
-        """Remember that the user agrees to this content of a file with MCP servers. Raises `BadFile`, `OSError`."""
+        """Remember that the user agrees to this content of a file or folder. Raises `BadFile`, `OSError`."""
+        if _key(path) in _begun_with:
+            _begun_with[_key(path)] = _digest(text)
         edit_json(self._contents, lambda known: known.update({_key(path): _digest(text)}), 0o600)
 
     def is_agreed(self, path: Path, text: str, decision: TrustDecision) -> bool:
-        """Say whether the user has agreed to this content of a file of a trusted project."""
+        """Say whether the user has agreed to this content of a file or folder of a trusted project."""
         if decision.for_now:
             return _begun_with.setdefault(_key(path), _digest(text)) == _digest(text)
         try:
@@ -114,6 +139,40 @@ def _digest(text: str) -> str:
     from _blake2 import blake2b  # `hashlib` would load OpenSSL
 
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
+
+
+def content_of(path: Path) -> str:
+    """Return a text that is another one if a file, or anything in a folder, is another; "" if it cannot be read.
+
+    What Python keeps of compiled files does not count: it is removed before they are loaded.
+    """
+    from _blake2 import blake2b
+
+    whole, left = blake2b(digest_size=32), _MOST_BYTES
+    try:
+        files = _files_of(path)
+        for name in files:
+            data = (path / name).read_bytes()
+            left -= len(data)
+            if left < 0:
+                return ""
+            whole.update(f"{os.fsencode(name)!r} {len(data)}\n".encode() + data)
+    except OSError:
+        return ""
+    return whole.hexdigest() if files else ""
+
+
+def _files_of(path: Path) -> list[str]:
+    """Return the files of a folder, also behind links. Raises `OSError` if there are too many."""
+    if not path.is_dir():
+        return [""]
+    found: list[str] = []
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found += [os.path.relpath(os.path.join(folder, name), path) for name in names]
+        if len(found) > _MOST_FILES or folder.count("/") > 200:
+            raise OSError("too many files")
+    return sorted(found)
 
 
 def gated_paths(cwd: Path) -> list[Path]:
@@ -154,8 +213,11 @@ def decide(
         return decision(approve, "--approve" if approve else "--no-approve", for_now=True)
     if ask is not None and (answer := ask(cwd)) is not None:
         return decision(answer, "an extension said so", for_now=True)
-    if found := store.lookup(project):
-        return decision(found[0], f"remembered for {found[1]}")
+    found = store.lookup(project)
+    if found is not None and found.trusted is not None:
+        return decision(found.trusted, f"remembered for {found.directory}")
+    if found is not None and default == "ask":
+        return decision(False, f"the trust of {found.directory} ends at this repository")
     if default == "ask":
         return decision(False, "nobody was asked")
     return decision(default == "always", f"defaultProjectTrust is {default}")

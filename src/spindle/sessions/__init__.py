@@ -15,6 +15,7 @@ from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
 if TYPE_CHECKING:  # loaded on use: an agent seldom needs these
     from spindle.sessions.index import SessionInfo
     from spindle.sessions.manager import SessionManager
+    from spindle.sessions.named import SessionNotFound
 
 __all__ = [
     "Damage",
@@ -28,6 +29,7 @@ __all__ = [
     "SessionInfo",
     "SessionLocked",
     "SessionManager",
+    "SessionNotFound",
     "build_context",
 ]
 
@@ -41,4 +43,8 @@ def __getattr__(name: str) -> Any:
         from spindle.sessions.manager import SessionManager
 
         return SessionManager
+    if name == "SessionNotFound":
+        from spindle.sessions.named import SessionNotFound
+
+        return SessionNotFound
     raise AttributeError(f"module 'spindle.sessions' has no attribute {name!r}")

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
+from spindle.base.errors import AgentError
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.messages import (
     AgentMessage,
@@ -33,7 +34,7 @@ UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 """The errors that msgspec raises for a line that is broken, or merely unusual."""
 
 
-class SessionError(Exception):
+class SessionError(AgentError):
     """Base of all errors that this package raises on purpose; the text is for people."""
 
 
@@ -86,6 +87,15 @@ class BranchSummaryEntry(_Placed, kw_only=True, tag_field="type", tag="branch_su
     from_hook: bool | None = None
 
 
+class UsageEntry(_Placed, kw_only=True, tag_field="type", tag="usage"):
+    """What a model used beside the conversation."""
+
+    kind: str
+    provider: str
+    model: str
+    usage: Usage
+
+
 class CustomEntry(Wire, kw_only=True, tag_field="type", tag="custom"):
     """State of an extension; never sent to a model."""
 
@@ -116,6 +126,20 @@ class SessionInfoEntry(_Placed, tag_field="type", tag="session_info"):
     name: str
     usage: Usage | None = None
     """What a model used to find the name."""
+
+
+KnownEntry: TypeAlias = (
+    MessageEntry
+    | ModelChangeEntry
+    | ThinkingLevelChangeEntry
+    | CompactionEntry
+    | BranchSummaryEntry
+    | CustomEntry
+    | CustomMessageEntry
+    | LabelEntry
+    | SessionInfoEntry
+)
+"""The entries that we write. Files of other programs have more, which clients pass over."""
 
 
 # -- lines as they are read ------------------------------------------------------------------------

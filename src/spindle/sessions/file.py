@@ -76,12 +76,14 @@ class Descriptor:
 class AppendFile:
     """The end of one file, as far as we know it."""
 
-    def __init__(self, path: Path, status: os.stat_result, *, ends_open: bool = False) -> None:
+    def __init__(self, path: Path, status: os.stat_result, *, ends_open: bool = False, torn: int = 0) -> None:
         self.path = path
         self.size = status.st_size
         """How far we have read or written it."""
         self.ends_open = ends_open
         """Its last line has no newline."""
+        self._torn = torn
+        """Bytes of a last line that a full disk or a crash has cut: they make no sense, and go with the next append."""
         self.queue = bytearray()
         """Bytes that must follow the end of the file."""
         self._unread: list[tuple[int, int]] = []
@@ -127,7 +129,7 @@ class AppendFile:
     def put(self, lines: bytes) -> None:
         """Queue whole lines for the end of the file."""
         if self.ends_open:
-            self.queue += b"\n"
+            self.queue += b"" if self._torn else b"\n"
             self.ends_open = False
         self.queue += lines
 
@@ -138,6 +140,8 @@ class AppendFile:
         if self._descriptor is None:
             self._descriptor = Descriptor(os.open(self.path, _APPEND))
         descriptor = self._descriptor.number
+        if self._torn:
+            self._mend(descriptor)
         while self.queue:
             written = os.write(descriptor, self.queue)
             self._unsynced = True
@@ -147,6 +151,15 @@ class AppendFile:
                 self._unread.append((self.size, start))
                 self.size = start
             self.size += written
+
+    def _mend(self, descriptor: int) -> None:
+        """Take the torn line away, unless another program goes on with it."""
+        if os.fstat(descriptor).st_size == self.size:
+            os.ftruncate(descriptor, self.size - self._torn)
+            self.size -= self._torn
+        else:
+            self.queue[:0] = b"\n"
+        self._torn = 0
 
     def sync(self) -> None:
         """Wait until all written bytes are on the disk itself. Raises `OSError`."""

@@ -11,17 +11,24 @@ from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from spindle.base.agent_dir import agent_dir
+from spindle.sessions.catalog import NO_STAMP, Row, stamp_of
 from spindle.sessions.entries import UNREADABLE, Header, parse_time, text_or_empty
 from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.load import read_header
+from spindle.sessions.lock import is_locked
 from spindle.shapes.codec import DecodeError, decode, encode
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called after each file with the number of files read so far, and of all files."""
 
 NO_MESSAGES = "(no messages)"
+RUN_ENTRY = "spindle.run"
+"""Type of the entries that say when a run began, went on, and ended."""
+RUN_OPEN = ("begun", "resumed", "waiting")
+"""States of a run that has not ended."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,9 +43,25 @@ class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
     """Time of the last message of user or model."""
     message_count: int
     first_message: str
+    interrupted: bool = False
+    """Whether a run was cut off, by the end of its process."""
 
 
-class Found(msgspec.Struct, frozen=True):
+_decode_info = msgspec.json.Decoder(SessionInfo).decode
+
+
+def decode_info(facts: bytes) -> SessionInfo:
+    """Return the session that `read_row` has found. A run that goes on in another process is not interrupted."""
+    try:
+        info = _decode_info(facts)
+    except UNREADABLE:  # half of a surrogate pair in it
+        info = msgspec.convert(decode(facts), SessionInfo)
+    if info.interrupted and is_locked(Path(info.path)):
+        return replace(info, interrupted=False)
+    return info
+
+
+class FoundFile(msgspec.Struct, frozen=True):
     """A session that was found by its id."""
 
     path: str
@@ -52,33 +75,28 @@ def list_sessions(
     cwd: StrPath, session_dir: StrPath | None = None, on_progress: Progress | None = None
 ) -> list[SessionInfo]:
     """Return the sessions of a project, the latest first."""
-    directory, only_cwd = _place(cwd, session_dir)
-    return _infos(_files(directory), only_cwd, on_progress)
+    from spindle.sessions.pages import list_page
+
+    return list_page(cwd, session_dir, on_progress=on_progress).sessions
 
 
-def list_all_sessions(
-    session_dir: StrPath | None = None, on_progress: Progress | None = None, *, most: int | None = None
-) -> list[SessionInfo]:
-    """Return the sessions of all projects, or all in `session_dir`, the latest first.
+def list_all_sessions(session_dir: StrPath | None = None, on_progress: Progress | None = None) -> list[SessionInfo]:
+    """Return the sessions of all projects, or all in `session_dir`, the latest first."""
+    from spindle.sessions.pages import list_page
 
-    If there are more than `most` files, only the `most` that were written to last are read.
-    """
-    files = all_session_files(session_dir)
-    if most is not None and len(files) > most:
-        files = sorted(files, key=_modification_time, reverse=True)[:most]
-    return _infos(files, None, on_progress)
+    return list_page(None, session_dir, on_progress=on_progress).sessions
 
 
 def most_recent_session(cwd: StrPath, session_dir: StrPath | None = None) -> Path | None:
     """Return the session file of the project that was written to last."""
-    directory, only_cwd = _place(cwd, session_dir)
+    directory, only_cwd = place_of(cwd, session_dir)
     latest_first = sorted(_files(directory), key=_modification_time, reverse=True)
     return next((Path(path) for path, _ in _headers(latest_first, only_cwd)), None)
 
 
 def find_by_id(cwd: StrPath, session_id: str, session_dir: StrPath | None = None) -> str | None:
     """Return the file of the project's session with exactly this id."""
-    directory, only_cwd = _place(cwd, session_dir)
+    directory, only_cwd = place_of(cwd, session_dir)
     return next((path for path, header in _headers(_files(directory), only_cwd) if header.id == session_id), None)
 
 
@@ -87,7 +105,7 @@ def find_session(session_id: str, cwd: StrPath, session_dir: StrPath | None = No
 
     A file usually has its session's id in its name, so few files are opened.
     """
-    directory, only_cwd = _place(cwd, session_dir)
+    directory, only_cwd = place_of(cwd, session_dir)
     for paths, wanted_cwd in ((_files(directory), only_cwd), (all_session_files(session_dir), None)):
         named = sorted(paths, key=lambda path: not path.name.endswith(f"_{session_id}.jsonl"))
         for path, header in _headers(named, wanted_cwd):
@@ -96,16 +114,16 @@ def find_session(session_id: str, cwd: StrPath, session_dir: StrPath | None = No
     return None
 
 
-def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) -> list[Found]:
+def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) -> list[FoundFile]:
     """Return the sessions whose id is `start`, else those whose id begins with it; those of the project come first.
 
     More than one means that `start` is too short to tell them apart.
     """
-    directory, only_cwd = _place(cwd, session_dir)
-    own = [Found(path, header.id, header.cwd, True) for path, header in _headers(_files(directory), only_cwd)]
+    directory, only_cwd = place_of(cwd, session_dir)
+    own = [FoundFile(path, header.id, header.cwd, True) for path, header in _headers(_files(directory), only_cwd)]
     known = {found.path for found in own}
     others = [path for path in all_session_files(session_dir) if str(path) not in known]
-    foreign = [Found(path, header.id, header.cwd, False) for path, header in _headers(others, None)]
+    foreign = [FoundFile(path, header.id, header.cwd, False) for path, header in _headers(others, None)]
     for fits in (start.__eq__, lambda id: id.startswith(start)):
         for group in (own, foreign):
             if hits := [found for found in group if fits(found.id)]:
@@ -113,21 +131,34 @@ def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) 
     return []
 
 
-def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
-    """Return the facts that a list shows of one file; None if it is no session, or one of another project."""
+def read_info(path: Path) -> SessionInfo | None:
+    """Return what a list shows of one file; None if it is no session."""
+    facts = read_row(path).facts
+    return None if facts is None else decode_info(facts)
+
+
+def read_row(path: Path, only_cwd: str | None = None) -> Row:
+    """Return the row of a file for the catalog, as it was when we began to read it.
+
+    Of a session of another project than `only_cwd` only the header is read.
+    """
     try:
         with open(path, "rb") as lines:
+            status = os.fstat(lines.fileno())
+            stamp = stamp_of(status)
             header = read_header(lines)
-            if header is None or not _belongs(header, only_cwd):
-                return None
+            if header is None or not isinstance(header.id, str):
+                return Row(stamp)
+            if not _belongs(header, only_cwd):
+                return Row(stamp, header.cwd)
             tally = _Tally()
             for line in lines:
                 tally.add(line)
-            file_time = os.fstat(lines.fileno()).st_mtime_ns // 1_000_000
     except OSError:
-        return None
+        return Row(NO_STAMP)
     created = parse_time(header.timestamp)
-    return SessionInfo(
+    file_time = status.st_mtime_ns // 1_000_000
+    info = SessionInfo(
         path=str(path),
         id=header.id,
         cwd=header.cwd,
@@ -137,23 +168,28 @@ def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
         modified=tally.last_time or (file_time if created is None else created),
         message_count=tally.count,
         first_message=tally.first or NO_MESSAGES,
+        interrupted=tally.is_open(header.id),
     )
+    return Row(stamp, info.cwd, info.modified, info.id, encode(info))
 
 
 # -- lines: only the keys that a list shows are decoded --------------------------------------------
 
 
-class _Message(msgspec.Struct):
+class _MessageLine(msgspec.Struct):
     role: Any = None
     content: msgspec.Raw | UnsetType = UNSET
     timestamp: Any = None
+    stop_reason: Any = msgspec.field(default=None, name="stopReason")
 
 
 class _Line(msgspec.Struct):
     type: Any = None
     timestamp: Any = None
     name: Any = None
-    message: _Message | None = None
+    message: _MessageLine | None = None
+    custom_type: Any = msgspec.field(default=None, name="customType")
+    data: msgspec.Raw = msgspec.Raw()
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
@@ -167,6 +203,15 @@ class _Tally:
         self.count = 0
         self.first = ""
         self.last_time = 0
+        self._run: Any = None
+        """The last record of a run."""
+        self._is_answered = False
+        """Whether the last message is a final answer."""
+
+    def is_open(self, session: str) -> bool:
+        """Say whether a run of this session has begun and not ended."""
+        run = self._run if isinstance(self._run, dict) else {}
+        return run.get("session") == session and run.get("state") in RUN_OPEN and not self._is_answered
 
     def add(self, data: bytes) -> None:
         try:
@@ -175,9 +220,12 @@ class _Tally:
             line = _decode_slowly(data)
         if line.type == "session_info":
             self.name = text_or_empty(line.name).strip() or None
+        elif line.type == "custom" and line.custom_type == RUN_ENTRY:
+            self._run = _decode_or_none(bytes(line.data))
         elif line.type == "message":
             self.count += 1
             message = line.message
+            self._is_answered = message is not None and message.role == "assistant" and message.stop_reason == "stop"
             if message is None or message.content is UNSET or message.role not in ("user", "assistant"):
                 return
             time = parse_time(line.timestamp if message.timestamp is None else message.timestamp)
@@ -199,7 +247,7 @@ def _decode_slowly(data: bytes) -> _Line:
         return _Line()
     line = _Line(value.get("type"), value.get("timestamp"), value.get("name"))
     if isinstance(message := value.get("message"), dict):
-        line.message = _Message(message.get("role"), timestamp=message.get("timestamp"))
+        line.message = _MessageLine(message.get("role"), timestamp=message.get("timestamp"))
         if "content" in message:
             line.message.content = msgspec.Raw(encode(message["content"]))
     return line
@@ -215,7 +263,7 @@ def _decode_or_none(data: bytes) -> Any:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def _place(cwd: StrPath, session_dir: StrPath | None) -> tuple[Path, str | None]:
+def place_of(cwd: StrPath, session_dir: StrPath | None) -> tuple[Path, str | None]:
     """Return the directory to look in, and the project to filter by if the directory may hold several projects."""
     default = session_dir_for(cwd)
     directory = Path(absolute(session_dir)) if session_dir else default
@@ -238,25 +286,18 @@ def _files(directory: Path) -> list[Path]:
 
 def all_session_files(session_dir: StrPath | None) -> list[Path]:
     """Return the files of all projects, or all in `session_dir`, damaged ones too."""
+    return [path for directory in folders_of_all(session_dir) for path in _files(directory)]
+
+
+def folders_of_all(session_dir: StrPath | None) -> list[Path]:
+    """Return the directories with the sessions of all projects."""
     if session_dir:
-        return _files(Path(absolute(session_dir)))
+        return [Path(absolute(session_dir))]
     try:
         with os.scandir(agent_dir() / "sessions") as items:
-            directories = [Path(item.path) for item in items if os.path.isdir(item)]
+            return [Path(item.path) for item in items if os.path.isdir(item)]
     except OSError:
         return []
-    return [path for directory in directories for path in _files(directory)]
-
-
-def _infos(paths: list[Path], only_cwd: str | None, on_progress: Progress | None) -> list[SessionInfo]:
-    infos = []
-    for number, path in enumerate(paths, 1):
-        info = read_info(path, only_cwd)
-        if info is not None:
-            infos.append(info)
-        if on_progress is not None:
-            on_progress(number, len(paths))
-    return sorted(infos, key=lambda info: info.modified, reverse=True)
 
 
 def _headers(paths: Iterable[Path], only_cwd: str | None) -> Iterator[tuple[str, Header]]:

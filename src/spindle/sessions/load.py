@@ -36,7 +36,8 @@ _BOM = b"\xef\xbb\xbf"
 _GARBAGE_LIMIT = 1 << 20
 """How many bytes may come before the header; with more, the file is no session."""
 SKIPPED = frozenset({"bad line", "torn line", "no id"})
-"""Kinds of damage for which a line is not part of the session. The line stays in the file."""
+"""Kinds of damage for which a line is not part of the session. It stays in the file, but for a torn line at the end,
+which goes with the next append."""
 
 
 class InvalidSession(SessionError):
@@ -71,6 +72,10 @@ class Parsed(msgspec.Struct):
     """Whether there is only white space."""
     ends_open: bool = False
     """The last line has no newline; the next append must write one first."""
+    last: bytes = b""
+    """The last line, if it has no newline."""
+    torn: int = 0
+    """Bytes of a last line that is the beginning of an entry; the next append takes them away."""
 
     @property
     def is_session(self) -> bool:
@@ -91,6 +96,7 @@ def _parse_file(file: BinaryIO) -> Parsed:
             last = parsed.damage[-1] if parsed.damage else None
             if last is not None and last.line == parsed.line_count and last.kind == "bad line":
                 parsed.damage[-1] = Damage("torn line", last.line, f"the file ends in the middle of it ({last.text})")
+                parsed.torn = len(parsed.last) if parsed.last.startswith(b"{") else 0
             else:
                 text = "the last line is whole but not ended"
                 parsed.damage.append(Damage("no final newline", parsed.line_count, text))
@@ -125,6 +131,8 @@ def _find_header(file: BinaryIO, parsed: Parsed) -> None:
         parsed.is_blank = False
         value = _decode_or_report(line, number, parsed)
         if isinstance(value, dict):
+            if value.get("type") == "title":  # oh-my-pi keeps the title before the header
+                continue
             if value.get("type") != "session":
                 return
             parsed.header = Header(line)
@@ -161,6 +169,7 @@ def _read_entries(numbered: Iterator[tuple[int, bytes]], parsed: Parsed, ids_nee
     if number:
         parsed.line_count = number
         parsed.ends_open = not line.endswith(b"\n")
+        parsed.last = line if parsed.ends_open else b""
 
 
 def _read_slowly(line: bytes, number: int, parsed: Parsed) -> Entry | None:
@@ -270,7 +279,7 @@ def _read(path: Path) -> tuple[Parsed, AppendFile]:
             raise InvalidSession(path)
         with open_for_reading(path) as opened:
             parsed = _parse_file(opened)
-            file = AppendFile(path, os.fstat(opened.fileno()), ends_open=parsed.ends_open)
+            file = AppendFile(path, os.fstat(opened.fileno()), ends_open=parsed.ends_open, torn=parsed.torn)
             file.size = opened.tell()  # another program may have added lines since; they are read later
             return parsed, file
     except FileNotFoundError:

@@ -59,6 +59,15 @@ def try_lock(session_file: Path) -> SessionLock | None:
         return None
 
 
+def is_locked(session_file: Path) -> bool:
+    """Say whether a process writes to a session now. Nothing is made or changed."""
+    try:
+        descriptor = Descriptor(os.open(beside(session_file, "lock"), os.O_RDONLY))
+        return not _lock(descriptor.number)
+    except OSError:
+        return False
+
+
 class _Locked:
     """A locked file of this process, unlocked with the last reference to it."""
 

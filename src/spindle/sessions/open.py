@@ -5,10 +5,13 @@ A new session has no file until its first message; if it is closed before that, 
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
 
+from spindle.sessions.belongings import SUBAGENTS, belongings, remove_beside
+from spindle.sessions.catalog import forget
 from spindle.sessions.entries import SessionError, new_header
 from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.load import Loaded, load_session
@@ -27,10 +30,10 @@ __all__ = [
     "loaded_after",
     "of_subagent",
     "recent",
+    "subagents_of",
 ]
 
 MAX_ID = 200
-_SUBAGENTS = ".subagents"
 _SESSION_ID = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
@@ -119,7 +122,15 @@ def of_subagent(session: Session, **saving: Unpack[Saving]) -> Session:
     """Begin the session of a subagent; its file will be in a folder beside that of `session`, out of all lists."""
     if session.path is None:
         return in_memory(session.cwd)
-    return create(session.cwd, session.path.with_suffix(_SUBAGENTS), parent_session=session.path, **saving)
+    return create(session.cwd, session.path.with_suffix(SUBAGENTS), parent_session=session.path, **saving)
+
+
+def subagents_of(session: Session) -> Iterator[Session]:
+    """Load the sessions of its subagents to be read only; files that cannot be read are passed over."""
+    files = [] if session.path is None else sorted(session.path.with_suffix(SUBAGENTS).glob("*.jsonl"))
+    for file in files:
+        with suppress(SessionError, OSError):
+            yield load(file, read_only=True)
 
 
 def branched(session: Session, leaf_id: str) -> Session:
@@ -144,20 +155,18 @@ def loaded_after(session: Session, path: StrPath) -> Session:
 
 
 def delete(path: StrPath) -> None:
-    """Remove a session file, the file beside it, and the sessions of its subagents.
+    """Remove a session file, and all that belongs to the session.
 
     Raises `SessionLocked` if a process writes to it.
     """
     file = Path(absolute(path))
     lock = try_lock(file)
     try:
+        named = belongings(file)
         file.unlink(missing_ok=True)
-        file.with_name(f"{file.name}.queue").unlink(missing_ok=True)
-        folder = file.with_suffix(_SUBAGENTS)
-        for other in folder.glob("*.jsonl*"):
-            other.unlink(missing_ok=True)
-        with suppress(OSError):  # there is no such folder, or other files are in it
-            folder.rmdir()
+        remove_beside(file)
+        named.remove()
+        forget([str(file)])
     finally:
         if lock is not None:
             lock.release()

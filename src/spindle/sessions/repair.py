@@ -38,11 +38,13 @@ def examine(path: Path) -> list[Damage]:
 def repair_copy(source: Path, target: Path, cwd: str) -> list[str]:
     """Write a sound copy of a damaged session. Return a line of text for each repair.
 
-    `cwd` is for a session that has lost its header. Raises `SessionError`; never overwrites.
+    The copy has an id of its own, so that an id names one session. `cwd` is for a session that has lost its header.
+    Raises `SessionError`; never overwrites.
     """
     try:
         repair = _Repair(source.read_bytes(), cwd)
-        write_new_file(target, b"".join(line.wire + b"\n" for line in (repair.header, *repair.entries)))
+        header = Header(edit_line(repair.header.wire, {"id": new_session_id()}))
+        write_new_file(target, b"".join(line.wire + b"\n" for line in (header, *repair.entries)))
     except OSError as error:
         raise SessionError(f"Cannot repair session ({error.strerror}): {error.filename or target}") from error
     return repair.done

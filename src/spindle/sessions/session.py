@@ -6,7 +6,8 @@ follows; it is not stored, so moving it writes nothing and the next entry makes 
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -24,6 +25,7 @@ from spindle.sessions.entries import (
     SessionError,
     SessionInfoEntry,
     ThinkingLevelChangeEntry,
+    UsageEntry,
     iso_time,
     new_entry_id,
     new_header,
@@ -41,6 +43,7 @@ from spindle.sessions.tree import (
     entry_message,
     model_in_force,
     thinking_level_in_force,
+    tools_in_force,
 )
 from spindle.shapes.messages import AgentMessage, Image, Text, Thinking, ToolCall, Usage
 
@@ -205,6 +208,10 @@ class Session:
         kept = first_kept_entry_id or entry_id
         return self._append(CompactionEntry, id=entry_id, first_kept_entry_id=kept, from_hook=from_hook, **given)
 
+    def append_usage(self, kind: str, provider: str, model: str, usage: Usage) -> str:
+        """Note what a model used beside the conversation; `kind` says for what."""
+        return self._append(UsageEntry, kind=kind, provider=provider, model=model, usage=usage)
+
     def append_name(self, name: str, usage: Usage | None = None) -> str:
         """Name the session; an empty name removes the old one. `usage`: what a model used to find it."""
         return self._append(SessionInfoEntry, name=re.sub(r"[\r\n]+", " ", name).strip(), usage=usage)
@@ -213,6 +220,12 @@ class Session:
         """Label an entry; None or an empty label removes the old one. Raises `EntryNotFound`."""
         self.tree.require(target_id)
         return self._append(LabelEntry, target_id=target_id, label=label)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write the entries that are added inside at once: after a crash the file has all of them, or none."""
+        with self._store.held() if self._store is not None else nullcontext():
+            yield
 
     # -- moving ----------------------------------------------------------------------------------
 
@@ -261,6 +274,10 @@ class Session:
     def thinking_level(self) -> str | None:
         """Return the last thinking level of the current branch; None if none was set."""
         return thinking_level_in_force(self.branch())
+
+    def tools(self) -> list[str] | None:
+        """Return the tools that the model had on the current branch, if the session tells them, as those of pi do."""
+        return tools_in_force(self.branch())
 
     def has_messages(self) -> bool:
         """Say whether the current branch has messages."""

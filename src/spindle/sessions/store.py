@@ -7,7 +7,8 @@ they lost are written again.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -62,6 +63,8 @@ class Store:
         self._rewrite_due = False
         """Whether the tree was migrated, but the file still has the old version."""
         self._keep_old = False
+        self._is_held = self._is_due = False
+        """Whether entries are held back to be written together, and whether there are any."""
         self._beside: bytes | None = None
         """Content of the file that keeps waiting messages."""
 
@@ -78,7 +81,21 @@ class Store:
             return
         if self._file is not None and not self._rewrite_due:
             self._file.put(entry.ended)
-        self.save_all()
+        if self._is_held:
+            self._has_begun = self._is_due = True
+        else:
+            self.save_all()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Write what is saved inside at its end, at once."""
+        self._is_held, self._is_due = True, False
+        try:
+            yield
+        finally:
+            self._is_held = False
+            if self._is_due:
+                self.save_all()
 
     def save_all(self) -> None:
         """Write all entries that the file lacks; make the file if there is none."""

@@ -20,6 +20,8 @@ from spindle.sessions.entries import (
     parse_time,
     text_or_empty,
 )
+from spindle.sessions.facts import fact_in
+from spindle.sessions.stand_ins import MAIN_ROLES, StandIn
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import (
     AgentMessage,
@@ -445,7 +447,13 @@ def entry_message(entry: Entry) -> AgentMessage | None:
 
 
 def _choose(path: Sequence[Entry], marks: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries that count: all, or the last compaction, the entries it kept, and those that follow it."""
+    """Return the entries that count: all, or the last compaction, the entries it kept, and those that follow it.
+
+    Nothing before the mark of oh-my-pi's `/clear` counts.
+    """
+    if (reset := next((entry for entry in reversed(marks) if entry.type == "reset_boundary"), None)) is not None:
+        after = path.index(reset) + 1
+        return _choose(path[after:], [entry for entry in path[after:] if entry.type != "message"])
     compaction = next((entry for entry in reversed(marks) if entry.type == "compaction"), None)
     if compaction is None:
         return path
@@ -482,18 +490,59 @@ def thinking_level_in_force(path: Sequence[Entry]) -> str | None:
 
 
 def model_in_force(path: Sequence[Entry]) -> tuple[str, str] | None:
-    """Return the last model that was chosen or that answered, also before a compaction."""
-    for entry in reversed(path):
+    """Return the last model that was chosen or that answered, also before a compaction.
+
+    If that model only stood in for another one, return the other one.
+    """
+    for index in range(len(path) - 1, -1, -1):
+        entry = path[index]
         provider = model = None
         if entry.type == "model_change":
             value = entry.value
             provider, model = value.get("provider"), value.get("modelId")
+            if isinstance(both := value.get("model"), str) and value.get("role") in (None, "default"):  # oh-my-pi
+                provider, _, model = both.partition("/")
         elif entry.type == "message":
             message = entry.message
             if isinstance(message, AssistantMessage):
-                return message.provider, message.model
+                return _stood_in_for(path[:index], message.provider, message.model)
             if isinstance(message, OpaqueMessage) and message.role == "assistant":
                 provider, model = message.value.get("provider"), message.value.get("model")
         if isinstance(provider, str) and isinstance(model, str):
             return provider, model
     return None
+
+
+def _stood_in_for(path: Sequence[Entry], provider: str, model: str) -> tuple[str, str]:
+    """Return the model in whose place a model answered at the end of `path`; the model itself if it was chosen."""
+    for entry in reversed(path):
+        if entry.type == "model_change":
+            break
+        fact = fact_in(entry, StandIn)
+        if fact is not None and fact.role in MAIN_ROLES and fact.after == f"{provider}/{model}":
+            chosen, _, id = fact.chosen.partition("/")
+            return chosen, id
+    return provider, model
+
+
+def tools_in_force(path: Sequence[Entry]) -> list[str] | None:
+    """Return the tools that the model had at the end of `path`, as pi's system messages tell it; None if none does."""
+    names: dict[str, None] | None = None
+    for entry in path:
+        system: Any = None
+        if entry.type == "compaction":
+            system = entry.value.get("systemMessage")
+            names = {} if isinstance(system, dict) else names  # it tells all of them again
+        elif entry.type == "message" and isinstance(entry.message, OpaqueMessage) and entry.message.role == "system":
+            system = entry.message.value
+        if isinstance(system, dict) and ("toolsAdded" in system or "toolsRemoved" in system):
+            names = names or {}
+            for name in _names(system.get("toolsRemoved")):
+                names.pop(name, None)
+            names |= dict.fromkeys(_names(system.get("toolsAdded")))
+    return None if names is None else list(names)
+
+
+def _names(tools: Any) -> list[str]:
+    given = tools if isinstance(tools, list) else []
+    return [tool["name"] for tool in given if isinstance(tool, dict) and isinstance(tool.get("name"), str)]

@@ -1,7 +1,5 @@
 """Checkpoints and changes of files, as clients see them."""
 
-from msgspec import field
-
 from spindle.shapes.messages import Wire
 
 
@@ -86,8 +84,6 @@ class Restored(Wire):
     """Files that were changed outside of the agent's runs. Only a restore with `force` overwrites them."""
     not_covered: list[NotedFile]
     """Files that stay as they are, because their former state is not known."""
-    failed: list[NotedFile] = field(default_factory=list)
-    """Files that could not be written or removed."""
     checkpoint: str | None = None
     """The checkpoint of the state before the restore: restoring that takes it back. None for a dry run."""
     editor_text: str | None = None

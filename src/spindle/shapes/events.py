@@ -4,12 +4,25 @@
 """
 
 import reprlib
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from spindle.shapes.approvals import By, Keep, Preview, QuestionKind, Suggestion
 from spindle.shapes.codec import WireValue, to_builtins
-from spindle.shapes.messages import AssistantMessage, Image, Tagged, Text, ToolCall, ToolResultMessage, Usage, Wire
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    MessageOnWire,
+    Tagged,
+    Text,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    Wire,
+    shown_as,
+)
+from spindle.shapes.model import ModelCost
 
 
 class Event(Tagged, gc=True):
@@ -69,40 +82,47 @@ class _Piece(Tagged, gc=True):
 
 
 class TextStart(_Piece, tag="text_start"):
-    pass
+    type: ClassVar[Literal["text_start"]]
 
 
 class TextDelta(_Piece, gc=False, tag="text_delta"):
+    type: ClassVar[Literal["text_delta"]]
     delta: str
 
 
 class TextEnd(_Piece, tag="text_end"):
+    type: ClassVar[Literal["text_end"]]
     content: str
 
 
 class ThinkingStart(_Piece, tag="thinking_start"):
-    pass
+    type: ClassVar[Literal["thinking_start"]]
 
 
 class ThinkingDelta(_Piece, gc=False, tag="thinking_delta"):
+    type: ClassVar[Literal["thinking_delta"]]
     delta: str
 
 
 class ThinkingEnd(_Piece, tag="thinking_end"):
+    type: ClassVar[Literal["thinking_end"]]
     content: str
 
 
 class ToolCallStart(_Piece, tag="toolcall_start"):
+    type: ClassVar[Literal["toolcall_start"]]
     id: str
     tool_name: str
 
 
 class ToolCallDelta(_Piece, gc=False, tag="toolcall_delta"):
+    type: ClassVar[Literal["toolcall_delta"]]
     delta: str
     """A raw piece of the arguments' JSON."""
 
 
 class ToolCallEnd(_Piece, tag="toolcall_end"):
+    type: ClassVar[Literal["toolcall_end"]]
     tool_call: ToolCall
 
 
@@ -147,38 +167,48 @@ StreamEvent: TypeAlias = (
 
 
 class LiveSource(WireValue):
-    """An answer that is still being written. Taking a snapshot costs its whole length; ask for it only if needed."""
+    """An answer that is still being written. What it is so far costs its whole length; ask for it only if needed."""
 
     __slots__ = ()
 
-    def snapshot(self) -> AssistantMessage:
+    def so_far(self) -> AssistantMessage:
         """Return the message as it is now."""
         raise NotImplementedError
 
     def to_wire(self) -> AssistantMessage:
-        return self.snapshot()
+        return self.so_far()
 
 
 # -- a run ---------------------------------------------------------------------------------------
 
 
 class AgentStart(Event, tag="agent_start"):
-    pass
+    """A run begins."""
+
+    type: ClassVar[Literal["agent_start"]]
 
 
 class TurnStart(Event, tag="turn_start"):
-    pass
+    """A model call and its tool calls begin."""
+
+    type: ClassVar[Literal["turn_start"]]
 
 
 class MessageStart(Event, tag="message_start"):
-    message: Any
+    """A message begins: of the user, the model, a tool, or an extension."""
+
+    type: ClassVar[Literal["message_start"]]
+    message: MessageOnWire
     """`AgentMessage`, or a `LiveSource` for an answer that has just begun."""
 
 
 class MessageUpdate(Event, tag="message_update"):
+    """A piece of the answer; `text_delta` is its text."""
+
+    type: ClassVar[Literal["message_update"]]
     assistant_message_event: StreamEvent | AnswerEdge
-    message: Any
-    """A `LiveSource`, of which a snapshot is made on use; at the end of an answer, the message itself."""
+    message: MessageOnWire
+    """A `LiveSource`, which is made a message on use; at the end of an answer, the message itself."""
 
     @property
     def text_delta(self) -> str:
@@ -187,7 +217,10 @@ class MessageUpdate(Event, tag="message_update"):
 
 
 class MessageEnd(Event, tag="message_end"):
-    message: Any
+    """A message is complete, and part of the conversation."""
+
+    type: ClassVar[Literal["message_end"]]
+    message: MessageOnWire
     entry_id: str | None = None
     """The entry of the session that has the message."""
 
@@ -202,6 +235,9 @@ class ToolResult(Wire):
 
 
 class ToolExecutionStart(Event, tag="tool_execution_start"):
+    """A tool call begins."""
+
+    type: ClassVar[Literal["tool_execution_start"]]
     tool_call_id: str
     tool_name: str
     args: Any
@@ -209,6 +245,9 @@ class ToolExecutionStart(Event, tag="tool_execution_start"):
 
 
 class ToolExecutionUpdate(Event, tag="tool_execution_update"):
+    """What a tool has got so far."""
+
+    type: ClassVar[Literal["tool_execution_update"]]
     tool_call_id: str
     tool_name: str
     args: Any
@@ -216,32 +255,46 @@ class ToolExecutionUpdate(Event, tag="tool_execution_update"):
 
 
 class ToolExecutionEnd(Event, tag="tool_execution_end"):
+    """A tool call has ended."""
+
+    type: ClassVar[Literal["tool_execution_end"]]
     tool_call_id: str
     tool_name: str
     result: ToolResult
     is_error: bool
     duration_ms: int | None = None
     """Set only if the tool ran."""
+    changed_input: Any = None
+    """The arguments that the tool ran with, if whoever allowed the call has changed them."""
 
 
 class TurnEnd(Event, tag="turn_end"):
+    """A model call and its tool calls have ended."""
+
+    type: ClassVar[Literal["turn_end"]]
     message: AssistantMessage
     tool_results: list[ToolResultMessage]
 
 
 class AgentEnd(Event, tag="agent_end"):
-    messages: list[Any]
+    """A run has ended; `agent_settled` follows when nothing goes on by itself."""
+
+    type: ClassVar[Literal["agent_end"]]
+    messages: list[MessageOnWire]
     """All messages this run created, its prompt and failed answers included."""
     will_retry: bool
-    """Whether another try follows; only in the dialect `pi-0.87`, where each try has an `agent_end`."""
+    """Whether another try follows; only in the dialects `pi-0.87` and `pi-1.5`, where each try has an `agent_end`."""
 
 
 class AgentSettled(Event, tag="agent_settled"):
     """No run, retry or compaction follows by itself any more."""
 
+    type: ClassVar[Literal["agent_settled"]]
     aborted: bool
     stop_reason: str
-    """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or another reason, such as `denied`."""
+    """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, `length` (the last answer was cut),
+    `waiting` (for the answer to a question), `unfinished` (it was no end of the work, twice), or another, such as
+    `denied`."""
     error_message: str | None = None
     background: int = 0
     """Commands that run in the background. The end of one may start a run."""
@@ -250,6 +303,7 @@ class AgentSettled(Event, tag="agent_settled"):
 class BackgroundStart(Event, tag="background_start"):
     """A shell command runs in the background from now on."""
 
+    type: ClassVar[Literal["background_start"]]
     id: str
     command: str
     output_file: str
@@ -258,6 +312,7 @@ class BackgroundStart(Event, tag="background_start"):
 class BackgroundEnd(Event, tag="background_end"):
     """A shell command in the background has ended."""
 
+    type: ClassVar[Literal["background_end"]]
     id: str
     exit_code: int
     """128 + n after signal n."""
@@ -266,12 +321,82 @@ class BackgroundEnd(Event, tag="background_end"):
 class SubagentEvent(Event, tag="subagent_event"):
     """An event of a subagent. It is inside of this one, so that no client takes it for an event of the agent itself."""
 
+    type: ClassVar[Literal["subagent_event"]]
     parent_tool_call_id: str
     """The call of `task` that the subagent works for."""
     agent: str
     """The name of the subagent's definition."""
-    event: Any
+    subagent_id: str
+    """The id of its session, by which `get_subagents` lists it."""
+    event: Annotated[Any, shown_as("Event")]
     """`message_update` is always in delta form here."""
+
+
+class SubagentStep(Wire):
+    id: str
+    index: int
+    agent: str
+    agent_source: str
+    """`bundled`, `user` or `project`."""
+    description: str
+    status: str
+    """`started`, `running`, `completed`, `failed` or `aborted`."""
+    task: str
+    session_file: str | None
+    parent_tool_call_id: str
+
+
+class WorkingSubagent(Wire, omit_defaults=False):
+    """What a subagent has done so far."""
+
+    id: str
+    index: int
+    agent: str
+    agent_source: str
+    status: str
+    task: str
+    description: str
+    recent_tools: list[str] = msgspec.field(default_factory=list)
+    """Names, the last one first."""
+    recent_output: list[str] = msgspec.field(default_factory=list)
+    tool_count: int = 0
+    requests: int = 0
+    """Answers of its model."""
+    tokens: int = 0
+    cost: float = 0.0
+    duration_ms: int = 0
+
+
+class WorkingStep(Wire):
+    index: int
+    agent: str
+    agent_source: str
+    task: str
+    progress: WorkingSubagent
+    session_file: str | None
+    parent_tool_call_id: str
+
+
+class SubagentLifecycle(Event, tag="subagent_lifecycle"):
+    """A subagent begins or has ended. Sent after `set_subagent_subscription`."""
+
+    type: ClassVar[Literal["subagent_lifecycle"]]
+    payload: SubagentStep
+
+
+class SubagentProgress(Event, tag="subagent_progress"):
+    """A subagent has called a tool or got an answer. Sent after `set_subagent_subscription`."""
+
+    type: ClassVar[Literal["subagent_progress"]]
+    payload: WorkingStep
+
+
+class AvailableCommandsUpdate(Event, tag="available_commands_update"):
+    """The slash commands have changed. Sent after `negotiate_protocol`."""
+
+    type: ClassVar[Literal["available_commands_update"]]
+    commands: list[Any]
+    """As `get_available_commands` lists them."""
 
 
 # -- permissions ---------------------------------------------------------------------------------
@@ -302,16 +427,109 @@ class Denial(Wire):
     """The rule that refused the call, or required a question about it."""
     reason: str = ""
     """The text that the model gets."""
+    by: By = "rule"
+    error: str | None = None
+    """Why there was no answer, if the program or client that was asked has failed. The model does not get it."""
 
 
 class PermissionDenied(Event, tag="permission_denied"):
     """A tool call was refused. `tool_execution_end` follows, as for a call that failed."""
 
+    type: ClassVar[Literal["permission_denied"]]
     tool_call_id: str
     tool_name: str
     arguments: Any
     rule: str | None = None
     reason: str = ""
+    by: By = "rule"
+    error: str | None = None
+
+
+class PermissionRequest(Event, kw_only=True, tag="permission_request"):
+    """A question about a tool call, with all that is needed to answer it; `answer_permission` does. A dialog
+    (`extension_ui_request`) with the same id follows, for clients that know only dialogs: one answer is enough."""
+
+    type: ClassVar[Literal["permission_request"]]
+    id: str
+    kind: QuestionKind
+    session: str
+    """The id of the session whose call it is; for a subagent, of the session that it works for."""
+    run: str | None = None
+    tool_call_id: str | None = None
+    subagent: str | None = None
+    """The name of the subagent whose call it is."""
+    tool_name: str | None = None
+    arguments: Any = None
+    """A copy: changing it changes nothing."""
+    summary: str
+    """What the call would do, in words."""
+    preview: Preview | None = None
+    reason: str = ""
+    """Why this is asked."""
+    rule: str | None = None
+    source: str | None = None
+    """Where the rule comes from."""
+    mode: str = ""
+    """The permission mode."""
+    may_destroy: bool = False
+    suggestions: list[Suggestion] = msgspec.field(default_factory=list)
+    """Rules that the answer may keep, from narrow to wide."""
+    keeps: list[Keep] = msgspec.field(default_factory=list)
+    """Where rules may be kept."""
+    timeout: int | None = None
+    """Milliseconds after which no answer is a no."""
+    waits: bool
+    """Whether the question can be answered after the process has ended; the id stays valid."""
+
+
+class OpenCall(Wire):
+    """A tool call without a result."""
+
+    id: str
+    name: str
+    again: bool
+    """Whether `resume_run` makes it: it only reads, or has not run. Else the model is told that it may have taken
+    effect."""
+
+
+class InterruptedRun(Wire, kw_only=True):
+    """A run whose process ended before it. It can be resumed or abandoned; another prompt abandons it."""
+
+    id: str
+    prompt: str | None = None
+    """The message that it began with, up to 200 characters."""
+    prompt_id: str | None = None
+    """The entry of that message."""
+    began: str
+    last: str
+    """Time of the last entry."""
+    turns: int
+    """Model calls so far."""
+    cost: float
+    """US dollars so far, as far as known."""
+    limits: dict[str, float]
+    """Its limits, by the names that `prompt` has for them; what is used up of them stays used up."""
+    open_calls: list[OpenCall]
+    questions: list[PermissionRequest] = msgspec.field(default_factory=list)
+    """Questions that wait for an answer: `answer_question`."""
+
+
+class PermissionAnswered(Event, kw_only=True, tag="permission_answered"):
+    """A question is over. The first answer counts."""
+
+    type: ClassVar[Literal["permission_answered"]]
+    id: str
+    tool_call_id: str | None = None
+    behavior: Literal["allow", "deny", "withdrawn"]
+    """`withdrawn`: the run was stopped before there was an answer."""
+    by: By = "user"
+    input: Any = None
+    """The arguments that the call runs with, if they were changed."""
+    keep: Keep | None = None
+    rules: list[str] = msgspec.field(default_factory=list)
+    """Rules that are kept."""
+    reason: str = ""
+    stop: bool = False
 
 
 # -- around a run --------------------------------------------------------------------------------
@@ -329,6 +547,9 @@ class QueuedItem(Wire):
 
 
 class QueueUpdate(Event, tag="queue_update"):
+    """A message was queued, or has left its queue."""
+
+    type: ClassVar[Literal["queue_update"]]
     steering: list[str]
     follow_up: list[str]
     items: list[QueuedItem] = msgspec.field(default_factory=list)
@@ -345,11 +566,17 @@ class CompactionResult(Wire):
 
 
 class CompactionStart(Event, tag="compaction_start"):
+    """The older part of the context is being replaced by a summary."""
+
+    type: ClassVar[Literal["compaction_start"]]
     reason: str
     """`manual`, `threshold` or `overflow`."""
 
 
 class CompactionEnd(Event, tag="compaction_end"):
+    """A compaction has ended."""
+
+    type: ClassVar[Literal["compaction_end"]]
     reason: str
     result: CompactionResult | None
     aborted: bool
@@ -358,14 +585,21 @@ class CompactionEnd(Event, tag="compaction_end"):
 
 
 class AutoCompactionStart(CompactionStart, tag="auto_compaction_start"):
-    pass
+    """The same as `compaction_start`, if the agent has begun it by itself."""
+
+    type: ClassVar[Literal["auto_compaction_start"]]  # type: ignore[assignment]
 
 
 class AutoCompactionEnd(CompactionEnd, tag="auto_compaction_end"):
-    pass
+    """The same as `compaction_end`, if the agent had begun it by itself."""
+
+    type: ClassVar[Literal["auto_compaction_end"]]  # type: ignore[assignment]
 
 
 class AutoRetryStart(Event, tag="auto_retry_start"):
+    """A model call has failed and is tried again after a while."""
+
+    type: ClassVar[Literal["auto_retry_start"]]
     attempt: int
     max_attempts: int
     delay_ms: int
@@ -373,35 +607,86 @@ class AutoRetryStart(Event, tag="auto_retry_start"):
 
 
 class AutoRetryEnd(Event, tag="auto_retry_end"):
+    """The tries after a failed model call are over."""
+
+    type: ClassVar[Literal["auto_retry_end"]]
     success: bool
     attempt: int
     final_error: str | None = None
 
 
+class Fallback(Wire, kw_only=True):
+    """A switch to another model, because the one before could not answer."""
+
+    before: str = msgspec.field(name="from")
+    after: str = msgspec.field(name="to")
+    role: str
+    """The job: `main`, `subagents`, `summaries`, `titles`, `questions`."""
+    cause: str
+    price: ModelCost | None = None
+    """US dollars per million tokens of the other model; none: unknown."""
+    cost: int | float = 0
+    """US dollars that its answers have cost, as far as known."""
+
+
+class RetryFallbackApplied(Event, tag="retry_fallback_applied"):
+    """Another model answers from here on; a `notice` says so in words."""
+
+    type: ClassVar[Literal["retry_fallback_applied"]]
+    before: str = msgspec.field(name="from")
+    after: str = msgspec.field(name="to")
+    role: str
+    cause: str
+    """`key`, `quota`, `model`, `region`, `rate_limit`, `overload`, `server`, `timeout`, `connection`, `context`,
+    `broken`, or `resting`: it has failed a short while ago."""
+
+
+class RetryFallbackSucceeded(Event, tag="retry_fallback_succeeded"):
+    """The other model has answered."""
+
+    type: ClassVar[Literal["retry_fallback_succeeded"]]
+    model: str
+    role: str
+
+
 class SummarizationRetryScheduled(AutoRetryStart, tag="summarization_retry_scheduled"):
-    pass
+    """The call for a summary has failed and is tried again after a while."""
+
+    type: ClassVar[Literal["summarization_retry_scheduled"]]  # type: ignore[assignment]
 
 
 class SummarizationRetryAttemptStart(Event, tag="summarization_retry_attempt_start"):
+    """The call for a summary is tried again."""
+
+    type: ClassVar[Literal["summarization_retry_attempt_start"]]
     source: str
     reason: str | None = None
 
 
 class SummarizationRetryFinished(Event, tag="summarization_retry_finished"):
-    pass
+    """The tries of a call for a summary are over."""
+
+    type: ClassVar[Literal["summarization_retry_finished"]]
 
 
 class ThinkingLevelChanged(Event, tag="thinking_level_changed"):
+    """The model thinks more or less from now on."""
+
+    type: ClassVar[Literal["thinking_level_changed"]]
     level: str
 
 
 class SessionInfoChanged(Event, tag="session_info_changed"):
+    """The session has another name."""
+
+    type: ClassVar[Literal["session_info_changed"]]
     name: str | None = None
 
 
 class SessionChanged(Event, tag="session_changed"):
     """The conversation changed in a way that other events do not tell: another session, or another branch of it."""
 
+    type: ClassVar[Literal["session_changed"]]
     session_id: str
     reason: str
     """`new`, `resume`, `fork`, `tree`, `regenerate`, `clear`, or `bash`: the user ran a command."""
@@ -410,6 +695,7 @@ class SessionChanged(Event, tag="session_changed"):
 class SessionClosed(Event, tag="session_closed"):
     """A session that this client has opened is no longer in memory. Its file stays, and its id opens it again."""
 
+    type: ClassVar[Literal["session_closed"]]
     reason: str
     """`closed`, `idle`, or another reason."""
 
@@ -417,14 +703,20 @@ class SessionClosed(Event, tag="session_closed"):
 class StateChanged(Event, tag="state_changed"):
     """A client or a server has changed the model, the permissions, a label of an entry, or the commands."""
 
+    type: ClassVar[Literal["state_changed"]]
+
 
 class EntryAppended(Event, tag="entry_appended"):
     """An extension has stored an entry in the session."""
 
-    entry: Any
+    type: ClassVar[Literal["entry_appended"]]
+    entry: Annotated[Any, shown_as("Entry")]
 
 
 class BashExecutionUpdate(Event, kw_only=True, tag="bash_execution_update"):
+    """Output of a shell command of the user."""
+
+    type: ClassVar[Literal["bash_execution_update"]]
     id: Any = msgspec.UNSET
     """The id of the `bash` command, as it was sent."""
     delta: str
@@ -434,6 +726,7 @@ class PromptError(Wire, kw_only=True):
     message: str
     provider: str | None = None
     model: str | None = None
+    http_status: int | None = None
     retryable: bool
     """Whether the same prompt may succeed later."""
 
@@ -441,6 +734,7 @@ class PromptError(Wire, kw_only=True):
 class PromptResult(Event, kw_only=True, tag="prompt_result"):
     """A prompt of this client is over. Sent after `negotiate_protocol`, after the response and the run's events."""
 
+    type: ClassVar[Literal["prompt_result"]]
     id: Any = msgspec.UNSET
     """The id of the command, as it was sent."""
     agent_invoked: bool
@@ -455,10 +749,20 @@ class PromptResult(Event, kw_only=True, tag="prompt_result"):
 class SessionSettled(Event, tag="session_settled"):
     """Nothing follows by itself any more. Sent after `negotiate_protocol`, after all `prompt_result`."""
 
+    type: ClassVar[Literal["session_settled"]]
+
+
+class RunInterrupted(Event, tag="run_interrupted"):
+    """The session was opened with a run that the end of its process cut off: `resume_run` or `abandon_run`."""
+
+    type: ClassVar[Literal["run_interrupted"]]
+    run: InterruptedRun
+
 
 class Notice(Event, tag="notice"):
     """A remark for the user; nothing has failed."""
 
+    type: ClassVar[Literal["notice"]]
     message: str
     level: str = "warning"
 
@@ -466,6 +770,7 @@ class Notice(Event, tag="notice"):
 class ExtensionError(Event, tag="extension_error"):
     """Code of an extension, or work beside the run, has failed."""
 
+    type: ClassVar[Literal["extension_error"]]
     extension_path: str
     event: str
     error: str
@@ -476,6 +781,7 @@ class ExtensionError(Event, tag="extension_error"):
 class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
     """A question or message of an extension for the user; which fields are set depends on the method."""
 
+    type: ClassVar[Literal["extension_ui_request"]]
     id: str
     method: str
     """Dialogs: `select`, `confirm`, `input`, `editor`. Others need no answer."""
@@ -493,6 +799,9 @@ class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
     widget_lines: list[str] | None = None
     widget_placement: str | None = None
     text: str | None = None
+    url: str | None = None
+    """With `open_url`: an address to open in a browser."""
+    instructions: str | None = None
     target_id: str | None = None
     """With `cancel`: the dialog that is withdrawn."""
     tool_call_id: str | None = None
@@ -507,9 +816,30 @@ class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
 # -- tools that run in the client, todos, stream rules ---------------------------------------------
 
 
+class HostUriRequest(Event, kw_only=True, tag="host_uri_request"):
+    """A request to the client, after `set_host_uri_schemes`: read or write an address, and send `host_uri_result`
+    with this id: `content`, or `isError: true` and `error`."""
+
+    type: ClassVar[Literal["host_uri_request"]]
+    id: str
+    operation: Literal["read", "write"]
+    url: str
+    content: str | None = None
+    """With `write`."""
+
+
+class HostUriCancel(Event, tag="host_uri_cancel"):
+    """A request to the client is withdrawn."""
+
+    type: ClassVar[Literal["host_uri_cancel"]]
+    id: str
+    target_id: str
+
+
 class HostToolCall(Event, tag="host_tool_call"):
     """A request to the client: run your tool and send `host_tool_result` with this id."""
 
+    type: ClassVar[Literal["host_tool_call"]]
     id: str
     tool_call_id: str
     tool_name: str
@@ -519,6 +849,7 @@ class HostToolCall(Event, tag="host_tool_call"):
 class HostToolCancel(Event, tag="host_tool_cancel"):
     """The client may stop its tool; a result would be ignored."""
 
+    type: ClassVar[Literal["host_tool_cancel"]]
     id: str
     target_id: str
     """The id of the `host_tool_call`."""
@@ -527,6 +858,7 @@ class HostToolCancel(Event, tag="host_tool_cancel"):
 class TodoReminder(Event, tag="todo_reminder"):
     """The model stopped with open todos and is told to go on."""
 
+    type: ClassVar[Literal["todo_reminder"]]
     todos: list[Any]
     attempt: int
     max_attempts: int
@@ -535,8 +867,11 @@ class TodoReminder(Event, tag="todo_reminder"):
 class TodoAutoClear(Event, tag="todo_auto_clear"):
     """A finished todo was removed from the list."""
 
+    type: ClassVar[Literal["todo_auto_clear"]]
+
 
 class RuleTriggered(Event, tag="ttsr_triggered"):
     """The answer broke a stream rule and was stopped."""
 
+    type: ClassVar[Literal["ttsr_triggered"]]
     rules: list[Any]

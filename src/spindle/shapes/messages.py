@@ -6,7 +6,7 @@ role, an unknown block or a missing key: a message that cannot be read is passed
 
 import time
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,6 +20,11 @@ class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
     A key that must always be written therefore has no default. `gc=False` below: a long context has hundreds of
     thousands of these values, and none refers back to another, so the garbage collector need not walk them.
     """
+
+
+def shown_as(name: str) -> msgspec.Meta:
+    """Annotate a value that is read by other code with the name of its shape in the published schema."""
+    return msgspec.Meta(extra_json_schema={"$ref": name})
 
 
 class Tagged(Wire, gc=False, tag_field="type"):
@@ -146,6 +151,8 @@ class AssistantMessage(Message, tag="assistant"):
     response_model: str | None = None
     """Set only if the server answered with another model than the one asked for."""
     raw_stop_reason: str | None = None
+    thinking_level: str | None = None
+    """How much the model was asked to think, if it can."""
 
 
 class ToolResultMessage(Message, kw_only=True, tag="toolResult"):
@@ -155,6 +162,8 @@ class ToolResultMessage(Message, kw_only=True, tag="toolResult"):
     details: Any = None
     is_error: bool
     timestamp: int | float
+    changed_input: Any = None
+    """The arguments that the tool ran with, if whoever allowed the call has changed those of the model."""
 
 
 class BashExecutionMessage(Message, gc=True, kw_only=True, tag="bashExecution"):
@@ -229,6 +238,20 @@ KnownMessage: TypeAlias = (
     | CompactionSummaryMessage
 )
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
+MessageOnWire: TypeAlias = Annotated[Any, shown_as("Message")]
+"""An `AgentMessage`, or its JSON."""
+
+
+class GivenImage(Wire):
+    """An image as clients send it: `data` and `mimeType`, or a `source` of `base64` or `url`, the older form."""
+
+    type: Literal["image"]
+    data: str | None = None
+    mime_type: str | None = None
+    source: dict[str, Any] | None = None
+
+
+ImageOnWire: TypeAlias = Annotated[Any, shown_as("GivenImage")]
 
 
 def with_empty_key(message: Any, stored: Any) -> Any:

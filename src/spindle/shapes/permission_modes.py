@@ -1,4 +1,4 @@
-"""The permission modes: they decide about tool calls that no rule covers. `agent/permissions/rules.py` applies them."""
+"""The permission modes: they decide about tool calls that no rule covers. `agent/fences/rules.py` applies them."""
 
 from typing import Final, Literal
 

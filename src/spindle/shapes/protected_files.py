@@ -185,6 +185,10 @@ PROTECTED_FILES: Final = (
 """Every file of this name, wherever it is."""
 
 
+AT_EVERY_DEPTH: Final = (".pi", ".spindle", ".claude", ".mcp.json")
+"""Names that an agent which is started in that very folder obeys: a sandbox protects them wherever they are."""
+
+
 def _plain(name: str) -> str:
     """Return the name that all spellings have in common which some file system takes for the same name.
 
@@ -205,6 +209,12 @@ _FILES: Final = frozenset(map(_plain, PROTECTED_FILES))
 def names_protected(pattern: str) -> bool:
     """Say whether a part of a pattern for paths is a protected name."""
     return any(_plain(part) in _FOLDERS | _FILES for part in pattern.split("/"))
+
+
+def obeyed_below(path: str, top: str) -> bool:
+    """Say whether a path leads to, or into, a name in `AT_EVERY_DEPTH` below a folder."""
+    rest = path[len(top.rstrip("/")) :]
+    return path.startswith(top.rstrip("/") + "/") and any(_plain(part) in AT_EVERY_DEPTH for part in rest.split("/"))
 
 
 def is_protected(path: str, root: str) -> bool:

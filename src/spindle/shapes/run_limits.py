@@ -26,7 +26,7 @@ class RunLimits(Struct, frozen=True):
 
     max_turns: Annotated[int | None, Words("N", "End a run after so many model calls", "Model calls")] = None
     max_cost: Annotated[float | None, Words("USD", "End a run when it has cost so much", "US dollars")] = None
-    max_time: Annotated[float | None, Words("SECONDS", "End a run after this time", "Seconds")] = None
+    max_time: Annotated[float | None, Words("SECONDS", "End a run after this time, as 90 or 10m", "Seconds")] = None
     max_total_tokens: Annotated[
         int | None,
         Words("N", "End a run after so many tokens, input and output", "Tokens of all model calls"),

@@ -1,6 +1,6 @@
 """The sandbox as people ask for it: levels, network, writable folders; and the files that no fenced command may read.
 
-`base/fence.py` says what the kernel can do about it, `tools/sandbox.py` applies it.
+`programs/fence.py` says what the kernel can do about it, `workspace/sandbox.py` applies it.
 """
 
 from collections.abc import Sequence
@@ -29,56 +29,72 @@ SANDBOX_LEVELS: Final[dict[SandboxLevel, LevelWords]] = {
 }
 """From the widest on; the second differs from the third in what may be written. A test compares names and type."""
 
+_HOME_SECRETS: Final = """
+.ssh .aws .azure .kube .gnupg .netrc .pypirc .git-credentials .password-store .pki .putty .oci .aliyun .bluemix .fly
+.npmrc .pgpass .my.cnf .mylogin.cnf .vault-token .vault_pass .terraformrc .terraform.d .s3cfg .boto .databrickscfg
+.snowflake .kaggle .modal.toml .ngrok2 .cloudflared .wrangler .netlify .snyk .msmtprc .mbsyncrc .fetchmailrc .muttrc
+.electrum .bitcoin .ethereum .1password .claude.json .anthropic .huggingface .thunderbird .irssi .weechat .vnc/passwd
+.cargo/credentials .cargo/credentials.toml .cache/huggingface/token .cache/huggingface/stored_tokens .docker/config.json
+.gem/credentials .bundle/config .composer/auth.json .nuget/NuGet/NuGet.Config .m2/settings.xml
+.m2/settings-security.xml .gradle/gradle.properties .pulumi/credentials.json .subversion/auth .ansible/vault_pass
+.config/gcloud .config/git/credentials .config/gh/hosts.yml .config/hub .config/glab-cli .config/tea .config/rclone
+.config/sops .config/age .config/github-copilot .config/composer/auth.json .config/doctl .config/hcloud .config/netlify
+.config/stripe .config/op .config/1Password .config/Bitwarden .config/scw .config/linode-cli .config/ngrok
+.config/.wrangler .config/containers/auth.json .config/helm/registry .config/pypoetry/auth.toml .config/anthropic
+.config/openai .config/io.datasette.llm/keys.json .config/goose/secrets.yaml .config/filezilla .config/remmina
+.config/solana .config/Signal .config/Slack .config/discord .config/keybase .config/evolution .config/weechat
+.local/share/keyrings .local/share/uv/credentials .local/share/com.vercel.cli .local/share/remmina
+.local/share/TelegramDesktop .local/share/kwalletd
+.mozilla .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi
+.config/opera snap/firefox snap/chromium .var/app/org.mozilla.firefox .var/app/com.google.Chrome
+.claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json .qwen/oauth_creds.json .factory/auth.json
+.local/share/opencode/auth.json .local/share/amp/secrets.json .config/amp .omp/agent .xcsh
+.bash_history .zsh_history .sh_history .ash_history .ksh_history .history .python_history .node_repl_history
+.psql_history .mysql_history .sqlite_history .rediscli_history .irb_history .R_history .lesshst .viminfo
+.local/share/fish/fish_history .local/share/xonsh .local/share/atuin .local/share/nushell .config/nushell/history.txt
+.local/state/bash/history .local/state/zsh/history .cache/zsh/history .zhistory
+"""
+"""Logins and keys, profiles of browsers, chats, logins of other agents, histories of shells."""
 SECRETS: Final = (
-    "~/.ssh",
-    "~/.aws",
-    "~/.azure",
-    "~/.config/gcloud",
-    "~/.kube",
-    "~/.gnupg",
-    "~/.netrc",
-    "~/.pypirc",
-    "~/.git-credentials",
-    "~/.config/git/credentials",
-    "~/.config/gh/hosts.yml",
-    "~/.docker/config.json",
-    "~/.password-store",
-    "~/.local/share/keyrings",
-    # browsers
-    "~/.mozilla",
-    "~/.config/google-chrome",
-    "~/.config/chromium",
-    "~/.config/BraveSoftware",
-    "~/.config/microsoft-edge",
-    "~/.config/vivaldi",
-    "~/snap/firefox",
+    *(f"~/{name}" for name in _HOME_SECRETS.split()),
     "~/Library/Application Support/Google/Chrome",
     "~/Library/Application Support/Firefox",
     "~/Library/Cookies",
     "~/Library/Keychains",
-    # logins of other agents
-    "~/.claude/.credentials.json",
-    "~/.codex/auth.json",
-    "~/.gemini/oauth_creds.json",
-    "~/.local/share/opencode/auth.json",
+    "~/.config/Bitwarden CLI",
     # of the machine
     "/etc/shadow",
     "/etc/gshadow",
+    "/etc/ssl/private",
+    "/etc/sudoers",
 )
-"""Files and folders that fenced commands cannot read, besides the logins of the agent itself."""
+"""Files and folders that fenced commands cannot read, besides the folder of the agent itself."""
+OPEN_OF_AGENT: Final = (
+    "AGENTS.md",
+    "CLAUDE.md",
+    "SYSTEM.md",
+    "agents",
+    "bin",
+    "extensions",
+    "prompts",
+    "rules",
+    "skills",
+    "themes",
+)
+"""What commands and tools may read of the agent directory. The rest is keys, settings with keys, and sessions."""
+PRIVATE: Final = ("/tmp", "/run/user", "/run/screen", "$XDG_RUNTIME_DIR", "$TMUX_TMPDIR")
+"""Folders of sockets, which commands see empty where mounts can do that."""
 SOCKETS: Final = (
     "/run/docker.sock",
     "/var/run/docker.sock",
     "/run/podman/podman.sock",
     "/run/containerd/containerd.sock",
     "/run/dbus/system_bus_socket",
-    "$XDG_RUNTIME_DIR/bus",
-    "$XDG_RUNTIME_DIR/docker.sock",
-    "$XDG_RUNTIME_DIR/podman/podman.sock",
-    "$XDG_RUNTIME_DIR/gnupg/S.gpg-agent",
     "$SSH_AUTH_SOCK",
 )
-"""Sockets of programs that act for the user without a fence."""
+"""Sockets of programs that act for the user without a fence, besides those that the kernel lists."""
+HARMLESS_SOCKETS: Final = ("/run/systemd/resolve/", "/run/systemd/userdb/", "/run/systemd/journal/", "/run/nscd/")
+"""Names of hosts and users, and the log."""
 
 
 STRICTER: Final[tuple[SandboxLevel, ...]] = ("off", "workspace-write", "read-only")

@@ -13,10 +13,10 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from spindle.base import limits
-from spindle.base.workspace import CommandOutput, Running
 from spindle.tools.base import ToolContext, ToolError
 from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, truncate_tail
+from spindle.workspace import CommandOutput, Running
 
 TAIL_BYTES = 4096
 TAIL_LINES = 50

@@ -7,53 +7,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from spindle.base.workspace.disk import ToolError as ToolError
-from spindle.base.workspace.disk import doing as doing
-from spindle.base.workspace.disk import format_size as format_size
-from spindle.base.workspace.disk import os_error_text as os_error_text
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, Effect
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.shapes.model import Model
+from spindle.workspace.disk import ToolError as ToolError
+from spindle.workspace.disk import doing as doing
+from spindle.workspace.disk import format_size as format_size
+from spindle.workspace.disk import os_error_text as os_error_text
+from spindle.workspace.settings import SESSION_VARIABLES, ToolSettings
 
 if TYPE_CHECKING:  # loaded on use
-    from spindle.base.workspace import Workspace
-    from spindle.base.workspace.pipe import Pipe
-    from spindle.tools.sandbox import Sandbox
+    from spindle.shapes.approvals import Preview
+    from spindle.workspace import Workspace
 
 _NEEDING_RIPGREP = ("grep", "find")
-
-
-class ToolSettings(Struct, frozen=True):
-    """User settings that built-in tools obey."""
-
-    shell_path: str | None = None
-    shell_command_prefix: str | None = None
-    auto_resize_images: bool = True
-    bin_dir: str | None = None
-    """`<agent dir>/bin`: searched for rg, and put in front of PATH of shell commands."""
-    withheld_variables: frozenset[str] = frozenset()
-    """Variables with our secrets: child processes of tools do not get them."""
-    keep_background_processes: bool = False
-    """Processes that a shell command starts in the background may outlive the agent."""
-    owner: Any = None
-    """The owner of child processes: they end with it."""
-    sandbox: "Sandbox | None" = None
-    """What commands and tools may touch; None: what the user may."""
-
-    far: "Pipe | None" = None
-    """Leads to the far side where tools work; None: they work here."""
-
-    @property
-    def workspace(self) -> "Workspace":
-        """Where tools work."""
-        if self.far is not None:
-            from spindle.tools.elsewhere import Far
-
-            return Far(self.far, self)
-        from spindle.tools.workspace import Local
-
-        return Local(self)
 
 
 StartBackground = Callable[[dict[str, Any], "ToolContext"], Awaitable[ToolResult]]
@@ -147,10 +115,17 @@ class Tool(Struct, frozen=True):
     guidelines: tuple[str, ...] = ()
     prepare: Callable[[Any], Any] | None = None
     """Repairs raw arguments before validation."""
+    also_takes: frozenset[str] | None = None
+    """Options besides those of `parameters` that it takes, or that change nothing here. The model is told of any other
+    that it sends. None: others are not looked at."""
+    doubt: Callable[[Any], str] | None = None
+    """Says in what an argument may mean something else than its sender thinks; empty: in nothing."""
     sequential: bool = False
     """Whether the call never runs together with other calls of the same answer."""
     interruptible: bool = True
     """False: steering waits for it, because stopping half-way would leave a mess."""
+    safe_to_retry: bool = False
+    """Whether a call that may have been made already can be made again: it changes nothing."""
     lent: bool = True
     """Whether subagents may have it, too. A tool that changes its own session says no."""
     needs: str = ""
@@ -159,13 +134,14 @@ class Tool(Struct, frozen=True):
     """Whether the model is told of it now, while it is active."""
     beside: Mapping[str, "Tool"] = {}
     """Forms of the tool that take its place while another tool, named by the key, is active."""
+    shown: bool = True
+    """Whether the model may use it from the beginning, unless the user's list says otherwise."""
     effect: Effect | None = None
     """Effect of an external tool, for the permissions; those of built-in tools are in `shapes/builtin_tools.py`."""
+    preview: Callable[[Any, ToolContext], Awaitable["Preview"]] | None = None
+    """Shows what a call with these arguments would do, without doing it. Raises `ToolError` if the call would fail."""
     also: Callable[[Any], tuple[str, Effect | None] | None] | None = None
     """Returns the name of another tool, with its effect, whose rules hold for a call with these arguments, too."""
-
-
-SESSION_VARIABLES = ("PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL")
 
 
 def session_variables(id: str, file: "os.PathLike[str] | None", model: Model | None, level: str) -> dict[str, str]:
@@ -190,30 +166,33 @@ def arguments(*required: str, **properties: str | tuple[str, str] | dict[str, An
     return {"type": "object", "properties": schemas} | ({"required": list(required)} if required else {})
 
 
-OTHER_PATH = {"file_path": "path"}
-"""The name that models trained on another program give to `path`."""
+OTHER_PATH = {"file_path": "path", "filePath": "path", "absolute_path": "path"}
+"""Names that models trained on other programs give to `path`."""
+OTHER_FOLDER = OTHER_PATH | {"dir_path": "path", "directory": "path"}
+OTHER_LIMIT = {"head_limit": "limit", "max_results": "limit"}
+WORDS_ONLY = frozenset(("description", "justification", "explanation", "instructions", "toolCallId"))
+"""Options that only say why a call is made."""
 
 
 def renamed(args: Any, names: Mapping[str, str]) -> Any:
-    """Return arguments with other names in the places of ours that are missing."""
+    """Return arguments with other names in the places of ours that are missing, and without other names for the same
+    value."""
     if not isinstance(args, dict) or not names.keys() & args.keys():
         return args
-    return {new if (new := names.get(name, name)) not in args else name: value for name, value in args.items()}
+    ours: dict[str, Any] = {}
+    for name, value in args.items():
+        new = names.get(name, name)
+        if new == name or (new not in args and new not in ours):
+            ours[new] = value
+        elif ours.get(new, args.get(new)) != value:
+            ours[name] = value
+    return ours
 
 
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find need ripgrep, which may be in `bin_dir`."""
     # Loaded on use: a program that only wants the names need not load the rest.
-    from spindle.tools.grep import find_ripgrep
+    from spindle.base.search_path import find_ripgrep
 
     missing = () if find_ripgrep(bin_dir) else _NEEDING_RIPGREP
     return {name: import_module(f"spindle.tools.{name}").TOOL for name in BUILTIN_TOOLS if name not in missing}
-
-
-def well_formed(text: str) -> str:
-    """Replace lone surrogates, which JSON can carry but UTF-8 cannot, by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import os
 import re
+import shlex
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,13 +12,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.base.workspace import Running
 from spindle.shapes.builtin_tools import OUTPUT_TOOL
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
-from spindle.tools.base import Tool, ToolContext, ToolError, arguments, format_size, text_result
-from spindle.tools.json_schema import format_number
+from spindle.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    arguments,
+    format_size,
+    renamed,
+    text_result,
+)
 from spindle.tools.truncate import HEAD_LINES, MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
+from spindle.workspace import Running
+from spindle.workspace.disk import is_file
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
@@ -30,7 +40,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
         return await run_in_terminal(ctx.terminals, call_id, args["command"], timeout, ctx)
     buffer = OutputBuffer(ctx.workspace.kept())
-    progress = _Progress(buffer, ctx.update)
+    progress = _OutputProgress(buffer, ctx.update)
     process: Running | None = None
     code: int | None = None
     ending = ""
@@ -51,22 +61,38 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     if code and sandbox is not None and process is not None and await sandbox.may_run_outside(process):
         outside = replace(ctx, settings=replace(ctx.settings, sandbox=None))
         return await _execute(call_id, args, outside)
-    return ended(buffer, code, ending)
+    hint = await _script_here(buffer, ctx) if code == NOT_FOUND else ""
+    return ended(buffer, code, ending, hint)
+
+
+NOT_FOUND = 127
+_MISSING = re.compile(r"^.*?(?:line \d+: |: )?([\w.-]+): (?:command )?not found$", re.MULTILINE)
+
+
+async def _script_here(buffer: OutputBuffer, ctx: ToolContext) -> str:
+    """Return what helps if the program that was not found is a file of the working directory."""
+    names = _MISSING.findall(buffer.truncated().content)
+    path = os.path.join(ctx.cwd, names[-1]) if names else ctx.cwd
+    if not names or not await ctx.workspace.do(is_file, path):
+        return ""
+    return f"{names[-1]} is a file in the working directory: run it as ./{names[-1]}"
 
 
 ABORTED = "Command aborted"
 
 
 def timed_out(timeout: float | None) -> str:
+    from spindle.tools.json_schema import format_number
+
     return f"Command timed out after {format_number(timeout or 0)} seconds"
 
 
-def ended(buffer: OutputBuffer, code: int | None, ending: str) -> ToolResult:
-    """Return the result of a command; `code` is None if it was ended, and `ending` says why.
+def ended(buffer: OutputBuffer, code: int | None, ending: str, hint: str = "") -> ToolResult:
+    """Return the result of a command; `code` is None if it was ended, and `ending` says why. `hint` helps on.
 
     Raises `ToolError`, with the same text, unless the exit code is 0.
     """
-    cut = buffer.snapshot()
+    cut = buffer.truncated()
     text = _head_and_tail(cut, buffer) if cut.truncated else cut.content
     if code is not None:
         ending = f"{_EXITED}{code}" if code else ""
@@ -74,7 +100,7 @@ def ended(buffer: OutputBuffer, code: int | None, ending: str) -> ToolResult:
             ending += _in_words(code)
         text = text or "(no output)"
     if ending:
-        raise ToolError(f"{text}\n\n{ending}" if text else ending)
+        raise ToolError("\n\n".join(filter(None, (text, hint, ending))))
     return text_result(text, _details(cut, buffer))
 
 
@@ -110,14 +136,40 @@ async def _execute_either(call_id: str, args: dict[str, Any], ctx: ToolContext) 
     return await _execute(call_id, args, ctx)
 
 
-def _with_our_names(args: Any) -> Any:
-    if isinstance(args, dict) and "run_in_background" in args:
-        args = {"background": args["run_in_background"], **args}
-        del args["run_in_background"]
+_OTHER_NAMES = {"run_in_background": "background"}
+_OTHER_FOLDERS = ("workdir", "cwd", "directory", "dir_path")
+_SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh")
+
+
+def _prepare(args: Any) -> Any:
+    """Take what models of other programs send. Raises `ToolError` for a folder that would not be used."""
+    if not isinstance(args, dict):
+        return args
+    args = dict(renamed(args, _OTHER_NAMES))
+    for name in _OTHER_FOLDERS:
+        if args.pop(name, None) not in (None, "", ".", "./"):
+            raise ToolError(f"bash has no option {name}. Begin the command with cd, as in: cd folder && command")
+    if (milliseconds := args.pop("timeout_ms", None)) is not None and isinstance(milliseconds, int | float):
+        args.setdefault("timeout", milliseconds / 1000)
+    words = args.get("command")
+    if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+        in_shell = len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc")
+        args["command"] = words[2] if in_shell else shlex.join(words)
     return args
 
 
-class _Progress:
+_LIKE_MILLISECONDS = 10_000
+
+
+def _doubt(args: dict[str, Any]) -> str:
+    """Tell models that count in milliseconds elsewhere what their time-out is here."""
+    timeout = args.get("timeout")
+    if not isinstance(timeout, int | float) or timeout < _LIKE_MILLISECONDS:
+        return ""
+    return f"The timeout of bash is in seconds: {timeout:.0f} are {timeout / 3600:.1f} hours."
+
+
+class _OutputProgress:
     """Passes output on: the first piece at once, then the whole output so far, at most every 100 ms."""
 
     def __init__(self, buffer: OutputBuffer, update: Callable[[ToolResult], None]) -> None:
@@ -130,7 +182,7 @@ class _Progress:
 
     def begin(self) -> None:
         """Say that the command runs, in the same shape as later updates: clients look at the first block."""
-        self._update(ToolResult([Text("")], _details(self._buffer.snapshot(), self._buffer)))
+        self._update(ToolResult([Text("")], _details(self._buffer.truncated(), self._buffer)))
 
     def write(self, data: bytes) -> None:
         self._buffer.write(data)
@@ -149,7 +201,7 @@ class _Progress:
     def _send(self) -> None:
         self._timer = None
         self._last = self._loop.time()
-        cut = self._buffer.snapshot()
+        cut = self._buffer.truncated()
         self._update(ToolResult([Text(cut.content)], _details(cut, self._buffer)))
 
 
@@ -189,9 +241,8 @@ def _head_and_tail(cut: TruncationResult, buffer: OutputBuffer) -> str:
 TOOL = Tool(
     name="bash",
     description=(
-        "Run a shell command in the working directory and return what it wrote to stdout and stderr. "
-        f"Of long output the beginning and the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB are returned, and all "
-        "of it is kept in a temporary file whose path is given. An optional timeout, in seconds, kills the command."
+        "Run a shell command in the working directory and return its stdout and stderr: of long output the beginning, "
+        f"the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB, and the path of a temporary file with all of it."
     ),
     parameters=arguments(
         "command",
@@ -200,12 +251,13 @@ TOOL = Tool(
     ),
     execute=_execute,
     snippet="Run shell commands (ls, grep, find, builds, tests)",
+    prepare=_prepare,
+    doubt=_doubt,
 )
 _BACKGROUND = {"type": "boolean", "description": "Do not wait for its end"}
 _EITHER = replace(
     TOOL,
     parameters={**TOOL.parameters, "properties": {**TOOL.parameters["properties"], "background": _BACKGROUND}},
     execute=_execute_either,
-    prepare=_with_our_names,
 )
 TOOL = replace(TOOL, beside={OUTPUT_TOOL: _EITHER})

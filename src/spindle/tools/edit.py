@@ -7,6 +7,7 @@ from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import (
     OTHER_PATH,
+    WORDS_ONLY,
     Files,
     Tool,
     ToolContext,
@@ -14,17 +15,24 @@ from spindle.tools.base import (
     arguments,
     renamed,
     text_result,
-    well_formed,
 )
-from spindle.tools.files import elsewhere, file_lock, require_text_place, resolve_path, run_abandonable
+from spindle.tools.diff_preview import diff_preview
+from spindle.tools.files import elsewhere, file_lock, require_text_place, resolve_path
+from spindle.workspace.disk import read_for_edit
+from spindle.workspace.texts import well_formed
+from spindle.workspace.threads import run_abandonable
 
 if TYPE_CHECKING:
-    from spindle.tools.replace import Change, Lines
+    from spindle.shapes.approvals import Preview
+    from spindle.tools.replace import LineChange, Lines
 
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 _BOM = "\ufeff"
-_OTHER_NAMES = OTHER_PATH | {"old_string": "oldText", "new_string": "newText"}
+_OTHER_NAMES = OTHER_PATH | {"old_string": "oldText", "oldString": "oldText", "old_str": "oldText"}
+_OTHER_NAMES |= {"new_string": "newText", "newString": "newText", "new_str": "newText"}
+_OTHER_NAMES |= {"replaceAll": "replace_all", "allow_multiple": "replace_all"}
 _LINE_END = r"\r\n|\r|\n"
+_YES = (True, "true", "True")
 
 
 def _prepare(args: Any) -> Any:
@@ -46,15 +54,35 @@ def _prepare(args: Any) -> Any:
         lone = {"oldText": args.pop("oldText"), "newText": args.pop("newText")}
         edits = [*edits, lone] if isinstance(edits, list) else [lone]
     if isinstance(edits, list):
+        # Beside one edit or all of them: how models of other programs ask for every occurrence.
+        if args.pop("replace_all", None) in _YES:
+            edits = [{"replace_all": True, **edit} if isinstance(edit, dict) else edit for edit in edits]
         args["edits"] = edits
     return args
 
 
-async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def _place(args: dict[str, Any], ctx: ToolContext) -> str:
     if not args["edits"]:
         raise ToolError("Edit tool input is invalid. edits must contain at least one replacement.")
     path = resolve_path(args["path"], ctx.cwd, ctx.workspace.home)
     ctx.require(path, write=True)
+    return path
+
+
+async def _preview(args: dict[str, Any], ctx: ToolContext) -> "Preview":
+    path, place = _place(args, ctx), None
+    text = None if ctx.files is None else await ctx.files.read(path)
+    if text is not None and ctx.files is not None:
+        place = ctx.files.name
+    else:
+        data = await ctx.workspace.do(read_for_edit, path, args["path"], ctx.cwd, _MAX_FILE_BYTES)
+        text = data.decode("utf-8", "surrogateescape")
+    details = await run_abandonable(lambda cancel: _replace(text, args)[1])
+    return diff_preview(path, details["diff"], details["patch"], place=place)
+
+
+async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    path = _place(args, ctx)
     async with file_lock(path):
         if ctx.files is not None:
             await ctx.workspace.do(require_text_place, path)
@@ -81,7 +109,8 @@ async def _edit(path: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult
 
 
 def _done(args: dict[str, Any], details: dict[str, Any], where: str = "") -> ToolResult:
-    return text_result(f"Successfully replaced {len(args['edits'])} block(s) in {args['path']}{where}.", details)
+    every = " everywhere" if any(edit.get("replace_all") in _YES for edit in args["edits"]) else ""
+    return text_result(f"Successfully replaced {len(args['edits'])} block(s) in {args['path']}{every}{where}.", details)
 
 
 def _replace(text: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -89,7 +118,10 @@ def _replace(text: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts, unified_patch
 
     shown = args["path"]
-    edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]
+    edits = [
+        Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"])), edit.get("replace_all") in _YES)
+        for edit in args["edits"]
+    ]
     bom = _BOM if text.startswith(_BOM) else ""
     text = text.removeprefix(_BOM)
     replaced = replace_texts(_unix(text), edits, shown)
@@ -103,7 +135,7 @@ def _replace(text: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _with_line_ends(text: str, old: "Lines", new: "Lines", changes: "list[Change]") -> str:
+def _with_line_ends(text: str, old: "Lines", new: "Lines", changes: "list[LineChange]") -> str:
     """Put the changed lines into the text as it was: other lines keep their endings, new ones take those of the old."""
     usual = re.findall(_LINE_END, text[: text.find("\n") + 1])[-1:] or ["\n"]
     pieces: list[str] = []
@@ -144,7 +176,7 @@ TOOL = Tool(
     description=(
         "Replace exact text in one file. Every oldText must occur exactly once in the file as it is now, and no two "
         "may overlap: merge changes that touch or lie close together into one edit, and make distant ones as several "
-        "edits of one call. Keep oldText as short as uniqueness allows."
+        "edits of the same call. Keep oldText as short as uniqueness allows."
     ),
     parameters=arguments(
         "path",
@@ -163,11 +195,9 @@ TOOL = Tool(
     ),
     execute=_execute,
     snippet="Make precise changes to files by replacing exact text, several places in one call",
-    guidelines=(
-        "Change existing files with edit; oldText must match exactly, whitespace included.",
-        "Make all changes to one file in one edit call, one entry of edits per place; never overlapping or nested.",
-        "Keep oldText short, but unique; do not bridge distant changes with unchanged text.",
-    ),
+    guidelines=("Change existing files with edit; oldText must match exactly, whitespace included.",),
     prepare=_prepare,
+    also_takes=WORDS_ONLY,
+    preview=_preview,
     interruptible=False,
 )

@@ -1,19 +1,20 @@
 """Files as tools use them: resolving paths, one writer at a time, work in threads.
 
-Paths are not restricted: absolute paths and `..` may lead anywhere. What is done to files is in `base/workspace`.
+Paths are not restricted: absolute paths and `..` may lead anywhere. What is done to files is in `workspace`.
 """
 
 import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from spindle.base.workspace.disk import Cancel, ToolError, doing, require_regular
-from spindle.tools.base import Files, ToolSettings
+from spindle.tools.base import Files
+from spindle.workspace.disk import Cancel, ToolError, doing, require_regular
+from spindle.workspace.settings import ToolSettings
 
 T = TypeVar("T")
 
@@ -107,40 +108,3 @@ async def file_lock(path: str) -> AsyncIterator[None]:
         # A cancelled turn gets no result: it passes the file on when it ends itself.
         if was_first and following is not None and following.set_running_or_notify_cancel():
             following.set_result(None)
-
-
-# -- threads -------------------------------------------------------------------------------------
-
-
-def _run(work: Callable[[Cancel], T], cancel: Cancel, settings: ToolSettings) -> T:
-    if settings.sandbox is None:
-        return work(cancel)
-    # The kernel checks paths as they are at this moment, whatever links a program makes meanwhile.
-    return settings.sandbox.inner.run(lambda: work(cancel))
-
-
-async def run_abandonable(work: Callable[[Cancel], T], settings: ToolSettings = _DEFAULTS) -> T:
-    """Run work that only reads. When cancelled, return at once; the thread ends at its next `check`."""
-    cancel = Cancel()
-    try:
-        return await asyncio.to_thread(_run, work, cancel, settings)
-    except asyncio.CancelledError:
-        cancel.set()
-        raise
-
-
-async def run_to_end(work: Callable[[Cancel], T], settings: ToolSettings = _DEFAULTS) -> T:
-    """Run work that changes something. When cancelled, tell the work, but return only when it has ended."""
-    cancel = Cancel()
-    running = asyncio.ensure_future(asyncio.to_thread(_run, work, cancel, settings))
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait((running,))
-        except asyncio.CancelledError as error:
-            cancel.set()
-            cancelled = error
-    if cancelled:
-        running.exception()  # Looked at, so that asyncio does not complain.
-        raise cancelled
-    return running.result()

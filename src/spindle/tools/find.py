@@ -6,12 +6,22 @@ ripgrep's own `--glob` would also find files that ignore files exclude.
 import os
 from typing import Any
 
-from spindle.base.workspace.disk import in_repository, shown_name
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
+from spindle.tools.base import (
+    OTHER_FOLDER,
+    OTHER_LIMIT,
+    WORDS_ONLY,
+    Tool,
+    ToolContext,
+    ToolError,
+    arguments,
+    renamed,
+    text_result,
+)
 from spindle.tools.files import resolve_path
 from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, listing_result
+from spindle.workspace.disk import in_repository, shown_name
 
 _DEFAULT_LIMIT = 1000
 
@@ -94,5 +104,8 @@ TOOL = Tool(
         limit=("number", f"Most results to return; default: {_DEFAULT_LIMIT}"),
     ),
     execute=_execute,
+    safe_to_retry=True,
     snippet="Find files by glob pattern (respects .gitignore)",
+    prepare=lambda args: renamed(args, OTHER_FOLDER | OTHER_LIMIT | {"glob_pattern": "pattern"}),
+    also_takes=WORDS_ONLY,
 )

@@ -1,28 +1,31 @@
 """The `grep` tool: lines that match a pattern, found by ripgrep. How to find and run ripgrep is here too."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from spindle.base.children import on_path
-from spindle.base.workspace.disk import is_folder, read_lines, shown_name
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import (
+    OTHER_FOLDER,
+    OTHER_LIMIT,
+    WORDS_ONLY,
     Tool,
     ToolContext,
     ToolError,
-    ToolSettings,
     arguments,
     os_error_text,
+    renamed,
     text_result,
-    well_formed,
 )
-from spindle.tools.files import resolve_path, run_abandonable
+from spindle.tools.files import resolve_path
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
+from spindle.workspace.disk import is_folder, read_lines, shown_name
+from spindle.workspace.settings import ToolSettings
+from spindle.workspace.texts import well_formed
+from spindle.workspace.threads import run_abandonable
 
 _DEFAULT_LIMIT = 100
 _MAX_CONTEXT = MAX_BYTES // 5
@@ -34,12 +37,6 @@ _MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 # -- ripgrep, for find too --------------------------------------------------------------------------
-
-
-def find_ripgrep(bin_dir: str | None) -> str | None:
-    """Return rg from `bin_dir` (the agent's own folder), from PATH, or from next to our Python, where its wheel is."""
-    folders = (bin_dir or "", None, os.path.dirname(sys.executable))
-    return next((program for folder in folders if (program := on_path("rg", folder))), None)
 
 
 def argument(pattern: str) -> str:
@@ -92,7 +89,7 @@ async def run_ripgrep(
 # -- the tool ----------------------------------------------------------------------------------------
 
 
-class _Match(msgspec.Struct):
+class _MatchLine(msgspec.Struct):
     path: str
     line: int
     text: str
@@ -104,7 +101,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
     in_folder = await ctx.workspace.do(is_folder, path)
-    matches: list[_Match] = []
+    matches: list[_MatchLine] = []
     may_read = lru_cache(None)(lambda file: ctx.may_read(file) and not ctx.workspace.hides(file))
 
     def take(line: bytes) -> bool:
@@ -142,15 +139,15 @@ def _options(args: dict[str, Any], path: str, in_folder: bool) -> list[str]:
     return [*options, "--", argument(args["pattern"]), path]
 
 
-def _read_match(line: bytes) -> _Match | None:
+def _read_match(line: bytes) -> _MatchLine | None:
     """Read `<path> NUL <number>:<text>`; None for remarks on binary files."""
     path, _, rest = line.partition(b"\0")
     number, colon, text = rest.partition(b":")
-    return _Match(os.fsdecode(path), int(number), text.decode("utf-8", "replace")) if colon else None
+    return _MatchLine(os.fsdecode(path), int(number), text.decode("utf-8", "replace")) if colon else None
 
 
 def _format(
-    matches: list[_Match],
+    matches: list[_MatchLine],
     around: dict[str, list[tuple[int, str]]],
     root: str,
     in_folder: bool,
@@ -183,6 +180,21 @@ def _format(
     return listing_result(lines, limits, notice, remark)
 
 
+_OTHER_NAMES = OTHER_FOLDER | OTHER_LIMIT
+_OTHER_NAMES |= {"include": "glob", "-i": "ignoreCase", "ignore_case": "ignoreCase", "fixed_strings": "literal"}
+_LINES_AROUND = ("-A", "-B", "-C")
+
+
+def _prepare(args: Any) -> Any:
+    """Take what grep itself, and programs that are like it, call our options."""
+    args = renamed(args, _OTHER_NAMES)
+    if isinstance(args, dict) and any(name in args for name in _LINES_AROUND):
+        args = dict(args)
+        counts = [args.pop(name, 0) for name in _LINES_AROUND]
+        args.setdefault("context", max((count for count in counts if isinstance(count, int | float)), default=0))
+    return args
+
+
 TOOL = Tool(
     name="grep",
     description=(
@@ -201,5 +213,8 @@ TOOL = Tool(
         limit=("number", f"Most matches to return; default: {_DEFAULT_LIMIT}"),
     ),
     execute=_execute,
+    safe_to_retry=True,
     snippet="Search file contents for patterns (respects .gitignore)",
+    prepare=_prepare,
+    also_takes=WORDS_ONLY | {"-n"},  # lines always have their numbers
 )

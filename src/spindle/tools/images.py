@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from spindle.base.workspace.disk import SNIFF_BYTES as SNIFF_BYTES
-from spindle.base.workspace.disk import Cancel
-from spindle.base.workspace.disk import sniff_image as sniff_image
 from spindle.shapes.messages import Image
 from spindle.shapes.model import Model
+from spindle.workspace.disk import SNIFF_BYTES as SNIFF_BYTES
+from spindle.workspace.disk import Cancel
+from spindle.workspace.disk import sniff_image as sniff_image
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}

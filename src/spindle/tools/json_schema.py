@@ -169,6 +169,11 @@ class _Check:
             if item is None and key in properties and key not in required and not self._accepts(item_schema, None):
                 continue  # Models write null for "not given".
             mended[key] = self.mend(item_schema, item)
+        for key in required:
+            # Some servers list fields under `required` that they fill in themselves if they are not given.
+            inner = properties.get(key) if key not in mended else None
+            if isinstance(inner, dict) and "default" in inner and self._accepts(inner, inner["default"]):
+                mended[key] = inner["default"]
         return mended
 
     # -- checking --------------------------------------------------------------------------------

@@ -2,11 +2,20 @@
 
 from typing import Any
 
-from spindle.base.workspace.disk import list_folder
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, arguments, text_result
+from spindle.tools.base import (
+    OTHER_FOLDER,
+    OTHER_LIMIT,
+    WORDS_ONLY,
+    Tool,
+    ToolContext,
+    arguments,
+    renamed,
+    text_result,
+)
 from spindle.tools.files import resolve_path
 from spindle.tools.truncate import MAX_BYTES, listing_result
+from spindle.workspace.disk import list_folder
 
 _DEFAULT_LIMIT = 500
 
@@ -33,5 +42,8 @@ TOOL = Tool(
         limit=("number", f"Most entries to return; default: {_DEFAULT_LIMIT}"),
     ),
     execute=_execute,
+    safe_to_retry=True,
     snippet="List the contents of folders",
+    prepare=lambda args: renamed(args, OTHER_FOLDER | OTHER_LIMIT),
+    also_takes=WORDS_ONLY,
 )

@@ -20,6 +20,7 @@ _SMALL_FILE = 30
 """Lines of a file that is shown as a whole if no place in it is like the text."""
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
+_NEXT_STEP = "Call edit again with exactly these lines, without their numbers, as oldText."
 
 
 def near_lines(lines: Sequence[str], wanted: str) -> str:
@@ -29,9 +30,9 @@ def near_lines(lines: Sequence[str], wanted: str) -> str:
     if not places and len(lines) > _SMALL_FILE:
         return "\nNothing in the file is like it. Read the file, then copy the text from it."
     if not places:
-        return f"\nThis is the whole file:\n{_numbered(lines, 0, len(lines), len(lines))}"
+        return f"\nThis is the whole file:\n{_numbered(lines, 0, len(lines), len(lines))}\n{_NEXT_STEP}"
     shown = "\n…\n".join(_numbered(lines, start, len(old)) for start in places)
-    return f"\nThe nearest lines of the file are:\n{shown}"
+    return f"\nThe nearest lines of the file are:\n{shown}\n{_NEXT_STEP}"
 
 
 def _best_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from spindle.base.workspace.disk import Cancel, existing, read_stretch, require_regular, sniff_image, window_of
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
     OTHER_PATH,
+    WORDS_ONLY,
     Files,
     Tool,
     ToolContext,
@@ -16,9 +16,19 @@ from spindle.tools.base import (
     renamed,
     text_result,
 )
-from spindle.tools.files import has_text, resolve_path, run_abandonable
-from spindle.tools.json_schema import format_number
-from spindle.tools.truncate import MAX_BYTES, MAX_LINES, TextSize, truncate_head
+from spindle.tools.files import has_text, resolve_path
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, truncate_head
+from spindle.workspace.disk import (
+    Cancel,
+    Picture,
+    Stretch,
+    existing,
+    read_stretch,
+    require_regular,
+    sniff_image,
+    window_of,
+)
+from spindle.workspace.threads import run_abandonable
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -35,8 +45,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         if text is not None:
             return await run_abandonable(lambda cancel: _text_elsewhere(path, text, args, stretch, files), ctx.settings)
     found = await ctx.workspace.do(read_stretch, path, ctx.cwd, *stretch, MAX_SOURCE_BYTES)
-    if "mimeType" in found:
-        return await run_abandonable(lambda cancel: _picture(found, ctx, cancel))
+    if (picture := found.picture) is not None:
+        return await run_abandonable(lambda cancel: _picture(picture, ctx, cancel))
     return _text(found, args, stretch[0])
 
 
@@ -63,15 +73,17 @@ def _text_elsewhere(
     return result
 
 
-def _text(found: dict[str, Any], args: dict[str, Any], start: int) -> ToolResult:
-    offset, limit, total = args.get("offset"), args.get("limit"), found["totalLines"]
+def _text(found: Stretch, args: dict[str, Any], start: int) -> ToolResult:
+    offset, limit, total = args.get("offset"), args.get("limit"), found.total_lines
     if start >= total:
+        from spindle.tools.json_schema import format_number
+
         raise ToolError(f"Offset {format_number(offset or 0)} is beyond end of file ({total} lines total)")
-    cut = truncate_head(found["text"], whole=TextSize(*found["size"]))
+    cut = truncate_head(found.text, whole=found.size)
     details = {"truncation": cut} if cut.truncated else None
     if cut.first_line_exceeds_limit:
         return text_result(
-            f"[Line {start + 1} is {format_size(found['firstLineBytes'])}, exceeds {format_size(MAX_BYTES)} limit. "
+            f"[Line {start + 1} is {format_size(found.first_line_bytes)}, exceeds {format_size(MAX_BYTES)} limit. "
             f"Use bash: sed -n '{start + 1}p' {args['path']} | head -c {MAX_BYTES}]",
             details,
         )
@@ -87,15 +99,15 @@ def _text(found: dict[str, Any], args: dict[str, Any], start: int) -> ToolResult
     return text_result(cut.content)
 
 
-def _picture(found: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
+def _picture(found: Picture, ctx: ToolContext, cancel: Cancel) -> ToolResult:
     from spindle.tools.images import TOO_BIG, ImageBounds, prepare_image
 
-    mime_type = found["mimeType"]
-    if found["data"] is None:
+    mime_type = found.mime_type
+    if found.data is None:
         image, notes = None, [TOO_BIG]
     else:
         bounds = ImageBounds.of_model(ctx.model)
-        image, notes = prepare_image(found["data"], mime_type, bounds, ctx.settings.auto_resize_images, cancel)
+        image, notes = prepare_image(found.data, mime_type, bounds, ctx.settings.auto_resize_images, cancel)
     if ctx.model and "image" not in ctx.model.input:
         notes.append("[Current model does not support images. The image will be omitted from this request.]")
     text = Text("\n".join([f"Read image file [{image.mime_type if image else mime_type}]", *notes]))
@@ -105,9 +117,8 @@ def _picture(found: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolRes
 TOOL = Tool(
     name="read",
     description=(
-        "Read a file. Pictures (jpg, png, gif, webp, bmp) come back as attachments, everything else as text. "
-        f"Text ends after {MAX_LINES} lines or {MAX_BYTES // 1024}KB, whichever comes first; use offset and limit for "
-        "large files, and go on with offset until you have all you need."
+        "Read a file: text, or a picture (jpg, png, gif, webp, bmp) as an attachment. "
+        f"Text ends after {MAX_LINES} lines or {MAX_BYTES // 1024}KB; go on with offset until you have all you need."
     ),
     parameters=arguments(
         "path",
@@ -116,7 +127,9 @@ TOOL = Tool(
         limit=("number", "How many lines to read"),
     ),
     execute=_execute,
+    safe_to_retry=True,
     snippet="Read the contents of files",
     guidelines=("Look at files with read, not with cat or sed.",),
     prepare=lambda args: renamed(args, OTHER_PATH),
+    also_takes=WORDS_ONLY,
 )

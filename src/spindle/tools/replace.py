@@ -35,6 +35,8 @@ _MAX_COMPARED = 250_000
 class Edit(Struct, frozen=True):
     old: str
     new: str
+    everywhere: bool = False
+    """Whether the old text may occur more than once, and all of it is replaced."""
 
 
 class Region(Struct, frozen=True):
@@ -74,7 +76,7 @@ class Lines(Sequence[str]):
         return self._text[self.starts[number] : self.starts[number + 1]]
 
 
-class Replaced(Struct, frozen=True):
+class NewText(Struct, frozen=True):
     text: str
     old_lines: Lines
     regions: list[Region]
@@ -105,7 +107,7 @@ def split_lines(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def replace_texts(text: str, edits: Sequence[Edit], path: str) -> Replaced:
+def replace_texts(text: str, edits: Sequence[Edit], path: str) -> NewText:
     """Apply all edits, each to the text as it was. All or nothing: raises `ToolError`, naming `path`."""
     for index, edit in enumerate(edits):
         if not edit.old:
@@ -114,7 +116,8 @@ def replace_texts(text: str, edits: Sequence[Edit], path: str) -> Replaced:
     normal = normalize(text)
     base = text if all(edit.old in text for edit in edits) else normal
     matches = sorted(
-        (_find(base, normal, edits, index, path) for index in range(len(edits))), key=lambda match: match.start
+        (match for index in range(len(edits)) for match in _find(base, normal, edits, index, path)),
+        key=lambda match: match.start,
     )
     for left, right in pairwise(matches):
         if left.end > right.start:
@@ -136,10 +139,11 @@ def replace_texts(text: str, edits: Sequence[Edit], path: str) -> Replaced:
         raise ToolError(
             f"No changes made to {path}. The replacement{several} produced identical content.{'' if several else hint}"
         )
-    return Replaced(new_text, old_lines, regions)
+    return NewText(new_text, old_lines, regions)
 
 
-def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) -> _Match:
+def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) -> list[_Match]:
+    """Return the place of an edit, or all its places. Raises `ToolError`."""
     edit = edits[index]
     old, start = edit.old, base.find(edit.old)
     normal_old = normalize(edit.old)
@@ -154,6 +158,8 @@ def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) 
             f"The {'old text' if single else 'oldText'} must match exactly including all whitespace and newlines."
             f"{near_lines(Lines(base), edit.old)}"
         )
+    if edit.everywhere:
+        return [_Match(at, at + len(old), edit.new, index) for at in _places(base, old)]
     count = normal.count(normal_old) if normal_old else base.count(old)
     if count > 1:
         raise ToolError(
@@ -161,7 +167,14 @@ def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) 
             f"{'The text' if single else 'Each oldText'} must be unique. Please provide more context to make it unique."
             f" They begin in lines {_line_numbers(normal, normal_old) if normal_old else _line_numbers(base, old)}."
         )
-    return _Match(start, start + len(old), edit.new, index)
+    return [_Match(start, start + len(old), edit.new, index)]
+
+
+def _places(text: str, wanted: str) -> Iterator[int]:
+    at = text.find(wanted)
+    while at >= 0:
+        yield at
+        at = text.find(wanted, at + len(wanted))
 
 
 def _line_numbers(text: str, wanted: str) -> str:
@@ -209,7 +222,7 @@ def _ends_inside_line(pieces: list[str]) -> bool:
 # -- diffs: one form for people, one for `patch` -----------------------------------------------------
 
 
-class Change(Struct, frozen=True):
+class LineChange(Struct, frozen=True):
     """Old lines `start` to `end` became new lines `new_start` to `new_end`; from 0, ends not included."""
 
     start: int
@@ -218,21 +231,21 @@ class Change(Struct, frozen=True):
     new_end: int
 
 
-def find_changes(old: Sequence[str], regions: Sequence[Region]) -> list[Change]:
+def find_changes(old: Sequence[str], regions: Sequence[Region]) -> list[LineChange]:
     """Narrow replaced regions down to the lines that really differ."""
-    changes: list[Change] = []
+    changes: list[LineChange] = []
     shift = 0
     for region in regions:
         before, after = old[region.start : region.end], region.lines
         for change in _narrow(before, after, region.start, region.start + shift):
             if changes and changes[-1].end == change.start:
-                change = Change(changes[-1].start, change.end, changes.pop().new_start, change.new_end)
+                change = LineChange(changes[-1].start, change.end, changes.pop().new_start, change.new_end)
             changes.append(change)
         shift += len(after) - len(before)
     return changes
 
 
-def display_diff(old: Sequence[str], new: Sequence[str], changes: Sequence[Change]) -> str:
+def display_diff(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange]) -> str:
     """Return numbered lines marked `+`, `-` or blank; lines far from any change are left out, marked `...`."""
     width = len(str(max(_line_count(old), _line_count(new))))
     skipped = f" {'':{width}} ..."
@@ -249,7 +262,7 @@ def display_diff(old: Sequence[str], new: Sequence[str], changes: Sequence[Chang
     return "\n".join(out)
 
 
-def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[Change], path: str) -> str:
+def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], path: str) -> str:
     """Return a unified diff that `patch` and `git apply` read."""
     out = [f"--- {path}\n+++ {path}\n"]
     for hunk in _hunks(changes, len(old)):
@@ -262,17 +275,17 @@ def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[Chan
     return "".join(out)
 
 
-class _Hunk(Struct, frozen=True):
+class _LineHunk(Struct, frozen=True):
     """Neighbouring changes with the lines around them: old lines `start` to `end`."""
 
     start: int
     end: int
     new_start: int
-    changes: list[Change]
+    changes: list[LineChange]
 
 
-def _hunks(changes: Sequence[Change], old_count: int) -> Iterator[_Hunk]:
-    groups: list[list[Change]] = []
+def _hunks(changes: Sequence[LineChange], old_count: int) -> Iterator[_LineHunk]:
+    groups: list[list[LineChange]] = []
     for change in changes:
         if groups and change.start - groups[-1][-1].end <= 2 * _CONTEXT:
             groups[-1].append(change)
@@ -281,10 +294,10 @@ def _hunks(changes: Sequence[Change], old_count: int) -> Iterator[_Hunk]:
     for group in groups:
         lead = min(_CONTEXT, group[0].start)
         end = min(old_count, group[-1].end + _CONTEXT)
-        yield _Hunk(group[0].start - lead, end, group[0].new_start - lead, group)
+        yield _LineHunk(group[0].start - lead, end, group[0].new_start - lead, group)
 
 
-def _marked(hunk: _Hunk, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+def _marked(hunk: _LineHunk, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, int, str]]:
     position = hunk.start
     for change in hunk.changes:
         yield from ((" ", index, old[index]) for index in range(position, change.start))
@@ -294,7 +307,7 @@ def _marked(hunk: _Hunk, old: Sequence[str], new: Sequence[str]) -> Iterator[tup
     yield from ((" ", index, old[index]) for index in range(position, hunk.end))
 
 
-def _narrow(before: Sequence[str], after: Sequence[str], start: int, new_start: int) -> Iterator[Change]:
+def _narrow(before: Sequence[str], after: Sequence[str], start: int, new_start: int) -> Iterator[LineChange]:
     head = 0
     while head < min(len(before), len(after)) and before[head] == after[head]:
         head += 1
@@ -305,13 +318,13 @@ def _narrow(before: Sequence[str], after: Sequence[str], start: int, new_start: 
     start, new_start = start + head, new_start + head
     if not before or not after or len(before) * len(after) > _MAX_COMPARED:
         if before or after:
-            yield Change(start, start + len(before), new_start, new_start + len(after))
+            yield LineChange(start, start + len(before), new_start, new_start + len(after))
         return
     from difflib import SequenceMatcher
 
     for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag != "equal":
-            yield Change(start + a, start + b, new_start + c, new_start + d)
+            yield LineChange(start + a, start + b, new_start + c, new_start + d)
 
 
 def _line_count(lines: Sequence[str]) -> int:

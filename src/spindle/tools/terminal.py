@@ -8,7 +8,7 @@ from spindle.tools.base import Terminals, ToolContext, ToolError
 from spindle.tools.bash import ABORTED, ended, timed_out
 from spindle.tools.truncate import OutputBuffer
 from spindle.tools.user_bash import Sanitizer
-from spindle.tools.workspace import MARKS, shell_line, withheld
+from spindle.workspace.local import MARKS, shell_line, withheld
 
 _CUT = "[The beginning is left out: the terminal keeps only the end.]\n"
 

@@ -9,14 +9,14 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from spindle.base.workspace import Kept
-from spindle.base.workspace.texts import MAX_BYTES as MAX_BYTES
-from spindle.base.workspace.texts import MAX_LINES as MAX_LINES
-from spindle.base.workspace.texts import Spool, open_kept, utf8_length
-from spindle.base.workspace.texts import TextSize as TextSize
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Wire
 from spindle.tools.base import format_size, text_result
+from spindle.workspace import KeptOutput
+from spindle.workspace.texts import MAX_BYTES as MAX_BYTES
+from spindle.workspace.texts import MAX_LINES as MAX_LINES
+from spindle.workspace.texts import Spool, open_kept, utf8_length
+from spindle.workspace.texts import TextSize as TextSize
 
 HEAD_BYTES = 4 * 1024
 HEAD_LINES = 50
@@ -143,7 +143,7 @@ def keep_whole(data: bytes, prefix: str) -> str:
 class OutputBuffer:
     """Takes raw bytes, gives the tail of the text. Memory is bounded, however long the text."""
 
-    def __init__(self, kept: Kept | None = None) -> None:
+    def __init__(self, kept: KeptOutput | None = None) -> None:
         self.kept = Spool() if kept is None else kept
         """Has the whole output, once it is too long."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -191,7 +191,7 @@ class OutputBuffer:
             whole.pop()  # cut somewhere
         return "\n".join(whole)
 
-    def snapshot(self) -> TruncationResult:
+    def truncated(self) -> TruncationResult:
         return truncate_tail(self._tail.decode("utf-8", "replace"), whole=self.size)
 
     def _append(self, text: bytes) -> None:

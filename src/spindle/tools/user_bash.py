@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from spindle.base.workspace import Running
 from spindle.shapes.messages import Wire
-from spindle.tools.base import ToolSettings
 from spindle.tools.truncate import OutputBuffer
+from spindle.workspace import Running
+from spindle.workspace.settings import ToolSettings
 
 _ESCAPE = (
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -95,7 +95,7 @@ async def run_user_bash(
         if pausing is not None:
             pausing.cancel()
         buffer.close()
-    cut = buffer.snapshot()
+    cut = buffer.truncated()
     sizes = {name: getattr(cut, name) for name in ("total_lines", "total_bytes", "output_lines", "output_bytes")}
     return BashOutput(
         output=cut.content,

@@ -8,11 +8,13 @@ import json
 import sys
 from typing import Any
 
-from spindle.base import limits, process
+from spindle.base import limits
+from spindle.programs import process
 from spindle.shapes.codec import decode, encode
 from spindle.tools import json_schema
 from spindle.tools.base import Tool, ToolError
 
+_MOST_NAMES = 5
 _STEPS = 20_000
 """For a check on the event loop."""
 
@@ -20,6 +22,24 @@ _STEPS = 20_000
 async def checked_arguments(tool: Tool, args: Any) -> Any:
     """Return the arguments that the tool gets: repaired, checked, with their types mended. Raises `ToolError`."""
     return await validate_arguments(tool.name, tool.parameters, tool.prepare(args) if tool.prepare else args)
+
+
+def unknown_options(tool: Tool, args: Any) -> str:
+    """Say which of the options of a call mean nothing to the tool, or something else than the sender may think: it was
+    run without the first. Empty: none.
+    """
+    if not isinstance(args, dict):
+        return ""
+    doubt = tool.doubt(args) if tool.doubt is not None else ""
+    if tool.also_takes is None:
+        return doubt
+    known = tool.parameters["properties"]
+    names = [name for name in args if name not in known and name not in tool.also_takes]
+    if not names:
+        return doubt
+    shown = ", ".join(names[:_MOST_NAMES])
+    told = f"{tool.name} has no option {shown}: the call was made without it. It has: {', '.join(known)}."
+    return f"{told} {doubt}".rstrip()
 
 
 async def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) -> Any:

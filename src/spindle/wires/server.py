@@ -1,4 +1,4 @@
-"""The server: one port with the remote protocol, the RPC protocol, plain HTTP, the web page and a health check."""
+"""The server: one port with the remote protocol, RPC, ACP for editors, plain HTTP, the page and a health check."""
 
 import asyncio
 import itertools
@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
@@ -17,21 +18,22 @@ from msgspec.structs import replace
 from spindle.base import limits, trace
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
-from spindle.protocol.account import Account, NotAllowed
-from spindle.protocol.dialect import SPINDLE
+from spindle.protocol.dialect import DIALECTS, SPINDLE, dialect_named
 from spindle.protocol.live_session import LiveSession
-from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
-from spindle.protocol.registry import Wanted
-from spindle.protocol.users import User, UsersFile
-from spindle.wires.chat.seat import ChatSeat, OneAtATime
+from spindle.protocol.registry import WantedSession
+from spindle.server.account import Account, NotAllowed
+from spindle.server.users import User, UsersFile
+from spindle.sessions.lock import SessionLocked
+from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
 from spindle.wires.network.answers import bytes_answer, failed, json_answer, page_file, plain
-from spindle.wires.network.listener import HttpConnection, Listener
+from spindle.wires.network.disk_figures import DiskFigures
+from spindle.wires.network.listener import HttpConnection, HttpServer
 from spindle.wires.network.metrics import CONTENT_TYPE, Metrics
 from spindle.wires.network.options import RemoteOptions
-from spindle.wires.network.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, NOT_ALLOWED, TRY_AGAIN_LATER, Peer
+from spindle.wires.network.peer import FAILED, GOING_AWAY, IN_USE, NO_SUCH_SESSION, NOT_ALLOWED, TRY_AGAIN_LATER, Peer
 from spindle.wires.websocket import RpcSeat
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ __all__ = ["RemoteOptions", "RemoteServer"]
 
 SUBPROTOCOL = "spindle"
 CHAT_PATHS = ("/", "/ws")
-RPC_PATH = "/rpc"
+RPC_PATH, ACP_PATH = "/rpc", "/acp"
+SOCKET_PATHS = (*CHAT_PATHS, RPC_PATH, ACP_PATH)
 METRICS_PATH = "/metrics"
 LOOK_AT_USERS = 1.0
 """Seconds between two looks at the file of the users."""
@@ -54,8 +57,9 @@ log = logging.getLogger("spindle.remote")
 class Tenant:
     """A user of the server with all that is kept for the user; without users there is one, whose name is None."""
 
-    def __init__(self, account: Account, pool: SessionPool, options: RemoteOptions) -> None:
+    def __init__(self, account: Account, source: AgentSource, pool: SessionPool, options: RemoteOptions) -> None:
         self.account = account
+        self.source = source
         self.pool = pool
         self.api = HttpApi(pool, options)
 
@@ -77,7 +81,7 @@ class RemoteServer:
         self._tenants: dict[str | None, Tenant] = {}
         self._pools: list[SessionPool] = []
         self._chats: WeakKeyDictionary[LiveSession, OneAtATime] = WeakKeyDictionary()
-        self._listener: Listener | None = None
+        self._listener: HttpServer | None = None
         secure = options.tls is not None
         self._access = Access(options.host, options.port, options.token, options.origins, self._users, secure)
         self._slowdown = Slowdown()
@@ -85,6 +89,7 @@ class RemoteServer:
         """Every connection and the task that serves it."""
         self._numbers = itertools.count(1)
         self._metrics = Metrics()
+        self._disk = DiskFigures()
         self._draining = False
         self._tasks = Tasks()
 
@@ -97,13 +102,13 @@ class RemoteServer:
             if name is not None and self._users is not None:
                 user = self._users.users[name]
                 account = Account(name, user, agent_dir() / "usage" / name)
-                source, account.terms = self._source.for_user(name, user)
+                source, account.terms = self._source.for_user(name, user, partial(self._users.roots_of_others, name))
             account.closing = self._draining
             kept = PoolBounds(
                 max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
             )
             pool = SessionPool(source, kept, numbered=True, account=account, beside=self._pools)
-            tenant = self._tenants[name] = Tenant(account, pool, options)
+            tenant = self._tenants[name] = Tenant(account, source, pool, options)
         return tenant
 
     def _whose(self, request: web.BaseRequest, query: dict[str, str]) -> str | None:
@@ -164,7 +169,7 @@ class RemoteServer:
         if self._users is not None:
             self._stop_booking = trace.listen(self._book)
             self._tasks.spawn(self._watch_users(self._users), "spindle-users")
-        self._listener = Listener(self._answer, options)
+        self._listener = HttpServer(self._answer, options)
         port = await self._listener.listen(context)
         self._access = replace(self._access, port=port)
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -193,6 +198,11 @@ class RemoteServer:
         if self._access.token is not None:
             return "for clients with the token"
         return "for this user only" if self._access.only_owner else "for everyone who reaches it"
+
+    async def recover(self) -> int:
+        """Go on with all runs that the end of an earlier server cut off. Returns how many there are."""
+        names: list[str | None] = [None] if self._users is None else [*self._users.users]
+        return sum([await self._tenant(name).pool.recover() for name in names])
 
     async def drain(self, seconds: float) -> None:
         """Take no new runs, and wait for those that are under way, for so many seconds at most."""
@@ -237,7 +247,7 @@ class RemoteServer:
             return refuse(refusal.status, refusal.reason)
         if not upgrade:
             return await self._plain_answer(request, path, query)
-        if path not in (*CHAT_PATHS, RPC_PATH):
+        if path not in SOCKET_PATHS:
             return plain(404, "No such path")
         if len(self._peers) >= self._options.max_connections:
             trace.tell("refusal", status=503, reason="connections", client=request.remote)
@@ -295,10 +305,11 @@ class RemoteServer:
             name = self._access.user(_deciding(request))
             if self._users is not None and (name is None or not self._users.users[name].admin):
                 return self._forbidden(request, NotAllowed("Only an admin may read the metrics"))
+            await self._disk.look([tenant.account.terms for tenant in self._tenants.values()])
             return bytes_answer(200, self._metrics.page(self._gauges()), CONTENT_TYPE)
         if (file := page_file(path, request.headers)) is not None:
             return file
-        return plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else plain(404, "No such page")
+        return plain(426, "This is a WebSocket") if path in SOCKET_PATHS else plain(404, "No such page")
 
     async def _api_answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
         try:
@@ -319,6 +330,7 @@ class RemoteServer:
             yield "queued_messages", (name,), sum(len(live.agent.queues) for live in tenant.pool)
         yield "connections", ("sse",), sum(tenant.api.viewers for tenant in self._tenants.values())
         yield "draining", (), self._draining
+        yield from self._disk.figures
 
     # -- WebSockets ------------------------------------------------------------------------------
 
@@ -337,19 +349,22 @@ class RemoteServer:
         )
         await socket.prepare(request)
         number = next(self._numbers)
-        is_rpc = path == RPC_PATH
-        stall = options.viewer_stall_timeout if is_rpc else options.stall_timeout
+        wire = {RPC_PATH: "websocket", ACP_PATH: "acp"}.get(path, "chat")
+        stall = options.stall_timeout if wire == "chat" else options.viewer_stall_timeout
         peer = Peer(socket, request, options, stall_timeout=stall)
         assert isinstance(request.protocol, HttpConnection)
         name = tenant.account.name
         peer.users = {name, request.protocol.user}
         self._peers[peer] = asyncio.current_task()
-        wire = "websocket" if is_rpc else "chat"
         ids = {"number": number, "path": path, "client": request.remote, "user": name, **_by(request, name)}
         with trace.span("connection", wire=wire, **ids) as span:
             try:
                 if len(self._peers) > options.max_connections:  # several may have come in at the same moment
                     peer.leave(TRY_AGAIN_LATER, self._too_many())
+                elif path == ACP_PATH:
+                    from spindle.wires.acp.socket import EditorSocket
+
+                    await peer.run(EditorSocket(tenant.source, tenant.pool))
                 else:
                     await self._attach(peer, path, query, tenant)
                 await peer.close()
@@ -365,16 +380,20 @@ class RemoteServer:
 
     async def _attach(self, peer: Peer, path: str, query: dict[str, str], tenant: Tenant) -> None:
         is_rpc, pool = path == RPC_PATH, tenant.pool
-        dialect = DIALECTS[query.get("dialect", SPINDLE.name)] if is_rpc else SPINDLE
+        dialect = dialect_named(query.get("dialect", SPINDLE.name)) if is_rpc else SPINDLE
         gathers = query.get("deltas") == "gathered"
         seat = (
             RpcSeat(peer, pool, dialect, gathers=gathers) if is_rpc else ChatSeat(peer, self._options, tenant.account)
         )
-        wanted = Wanted(session=query.get("session"), interrupt_mode=dialect.interrupt_mode)
+        copy = query.get("copy") == "true"
+        wanted = WantedSession(session=query.get("session"), copy=copy, interrupt_mode=dialect.interrupt_mode)
         try:
             live = await pool.open(wanted, seat)
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
+            return
+        except SessionLocked:  # who holds it is no business of a user
+            peer.leave(IN_USE, "Another program holds this conversation")
             return
         except Exception as error:  # whatever keeps the agent from starting, the client is told
             log.warning("no agent for a client: %s", error)

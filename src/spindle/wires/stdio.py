@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
@@ -13,7 +13,7 @@ from spindle.base.version import __version__
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
-from spindle.protocol.registry import LiveInfo, Wanted
+from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.render import Ready, Renderer
 from spindle.protocol.seat import Seat
 from spindle.wires.pipe.framing import LineTooLong
@@ -56,10 +56,19 @@ class StdioSeat(Seat):
 
     def negotiate(self) -> None:
         if self._outcomes is None:
-            from spindle.protocol.negotiated import Outcomes, chunker
+            from spindle.protocol.negotiated import Outcomes, chunker, spoken
 
-            self._outcomes = Outcomes(self._agent, self._outbox.put)
+            self.dialect = spoken(self.dialect)
+            self._outbox.use_dialect(self.dialect)
             self._outbox.cut_long_lines(chunker())
+            self._outcomes = Outcomes(self._agent, self._outbox.put, self._outbox.wishes)
+            if self._several:
+                self._router.negotiate()
+
+    def set_subagent_subscription(self, level: Literal["off", "progress", "events"]) -> None:
+        if self._outcomes is None:
+            super().set_subagent_subscription(level)
+        self._outbox.wishes.subagents = level
 
     def set_event_filter(self, events: Collection[str] | None) -> None:
         self._outbox.set_filter(events)
@@ -70,7 +79,7 @@ class StdioSeat(Seat):
     def request_shutdown(self) -> None:
         self._exit.end(0)  # the response is still sent: it is in the outbox before the outbox is drained
 
-    async def open_session(self, wanted: Wanted) -> LiveInfo:
+    async def open_session(self, wanted: WantedSession) -> LiveInfo:
         return await self._router.open(wanted)
 
     async def close_session(self) -> None:
@@ -103,7 +112,7 @@ class StdioSeat(Seat):
             return await self._serve()
 
     async def _serve(self) -> int:
-        self._outbox.put(Ready(__version__))
+        self._outbox.put(Ready(__version__, update_mode=self._outbox.update_mode))
         self._agent.subscribe(self._outbox)
         self._wire.attach(self._outbox, self._exit.lost)
         self._exit.catch_signals()

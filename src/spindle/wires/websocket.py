@@ -14,7 +14,7 @@ from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.pool import SessionPool
-from spindle.protocol.registry import LiveInfo, Wanted
+from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.render import Renderer
 from spindle.protocol.router import Router
 from spindle.protocol.seat import Seat
@@ -55,7 +55,7 @@ class RpcSeat(Seat):
         # A dialect leaves events out, so its clients cannot count them.
         replay = live.log.after(since) if since is not None and self.dialect is SPINDLE else None
         # Without a replay, open questions are asked again: there may be no other client to answer them.
-        first = [encode(request) for request in live.agent.dialogs.open_requests()] if replay is None else replay
+        first = [encode(request) for request in live.agent.open_questions()] if replay is None else replay
         hello = {
             "type": "ready",
             "version": __version__,
@@ -85,7 +85,7 @@ class RpcSeat(Seat):
         # A client ends its own connection; the server and the other clients go on.
         self._peer.leave(BYE, "bye")
 
-    async def open_session(self, wanted: Wanted) -> LiveInfo:
+    async def open_session(self, wanted: WantedSession) -> LiveInfo:
         return await self._router.open(wanted)
 
     async def close_session(self) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.plugins.mcp.helpers import entry
 from tests.support.agent_process import write_models
-from tests.support.mock_model import MockModel, failure, gate, pause, reply, silent
+from tests.support.mock_model import MockModel, call, failure, gate, pause, reply, silent
 
 from .conftest import EXTENSION, Tasks, make_repo
 
@@ -32,7 +32,7 @@ def test_files_of_a_task_and_its_line(tasks: Tasks) -> None:
     done = tasks.run("--workspace", "copy")
     assert (done.returncode, done.stderr) == (0, "")
     one = next(line for line in tasks.lines() if line["id"] == "one")
-    expected = {"attempt": 1, "status": "ok", "stop_reason": "end", "turns": 2, "tool_calls": 1, "output": "done"}
+    expected = {"attempt": 1, "status": "ok", "stopReason": "end", "turns": 2, "toolCalls": 1, "text": "done"}
     assert expected.items() <= one.items()
     assert (one["meta"], one["error"], one["exit"]) == ({"group": 7}, None, None)
     folder = tasks.runs / "one"
@@ -126,6 +126,15 @@ def test_results_fit_a_schema(tasks: Tasks) -> None:
     assert (lines["bad"]["status"], lines["bad"]["stopReason"]) == ("failed", "schema")
 
 
+def test_an_answer_that_was_cut_has_failed(tasks: Tasks) -> None:
+    tasks.script({"text": "half", "stop": "length"})
+    tasks.write({"id": "long", "prompt": "go"})
+    assert tasks.run().returncode == 1
+    (line,) = tasks.lines()
+    assert (line["status"], line["stopReason"], line["text"]) == ("failed", "length", "half")
+    assert "was cut at the limit" in line["error"]
+
+
 def test_denied_calls(tasks: Tasks) -> None:
     tasks.script(TOUCH, "could not")
     tasks.write({"id": "a", "prompt": "p"})
@@ -170,6 +179,17 @@ def test_a_provider_that_refuses_is_left_alone_by_all(served: tuple[Tasks, MockM
     assert len(mock.requests) == 2 + 4
 
 
+def test_a_refusal_of_a_subagent_holds_all(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    refused = failure(429, "slow down", headers={"retry-after": "1"})
+    mock.script(reply(call("task", {"prompt": "look"})), refused, reply("looked"), reply("done"))
+    tasks.write({"id": "a", "prompt": "p"})
+    done = tasks.run("-j", "1")
+    assert done.returncode == 0, done.stdout
+    assert "mock takes no more requests: all its tasks wait 1 s" in done.stdout
+    assert [line["status"] for line in tasks.lines()] == ["ok"] and len(mock.requests) == 4
+
+
 def test_a_task_that_takes_too_long(served: tuple[Tasks, MockModel]) -> None:
     tasks, mock = served
     mock.script(silent())
@@ -177,7 +197,7 @@ def test_a_task_that_takes_too_long(served: tuple[Tasks, MockModel]) -> None:
     done = tasks.run("--timeout", "0.3", "--retries", "1")
     assert done.returncode == 1
     assert [(line["status"], line["attempt"]) for line in tasks.lines()] == [("timeout", 1), ("timeout", 2)]
-    assert "tasks are done already" in tasks.run("--timeout", "0.3", "--retries", "1").stdout
+    assert "1 of 1 task is done already" in tasks.run("--timeout", "0.3", "--retries", "1").stdout
 
 
 def test_verifying_counts_as_time_of_the_attempt(served: tuple[Tasks, MockModel]) -> None:
@@ -498,6 +518,15 @@ def test_what_is_wrong_with_servers_is_told_at_the_start(tasks: Tasks) -> None:
     assert tasks.run("--mcp-config", "servers.json", "--no-mcp", "--redo", "all").stderr == ""
 
 
+def test_tasks_that_ended_on_a_limit_are_named_when_it_is_raised(tasks: Tasks) -> None:
+    tasks.script(TOUCH, "done")
+    tasks.write({"id": "a", "prompt": "p"})
+    assert tasks.run("--workspace", "none", "--max-turns", "1").returncode == 1
+    again = tasks.run("--workspace", "none", "--max-turns", "9")
+    assert "1 task had ended on a limit: a (maxTurns). --redo failed does them again" in again.stdout
+    assert tasks.run("--workspace", "none", "--max-turns", "9", "--redo", "failed").returncode == 0
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 FORMER = {
@@ -520,11 +549,11 @@ def test_a_line_has_the_names_of_a_result(tasks: Tasks) -> None:
     assert tasks.run("--workspace", "none").returncode == 0
     result = json.loads(tasks.place.run("--model", tasks.model, "--output", "json", "-p", "p").stdout)
     (line,) = tasks.lines()
-    of_one_run = {"denials", "costSource", "filesChanged"}
+    of_one_run = {"denials", "costSource", "filesChanged", "fallbacks"}
     assert result.keys() - line.keys() == of_one_run and result["tokens"].keys() <= line["tokens"].keys()
     same = {"status", "stopReason", "text", "error", "turns", "toolCalls", "cost"}
     assert {name: line[name] for name in same} == {name: result[name] for name in same}
-    assert (line["output"], line["cost_usd"], line["session"]) == (line["text"], line["cost"], line["sessionFile"])
+    assert not FORMER.intersection(line)
 
 
 def test_results_with_the_names_of_before_are_gone_on_with(tasks: Tasks) -> None:
@@ -532,9 +561,10 @@ def test_results_with_the_names_of_before_are_gone_on_with(tasks: Tasks) -> None
     tasks.write({"id": "a", "prompt": "p"})
     assert tasks.run("--workspace", "none").returncode == 0
     (line,) = tasks.lines()
-    assert line.keys() > FORMER | NEW
+    assert line.keys() > NEW
     tokens = {name: number for name, number in line["tokens"].items() if not name.startswith("cacheR")}
     old = {name: value for name, value in line.items() if name not in NEW} | {"tokens": tokens, "cost_usd": 2.5}
+    old |= {"stop_reason": "end", "task_hash": line["taskHash"], "seconds": 1.5, "output": "fine"}
     (tasks.runs / "results.jsonl").write_text(json.dumps(old) + "\n")
     done = tasks.run("--workspace", "none", "--total-cost", "9")
     assert done.returncode == 0 and "$2.5" in done.stdout and len(tasks.lines()) == 1

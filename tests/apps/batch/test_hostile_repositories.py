@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .conftest import Tasks, git, make_repo
-from .test_workspace import bash
+from .test_folder import bash
 
 KEYS = {"ANTHROPIC_API_KEY": "key-of-a-provider", "SPINDLE_REMOTE_TOKEN": "token-of-the-server"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spindle.base import fence
+from spindle.programs import fence
 
 from .conftest import Tasks
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.apps.cli.args import OPTIONS, Options, UsageError, parse, unknown_options
-from spindle.apps.cli.subcommands import COMMANDS, MISSING_COMMANDS
+from spindle.apps.cli.subcommands import COMMANDS
 from spindle.apps.cli.usage import help_text
+from spindle.apps.words import WORDS
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_unknown_options_that_no_extension_registered() -> None:
         (["--model"], "--model needs a value (PATTERN)"),
         (["--mode", "tui"], '--mode must be one of text, json, rpc, acp, not "tui"'),
         (["--mode", "jsn"], '--mode must be one of text, json, rpc, acp, not "jsn". Did you mean json?'),
-        (["--dialect=klingon"], '--dialect must be one of spindle, pi-0.74, pi-0.87, xcsh, not "klingon"'),
+        (["--dialect=klingon"], '--dialect must be one of spindle, pi-0.74, pi-0.87, pi-1.5, xcsh, omp, not "klingon"'),
         (["--updates", "some"], '--updates must be one of full, delta, not "some"'),
         (["--no-session=yes"], "--no-session takes no value"),
     ],
@@ -171,7 +172,7 @@ def test_help_lists_every_command_and_every_option_at_any_width(width: int) -> N
         assert command.help
     for option in OPTIONS:
         assert all(name in text for name in option.names.split())
-    for title in ("Examples:", "Environment:", "Exit codes:"):
+    for title in ("What may run:", "Session:", "Commands to set it up:", "Examples:", "Environment:", "Exit codes:"):
         assert title in text
     names = [line for line in text.splitlines() if line.startswith(("  ", "Usage")) and not line.startswith("    ")]
     assert [line for line in text.splitlines() if len(line) > width and line not in names] == []
@@ -188,7 +189,11 @@ def test_help_lists_every_command_and_every_option_at_any_width(width: int) -> N
         (["--no-session", "sesions", "list"], "Did you mean spindle sessions?"),
         (["DOCTOR"], "Did you mean spindle doctor?"),
         (["hello"], 'Spindle has no command "hello". To send it as a message: spindle -p hello'),
-        *(([word], f'Spindle has no command "{word}": ') for word in MISSING_COMMANDS if word not in COMMANDS),
+        *(
+            ([word], f'Spindle has no command "{word}": ')
+            for word, meant in WORDS.items()
+            if meant.line and word not in COMMANDS
+        ),
         (["resume"], 'Spindle has no command "resume": spindle -c goes on with the last session'),
         (["install", "npm:thing"], 'Spindle has no command "install": '),
     ],

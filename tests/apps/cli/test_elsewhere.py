@@ -9,8 +9,8 @@ import pytest
 from spindle.agent import AgentError
 from spindle.apps.cli.agent_source import CommandLineAgents
 from spindle.apps.cli.args import Options
-from spindle.protocol.registry import Wanted
-from spindle.protocol.users import User
+from spindle.protocol.registry import WantedSession
+from spindle.server.users import User
 
 FAR = "env -i PATH=/usr/bin:/bin"
 
@@ -22,7 +22,7 @@ def test_clients_of_a_server_name_only_commands_that_its_user_has_used(
     monkeypatch.chdir(tmp_path)
 
     async def opened(mode: str, command: str) -> str:
-        agent = await CommandLineAgents(Options(), mode).make(Wanted(exec=command, exec_cwd="/usr"))
+        agent = await CommandLineAgents(Options(), mode).make(WantedSession(exec=command, exec_cwd="/usr"))
         await agent.close()
         return agent.workdir
 
@@ -49,8 +49,11 @@ def test_users_work_where_the_settings_of_the_server_lead_and_nowhere_else(
         source, _ = CommandLineAgents(Options(), "remote").for_user("ann", User(token="sha256:" + "0" * 64))
         for command in ("", "env"):
             with pytest.raises(AgentError, match="Only the operator"):
-                await source.make(Wanted(exec=command))
-        for wanted in (Wanted(), Wanted(exec=FAR, exec_cwd="/usr")):  # the latter: an idle session begins again
+                await source.make(WantedSession(exec=command))
+        for wanted in (
+            WantedSession(),
+            WantedSession(exec=FAR, exec_cwd="/usr"),
+        ):  # the latter: an idle session begins again
             agent = await source.make(wanted)
             await agent.close()
             assert agent.workdir == "/usr"

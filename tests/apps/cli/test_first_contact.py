@@ -84,11 +84,15 @@ def test_waiting_for_piped_input_is_told(place: Place) -> None:
     process.stderr.close()
 
 
-def with_server(place: Place, *steps: Step, arguments: tuple[str, ...] = (), model: str = "mock/m2") -> str:
+def with_server(
+    place: Place, *steps: Step, arguments: tuple[str, ...] = (), model: str = "mock/m2", code: int = 0
+) -> str:
     """Run one message against a scripted server and return what stderr says."""
     with MockModel(list(steps)) as mock:
         write_models(place.agent, mock.openai_url)
-        return place.run("--no-session", "--model", model, *arguments, "-p", "hi").stderr
+        done = place.run("--no-session", "--model", model, *arguments, "-p", "hi")
+        assert done.returncode == code
+        return done.stderr
 
 
 def test_images_that_are_not_sent_are_told(place: Place) -> None:
@@ -104,7 +108,8 @@ def test_images_that_are_not_sent_are_told(place: Place) -> None:
 
 
 def test_an_answer_that_was_cut_is_told(place: Place) -> None:
-    assert "The answer was cut at the model's limit" in with_server(place, reply("half", finish="length"))
+    told = with_server(place, reply("half", finish="length"), code=1)
+    assert told.startswith("The answer was cut at the limit of output tokens. Ask for a shorter answer")
 
 
 def test_a_model_chosen_by_a_part_of_its_name_is_told(place: Place) -> None:
@@ -130,7 +135,7 @@ def test_an_extension_that_fails_to_load_is_told_once(place: Place) -> None:
     report = place.run("doctor")
     assert report.returncode == 1
     assert report.stdout.count("boom") == 1
-    assert f"  {place.agent}/extensions/good.py\n" in report.stdout
+    assert f"  loaded     {place.agent}/extensions/good.py  (" in report.stdout
 
 
 # -- a session that another program holds ----------------------------------------------------------
@@ -197,7 +202,7 @@ def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "env", "told", "code"),
     [
-        ({}, {}, "No model yet. Store a key: spindle keys set PROVIDER", 0),
+        ({}, {}, "none yet. Ways to one:", 0),
         ({}, {"OPENAI_API_KEY": "k"}, "(the default of openai, the first provider with a key)", 0),
         (
             {"defaultProvider": "scripted", "defaultModel": "x.json"},
@@ -365,6 +370,27 @@ def test_questions_are_not_written_over(place: Place) -> None:
     assert terminal.is_quiet(3 * PROGRESS_TICK)
     terminal.type("1\n")
     assert terminal.end() == (0, "done\n")
+
+
+def test_a_change_is_shown_and_its_input_can_be_edited(place: Place) -> None:
+    (place.project / "f").write_text("one\ntwo\n")
+    (place.project / "editor.sh").write_text('sed -i s/zwei/edited/ "$1"\n')
+    place.env["VISUAL"] = f"sh {place.project}/editor.sh"
+    edits = [{"oldText": "two", "newText": "zwei"}]
+    call = {"calls": [{"name": "edit", "arguments": {"path": "f", "edits": edits}}]}
+    model = place.script(call, call, "done")
+    terminal = Terminal(place, "--no-session", "--model", model, "--permission-mode", "default", "-p", "go")
+    shown = terminal.read_until("empty to cancel:\r\n")
+    assert "Change f (+1 −1)? (no rule allows it)" in shown and "newText" not in shown
+    assert "\x1b[31m-2 two\x1b[0m\r\n\x1b[32m+2 zwei\x1b[0m" in shown
+    terminal.type("e\n")
+    terminal.read_until("It would fail: ")  # the same call again: there is no `two` any more
+    assert (place.project / "f").read_text() == "one\nedited\n"
+    terminal.type("n\n")
+    terminal.read_until("Why not? ")
+    terminal.type("Enough.\n")
+    code, out = terminal.end()
+    assert (code, out) == (3, "done\n")
 
 
 # -- help everywhere -------------------------------------------------------------------------------

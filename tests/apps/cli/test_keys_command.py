@@ -90,7 +90,9 @@ def test_no_model_is_one_text_everywhere(place: Place) -> None:
     assert f"({SMALL.download / 1_000_000:.0f} MB)" in NO_MODEL
     assert place.run("-p", "hello").stderr == f"Error: {NO_MODEL}\n"
     assert place.run("models").stdout == f"{NO_MODEL}\n"
-    assert "\n  ".join(NO_MODEL.splitlines()) in place.run("doctor").stdout
+    ways = place.run("doctor").stdout.partition("none yet. Ways to one:\n")[2].splitlines()
+    assert ways[0] == "    Sign in: GitHub Copilot: spindle login github-copilot"
+    assert ways[4] == "    Get a small model that runs right here (93 MB): spindle models pull smollm2"
     refused = place.run("--mode", "rpc", stdin='{"type":"prompt","message":"hello"}\n').stdout
     assert json.dumps(NO_MODEL, ensure_ascii=False)[1:-1] in refused
     shown = re.search(r'<p id="no-model".*?<span>(.*?)</span></p>', PAGE.read_text(), re.S)

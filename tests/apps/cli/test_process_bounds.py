@@ -86,3 +86,22 @@ def test_nonsense_is_refused(tmp_path, args, said):
         timeout=20,
     )
     assert ended.returncode == 2 and said in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_calls_of_subagents_wait_for_their_turn(tmp_path):
+    steps = [
+        reply(call("task", {"prompt": "part one"}, id="c1"), call("task", {"prompt": "part two"}, id="c2")),
+        reply("a", gate("part"), match="part (one|two)"),
+        reply("done"),
+    ]
+    with AgentProcess(steps, args=["--limit", "modelCalls=1", "--tools", "task"], base=tmp_path) as agent:
+        agent.prompt("go")
+        agent.mock.wait_gate("part")
+        agent.wait("tool_execution_start")
+        agent.wait("tool_execution_start")
+        while len(agent.data("get_subagents")["subagents"]) < 2:
+            pass
+        assert len(agent.mock.requests) == 2, "one of them waits"
+        agent.mock.release("part")
+        agent.wait("agent_settled")
+        assert len(agent.mock.requests) == 4

@@ -70,7 +70,7 @@ def test_the_extension(newcomer: Place) -> None:
     done = newcomer.run(
         "--mode", "json", "-e", "gate.py", "--model", newcomer.script({"calls": [call]}, "ok"), "--no-session", "go"
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr  # a call was refused
     assert "The user refused this command." in done.stdout
 
 

@@ -45,6 +45,19 @@ def test_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "No sessions here (--all: of all directories).\n")
 
 
+def test_a_list_by_the_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list"]) == 0
+    whole = capsys.readouterr().out
+    assert run(["--limit", "1"]) == 0
+    first, more = capsys.readouterr()
+    assert more.startswith("More: --cursor ")
+    assert run(["--limit", "1", *more.split()[1:]]) == 0
+    second, no_more = capsys.readouterr()
+    assert (first + second, no_more) == (whole, "")
+    assert run(["--cursor", "elsewhere"]) == 1
+    assert "There is no page at cursor 'elsewhere'" in capsys.readouterr().err
+
+
 def test_sessions_are_looked_for_where_a_run_puts_them(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,12 +119,14 @@ def test_nothing_goes_round_the_guard() -> None:
     source = Path(__file__).parents[3] / "src" / "spindle"
     known = {
         "apps/cli/progress.py",  # the status line
+        "apps/cli/first_minute.py",  # a list to choose from
         "apps/cli/streamed.py",  # the answer as the chat shows it
         "apps/cli/models_command.py",  # the bar of a download
         "apps/cli/batch_view.py",  # the table
+        "apps/cli/terminal.py",  # the change that a question is about, in colours
         "apps/console/editor.py",  # the prompt
         "base/terminal.py",
-        "base/workspace/search.py",  # a program of its own at the far side, which is read through a pipe
+        "workspace/search.py",  # a program of its own at the far side, which is read through a pipe
     }
     found = set()
     for path in source.rglob("*.py"):

@@ -53,6 +53,12 @@ def said(place: Place, *arguments: str, code: int = 2) -> str:
         (["mcp", "lsit"], 'spindle mcp: unknown: "lsit". Did you mean list?'),
         (["mcp", "add"], "spindle mcp add: the following arguments are required: name"),
         (["mcp", "list", "--", "x"], "-- is for the command of a server"),
+        (
+            ["serve", "--port", "80"],
+            "no option --port: the address is the first word, as in spindle serve 127.0.0.1:80",
+        ),
+        (["serve", "--bind=0.0.0.0"], "as in spindle serve 0.0.0.0:3838"),
+        (["extension", "list"], 'Spindle has no command "extension": spindle extensions lists'),
         (["chat"], 'The chat needs a terminal; use spindle -p "…"'),
         (["batch", "t.jsonl", "-o", "out", "--output", "json"], "--output means nothing to spindle batch"),
     ],
@@ -92,6 +98,27 @@ def test_a_tool_that_is_almost_ours_is_told_to_clients_too(place: Place, model: 
 def test_a_provider_that_is_almost_one_is_named(place: Place) -> None:
     told = said(place, "--provider", "antropic", "-p", "hi", code=1)
     assert told.startswith('Error: Unknown provider "antropic". Did you mean anthropic?')
+
+
+def test_a_rule_of_the_command_line_for_no_tool_is_a_wrong_command_line(place: Place, model: list[str]) -> None:
+    assert "Did you mean Bash?" in said(place, *model, "--deny", "Bsh(rm *)", "-p", "hi", code=2)
+
+
+@pytest.mark.parametrize("word", ["run", "exec"])
+def test_run_and_exec_ask_once(place: Place, model: list[str], word: str) -> None:
+    done = place.run(word, "hello", *model)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+def test_commands_without_a_word_list_what_there_is(place: Place) -> None:
+    for command, word in (("mcp", "login"), ("completion", "fish")):
+        done = place.run(command)
+        assert done.returncode == 0 and done.stdout.startswith("Usage: ") and word in done.stdout
+
+
+def test_doctor_knows_what_trust_has_remembered(place: Place) -> None:
+    place.run("trust")
+    assert f"project: trusted (remembered for {place.project}" in place.run("doctor").stdout
 
 
 def test_a_server_tells_it_too_and_serves(place: Place, model: list[str]) -> None:

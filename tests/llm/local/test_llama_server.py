@@ -17,12 +17,12 @@ import pytest
 
 from spindle.llm.local import LocalModelError
 from spindle.llm.local import llama_server as server
-from spindle.llm.local.llama_server import Wanted, lease, stop_all
+from spindle.llm.local.llama_server import WantedModel, lease, stop_all
 
 from .files import gguf
 
 
-async def failure(wanted: Wanted) -> str:
+async def failure(wanted: WantedModel) -> str:
     with pytest.raises(LocalModelError) as caught:
         async with lease(wanted):
             pass
@@ -31,13 +31,13 @@ async def failure(wanted: Wanted) -> str:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Wanted:
+def small(tmp_path: Path) -> WantedModel:
     """A file that looks sound and holds no model."""
     (tmp_path / "small.gguf").write_bytes(gguf())
-    return Wanted(tmp_path / "small.gguf", "small", 2048)
+    return WantedModel(tmp_path / "small.gguf", "small", 2048)
 
 
-async def test_without_the_runtime(small: Wanted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_runtime(small: WantedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
@@ -49,7 +49,7 @@ async def test_without_the_runtime(small: Wanted, monkeypatch: pytest.MonkeyPatc
     assert "Ollama" in await failure(small)
 
 
-async def test_too_little_memory(small: Wanted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_little_memory(small: WantedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "check_machine", lambda: None)
     monkeypatch.setattr(server, "available_memory", lambda: 1 << 20)
     said = await failure(small)
@@ -127,7 +127,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "xllamacpp.py"
 
 
-async def test_the_child_says_what_it_has_loaded_and_ends_with_us(small: Wanted, runtime: Path) -> None:
+async def test_the_child_says_what_it_has_loaded_and_ends_with_us(small: WantedModel, runtime: Path) -> None:
     runtime.write_text(RUNTIME)
     async with lease(small) as facts:
         assert (facts.parameters, facts.context, facts.tools, facts.thinking) == (7, 512, True, False)
@@ -136,13 +136,13 @@ async def test_the_child_says_what_it_has_loaded_and_ends_with_us(small: Wanted,
     assert running._process is not None and running._process.returncode == 0
 
 
-async def test_a_runtime_that_does_not_load(small: Wanted, runtime: Path) -> None:
+async def test_a_runtime_that_does_not_load(small: WantedModel, runtime: Path) -> None:
     runtime.write_text("raise ImportError('libgomp is missing')")
     assert "does not load here (ImportError: libgomp is missing)" in await failure(small)
 
 
 async def test_one_server_for_all_who_ask(gguf_path: Path) -> None:
-    wanted = Wanted(gguf_path, "m", 1024)
+    wanted = WantedModel(gguf_path, "m", 1024)
 
     async def url() -> str:
         async with lease(wanted) as facts:
@@ -158,14 +158,14 @@ async def test_one_server_for_all_who_ask(gguf_path: Path) -> None:
     running._process.wait()
     async with lease(wanted) as facts:
         assert facts.url != before  # a dead one is replaced
-    async with lease(Wanted(gguf_path, "m", 512)):
+    async with lease(WantedModel(gguf_path, "m", 512)):
         assert [key.context for key in server._servers] == [512]  # an idle one makes room
     stop_all()
 
 
 async def test_loading_does_not_hold_up_the_loop_and_can_be_given_up(gguf_path: Path) -> None:
     async def load() -> None:
-        async with lease(Wanted(gguf_path, "m", 2048)):
+        async with lease(WantedModel(gguf_path, "m", 2048)):
             pass
 
     waiting = [asyncio.create_task(load()) for _ in range(2)]
@@ -189,7 +189,7 @@ def agent_program(gguf_path: Path, ending: str) -> subprocess.Popen[bytes]:
         from spindle.llm.local import llama_server as server
 
         async def main():
-            async with server.lease(server.Wanted(Path({str(gguf_path)!r}), "m", 512)) as facts:
+            async with server.lease(server.WantedModel(Path({str(gguf_path)!r}), "m", 512)) as facts:
                 (running,) = server._servers.values()
                 os.write(1, b"%d %s\\n" % (running._process.pid, facts.url.encode()))
                 {ending}

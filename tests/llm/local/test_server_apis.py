@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spindle.llm.local.llama_server import Wanted, lease, stop_all
+from spindle.llm.local.llama_server import WantedModel, lease, stop_all
 from spindle.llm.stream import Finished, StreamOptions, ToolSpec, builtin_stream
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage
 from spindle.shapes.model import ModelCost
@@ -27,7 +27,7 @@ async def test_a_llama_server_over_all_its_apis(gguf_path: Path) -> None:
         return chunks[-1].message
 
     try:
-        async with lease(Wanted(gguf_path, "smollm2", 2048)) as facts:
+        async with lease(WantedModel(gguf_path, "smollm2", 2048)) as facts:
             for api in PATHS:
                 first = await ask(api, "Say hello.")
                 assert first.stop_reason in ("stop", "length"), first.error_message

@@ -81,7 +81,8 @@ def test_a_program_brings_its_own_extension_and_its_own_dialogs(home, somebody):
         async with await Agent.create(
             cwd=home / "work", model=script.model(), persist=False, extensions=[extension], ui=front
         ) as agent:
-            assert await agent.ask("go") == "done"
+            result = await agent.run("go").result()
+            assert result.text == "done" and [one.by for one in result.denials] == ["extension"] * (not somebody)
 
     run(check())
     assert seen == [("startup", "sdk", somebody)]
@@ -120,7 +121,7 @@ def one_shot(tmp_path, *args: str, **options) -> tuple[subprocess.CompletedProce
 @pytest.mark.parametrize("mode", [["-p", "go"], ["--mode", "json", "go"]], ids=["print", "json"])
 def test_without_a_terminal_the_answer_is_no_and_errors_go_to_stderr(tmp_path, mode):
     done, requests = one_shot(tmp_path, *mode)
-    assert done.returncode == 0
+    assert done.returncode == 3  # a call was refused
     assert "The user said no" in json.dumps(requests[1].body)
     assert not (tmp_path / "work" / "made").exists()
     assert f"Extension error ({tmp_path / 'ext.py'}): division by zero" in done.stderr.decode()
@@ -154,7 +155,7 @@ def test_on_a_terminal_the_user_is_asked_there(tmp_path, typed, ran):
         os.write(ours, typed.encode())
         assert process.stdout is not None
         assert process.stdout.read() == b"done\n"
-        assert process.wait(60) == 0
+        assert process.wait(60) == (0 if ran else 3)
         os.close(ours)
     assert b"Run?" in said and b"touch made" in said
     assert (tmp_path / "work" / "made").exists() is ran

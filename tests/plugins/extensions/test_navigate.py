@@ -170,7 +170,8 @@ def test_extensions_may_forbid_it_or_write_the_notes(tmp_path):
         if plan.custom_instructions == "forbid":
             return agent.cancel()
         if plan.user_wants_summary:
-            return {"summary": {"summary": f"{len(plan.entries_to_summarize)} left", "details": {"by": "me"}}}
+            left = [entry for entry in plan.entries_to_summarize if entry["type"] == "message"]
+            return {"summary": {"summary": f"{len(left)} left", "details": {"by": "me"}}}
         return {"label": "marked"}
 
     @agent.on("session_tree")

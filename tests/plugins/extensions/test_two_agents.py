@@ -47,7 +47,8 @@ def bringing(name, log):
 
 
 def names(agent):
-    return [tool.name for tool in agent.session.active_tools()], [item.name for item in agent.session.commands()]
+    session = agent.session
+    return [tool.name for tool in session.toolbox.active_tools()], [item.name for item in session.commands()]
 
 
 def test_finished_waits_for_events_that_are_on_their_way(tmp_path):

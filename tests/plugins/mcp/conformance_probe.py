@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, urlsplit
 from spindle.llm import http
 from spindle.plugins.mcp import McpError, Message
 from spindle.plugins.mcp.authorization import resource_metadata
-from spindle.plugins.mcp.connection import Transport
+from spindle.plugins.mcp.connection import ServerTransport
 from spindle.plugins.mcp.elicitation import with_defaults
-from spindle.plugins.mcp.oauth import Login
+from spindle.plugins.mcp.oauth import ServerLogin
 from spindle.plugins.mcp.server_config import ServerConfig, Servers
 from spindle.plugins.mcp.shared_server import Server
 from spindle.plugins.mcp.streamable import HttpTransport
@@ -31,8 +31,8 @@ class Walker:
 
 
 class ProbedServer(Server):
-    def _make_transport(self, config: ServerConfig) -> Transport:
-        return HttpTransport(config, Login(config, Walker()))
+    def _make_transport(self, config: ServerConfig) -> ServerTransport:
+        return HttpTransport(config, ServerLogin(config, Walker()))
 
 
 async def agree(params: Message) -> Message:

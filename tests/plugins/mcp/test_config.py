@@ -50,6 +50,32 @@ def test_the_forms_that_programs_share() -> None:
     assert read(acp).configs["n"].headers == {"A": "b"}
 
 
+def test_files_of_pi_lose_no_server() -> None:
+    """Code mode is noted once for all servers; a word that nobody knows is a note, too."""
+    servers = read(
+        {
+            "a": {"command": "x", "exposure": "codemode"},
+            "b": {
+                "command": "x",
+                "exposure": "codemode-deferred",
+                "toolExposure": {"get_*": "codemode", "d": "hidden"},
+            },
+            "c": {"command": "x", "exposure": "loud", "toolExposure": {"t": ["direct"], "u": "direct"}},
+        }
+    )
+    assert not servers.problems
+    a, b, c = servers.configs.values()
+    assert (a.exposure, b.exposure, c.exposure) == ("deferred", "deferred", None)
+    assert b.tool_exposure == {"get_*": "deferred", "d": "hidden"} and c.tool_exposure == {"u": "direct"}
+    assert servers.notes == [
+        'MCP servers with "exposure": "codemode" are read as "deferred", as there is no code mode: a, b',
+        'here: c: exposure: "loud" is none of direct, deferred, hidden',
+        'here: c: toolExposure of t: ["direct"] is none of direct, deferred, hidden',
+    ]
+    servers.add({"a": {"exposure": "codemode", "enabled": False}}, "project")
+    assert (servers.configs["a"].exposure, servers.configs["a"].enabled) == ("deferred", False)
+
+
 def test_what_makes_no_sense_is_said() -> None:
     assert 'unknown type "pigeon"' in problem({"type": "pigeon", "url": "http://x"})
     assert 'unknown type "ws"' in problem({"type": "ws", "url": "http://x"})
@@ -66,7 +92,6 @@ def test_what_makes_no_sense_is_said() -> None:
     assert "timeout" in problem({"command": "x", "timeout": 0}) and "timeout" in problem(
         {"command": "x", "timeout": "5"}
     )
-    assert "exposure" in problem({"command": "x", "exposure": "sometimes"})
     assert "args" in problem({"command": "x", "args": "y"}) and "args" in problem({"command": ["x"], "args": "y"})
     assert "unknown type" in problem({"type": ["http"], "url": "http://x"})
     for pairs in ([{"name": "A"}], ["A=b"], [1]):

@@ -22,9 +22,14 @@ class User:
         return None if answer is None else {"value": answer}
 
 
+async def nobody(title: str, message: str) -> bool | None:
+    return None
+
+
 def form(user: User, *required: str, **fields: Any) -> Any:
     schema = {"type": "object", "properties": fields, "required": list(required)}
-    return asyncio.run(elicit("srv", {"message": "Fill in", "requestedSchema": schema}, user))  # type: ignore[arg-type]
+    params = {"message": "Fill in", "requestedSchema": schema}
+    return asyncio.run(elicit("srv", params, user, nobody))  # type: ignore[arg-type]
 
 
 AGE = {"type": "integer", "minimum": 0, "title": "Age"}

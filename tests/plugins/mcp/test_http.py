@@ -17,11 +17,12 @@ import pytest
 from aiohttp import web
 
 from spindle.base import trace
+from spindle.base.strangers import Patience, StrangerError
 from spindle.plugins.mcp import McpError
-from spindle.plugins.mcp.oauth import Client, Record, Tokens, keep, kept
+from spindle.plugins.mcp.oauth import OAuthClient, Record, Tokens, keep, kept
 from spindle.plugins.mcp.server_config import Servers
 from spindle.plugins.mcp.shared_server import Server
-from spindle.plugins.mcp.streamable import EventStream
+from spindle.plugins.mcp.streamable import ServerEvents
 from tests.support.agent_process import agent_environment
 
 from .helpers import text_of, until
@@ -434,7 +435,7 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
                 with pytest.raises(McpError, match="it wants a login: spindle mcp login site"):
                     await server.connected()
                 assert server.state == "login"
-            client = Client("me", "secret", "client_secret_basic")
+            client = OAuthClient("me", "secret", "client_secret_basic")
             record = Record(
                 site.origin, f"{site.origin}/token", client, Tokens("old", "fine", time.time() - 5), site.url
             )
@@ -460,20 +461,20 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
 def worn(site: Site, refresh: str, access: str = "old", key: str | None = None) -> Record:
     """Return a login whose token is over."""
     tokens = Tokens(access, refresh, time.time() - 5, bound=key is not None)
-    return Record(site.origin, f"{site.origin}/token", Client("me"), tokens, dpop_key=key)
+    return Record(site.origin, f"{site.origin}/token", OAuthClient("me"), tokens, dpop_key=key)
 
 
 def test_a_login_in_another_window_is_noticed(agent: Path) -> None:
     async def work() -> None:
         async with Site(modern=True, login=True).up() as site, site.server() as server:
-            keep(site.url, Record(site.origin, f"{site.origin}/token", Client("me"), Tokens("token-1")))
+            keep(site.url, Record(site.origin, f"{site.origin}/token", OAuthClient("me"), Tokens("token-1")))
             await server.call("stream", {})
             site.valid.clear()
             with pytest.raises(McpError, match="it wants a login"):
                 await server.call("stream", {})
             assert server.state == "login"
             site.valid.add("token-2")
-            keep(site.url, Record(site.origin, f"{site.origin}/token", Client("me"), Tokens("token-2")))
+            keep(site.url, Record(site.origin, f"{site.origin}/token", OAuthClient("me"), Tokens("token-2")))
             assert text_of(await server.call("stream", {})) == "streamed"
             assert server.state == "ready" and server.error is None
 
@@ -671,15 +672,15 @@ def test_a_token_that_is_bound_to_a_key_is_of_no_use_without(agent: Path) -> Non
 def test_events_in_pieces() -> None:
     whole = b"\xef\xbb\xbfid: 1\r\nretry: 1500\r\ndata: a\r\ndata: b\r\n\r\n: c\n\nevent: x\ndata:\n\ndata: {}\n\n"
     for size in (1, 2, 3, 7, len(whole)):
-        stream = EventStream()
+        stream = ServerEvents(Patience())
         found = [event for start in range(0, len(whole), size) for event in stream.feed(whole[start : start + size])]
         assert found == [b"a\nb", b"{}"] and stream.last_id == "1" and stream.retry == 1.5
-    stream = EventStream()
-    with pytest.raises(McpError, match="more than 64 MB"):
+    stream = ServerEvents(Patience())
+    with pytest.raises(StrangerError, match="more than 64 MB"):
         for _ in range(70):
             stream.feed(b"x" * (1 << 20))
 
 
 def test_nothing_secret_is_shown() -> None:
-    assert "secret" not in repr(Record("i", "t", Client("c", "secret"), Tokens("secret")))
+    assert "secret" not in repr(Record("i", "t", OAuthClient("c", "secret"), Tokens("secret")))
     assert os.environ.get("SPINDLE_DIR")

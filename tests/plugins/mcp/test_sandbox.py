@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spindle.base import fence
+from spindle.programs import fence
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, reply
 

@@ -337,7 +337,7 @@ def test_a_stubborn_server_is_killed_with_all_below_it(monkeypatch: pytest.Monke
 def test_rubbish_in_the_place_of_an_answer_is_said_at_once() -> None:
     async def work() -> None:
         async with running(timeout=40) as server:
-            with pytest.raises(McpError, match='MCP server "fake": its answer is not JSON'):
+            with pytest.raises(McpError, match='MCP server "fake": it sent something that is not JSON'):
                 await server.call("rubbish", {"text": "nan"})
             for harmless in ("space", "bom"):
                 assert await server.call("rubbish", {"text": harmless}) == {}
@@ -351,14 +351,14 @@ def test_a_flood_is_the_end_of_a_server() -> None:
             with pytest.raises(McpError, match="a message of more than 64 MB"):
                 await server.connected()
         async with running(command="yes", args=[]) as server:
-            with pytest.raises(McpError, match="other things than messages"):
+            with pytest.raises(McpError, match="a flood of messages that nobody waits for"):
                 await server.connected()
 
     run(work())
 
 
 def test_a_server_that_asks_on_without_reading_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spindle.plugins.mcp.pipe._MAX_LINE", 1 << 20)
+    monkeypatch.setattr("spindle.plugins.mcp.pipe._MOST_UNSENT", 1 << 16)
 
     async def work() -> None:
         async with running() as server:

@@ -14,7 +14,7 @@ from spindle.agent import AgentError
 from spindle.agent.dialogs import NoDialogs
 from spindle.base.agent_dir import agent_dir
 from spindle.plugins.mcp.content import cut
-from spindle.plugins.mcp.exposure import ENTRY
+from spindle.plugins.mcp.exposure import ServerTools
 from spindle.plugins.mcp.server_config import Servers
 from spindle.plugins.mcp.tool_names import tool_name
 from spindle.resources.trust import TrustStore
@@ -63,6 +63,23 @@ def test_few_tools_are_direct_and_a_call_works() -> None:
             assert names[4:7] == ["list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"]
             assert agent.messages[-2].content[0].text == "echo: hi"
             assert agent.session.mcp_servers.states()[0].state == "ready"
+
+    run(work())
+
+
+def test_a_question_shows_the_fields_of_a_call() -> None:
+    async def work() -> None:
+        await known()
+        seen: list[Any] = []
+        script = Script(calling(("mcp__fake__echo", {"text": "hi"})))
+        options: dict[str, Any] = {"can_use_tool": lambda request: bool(seen.append(request)), "ask": ["mcp__fake"]}
+        async with await Agent.create(
+            model=script.model(), persist=False, mcp_servers={"fake": entry()}, **options
+        ) as agent:
+            await agent.run("go")
+        (request,) = seen
+        assert request.summary == "Call echo of the MCP server fake"
+        assert [(one.name, one.value) for one in request.preview.fields] == [("text", "hi")]
 
     run(work())
 
@@ -142,7 +159,7 @@ def test_exposure_is_as_configured() -> None:
         script = Script([{"text": "done"}])
         servers = {
             "fake": entry(
-                "--plain", "--tools", "2", exposure="deferred", toolExposure={"echo": "direct", "extra_0": "hidden"}
+                "--plain", "--tools", "2", exposure="deferred", toolExposure={"ech*": "direct", "extra_0": "hidden"}
             ),
             "off": entry(enabled=False),
             "gone": entry("--plain", exposure="hidden"),
@@ -331,7 +348,7 @@ def test_tools_that_change_in_the_middle(tmp_path: Path) -> None:
         script = Script(steps)
         async with await Agent.create(model=script.model(), persist=False, mcp_servers={"fake": entry()}) as agent:
             work = asyncio.create_task(agent.run("go"))
-            await until(lambda: any(tool.name == "mcp__fake__added" for tool in agent.session.all_tools()))
+            await until(lambda: any(tool.name == "mcp__fake__added" for tool in agent.session.toolbox.all()))
             seen.touch()
             await work
             assert "mcp__fake__added" not in [tool.name for tool in script.requests[0].tools]
@@ -416,7 +433,7 @@ def test_what_was_loaded_is_there_again_after_a_resume(tmp_path: Path) -> None:
         async with await Agent.create(model=script.model(), cwd=tmp_path, mcp_servers=servers) as agent:
             await agent.run("go")
             path = agent.session.session.path
-        assert path is not None and path.read_text().count(f'"{ENTRY}"') == 2
+        assert path is not None and path.read_text().count(f'"{ServerTools.entry_type}"') == 2
         again = Script([{"text": "done"}])
         async with await Agent.open(path, model=again.model(), mcp_servers=servers) as agent:
             await agent.run("more")

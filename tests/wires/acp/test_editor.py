@@ -398,6 +398,37 @@ def test_read_edit_and_write_see_one_text() -> None:
         ]
 
 
+def test_a_question_shows_the_change_of_a_buffer_that_is_not_saved() -> None:
+    edit = {"path": "a.txt", "edits": [{"oldText": "not saved", "newText": "changed"}]}
+    steps = [reply(call("edit", edit, id="c1")), reply("ok")]
+    with EditorProcess(steps, args=["--permission-mode", "default"], capabilities=FILES) as editor:
+        (editor.cwd / "a.txt").write_text("old")
+        buffers = Buffers(editor, {"a.txt": "not saved yet\n"})
+        prompt = editor.say(editor.new(), "go")
+        asked = editor.request("fs/read_text_file")
+        editor.reply(asked, content=buffers.texts["a.txt"])
+        question = editor.request("session/request_permission")
+        (diff,) = question["params"]["toolCall"]["content"]
+        path = str(editor.cwd / "a.txt")
+        assert diff == {"type": "diff", "path": path, "oldText": "not saved yet\n", "newText": "changed yet\n"}
+        assert question["params"]["toolCall"]["title"] == "Change a.txt (+1 −1)"
+        assert buffers.texts["a.txt"] == "not saved yet\n"
+        editor.reply(question, outcome={"outcome": "selected", "optionId": "Allow once"})
+        assert buffers.serve(prompt) == "end_turn" and buffers.texts["a.txt"] == "changed yet\n"
+
+
+def test_an_editor_that_cannot_ask_has_not_said_no_in_silence() -> None:
+    steps = [reply(call("write", {"path": "a.txt", "content": "x"}, id="c1")), reply("ok")]
+    with EditorProcess(steps, args=["--permission-mode", "default"]) as editor:
+        session = editor.new()
+        prompt = editor.say(session, "go")
+        question = editor.request("session/request_permission")
+        editor.frame(id=question["id"], error={"code": -32000, "message": "no window"})
+        assert editor.stop_reason(prompt) == "end_turn"
+        assert "the editor could not ask: no window" in json.dumps(editor.frames)
+        assert "could not be answered" in results(editor)[0] and "no window" not in results(editor)[0]
+
+
 def test_permissions_hold_before_the_editor_is_asked() -> None:
     steps = [
         reply(call("read", {"path": "secret.txt"}, id="c1")),

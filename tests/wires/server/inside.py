@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.session import AgentSession
-from spindle.protocol.account import Terms
 from spindle.protocol.pool import AgentSource, SessionPool
-from spindle.protocol.registry import Wanted
-from spindle.protocol.users import User
+from spindle.protocol.registry import WantedSession
 from spindle.recipe import AgentOptions, make_agent
+from spindle.server.account import Terms
+from spindle.server.users import User
 from spindle.sessions import open as sessions
-from spindle.sessions.index import find_by_id
+from spindle.sessions.index import find_by_id, list_all_sessions
 from spindle.shapes.events import ToolResult
 from spindle.testing import Script
 from spindle.tools.base import Tool, ToolContext, text_result
@@ -84,7 +84,7 @@ class World:
     def find(self, session: str, cwd: str | None) -> str | None:
         return find_by_id(self._base, session, self._base / "sessions")
 
-    async def make(self, wanted: Wanted) -> AgentSession:
+    async def make(self, wanted: WantedSession) -> AgentSession:
         await self.opening.wait()
         directory = self._base / "sessions"
         session = sessions.create(self._base, directory) if wanted.session is None else sessions.load(wanted.session)
@@ -92,7 +92,10 @@ class World:
         self.agents.append(agent)
         return agent
 
-    def for_user(self, name: str, user: User) -> tuple[AgentSource, Terms]:
+    def interrupted(self) -> list[str]:
+        return [info.path for info in list_all_sessions(self._base / "sessions") if info.interrupted]
+
+    def for_user(self, name: str, user: User, others: Any = tuple) -> tuple[AgentSource, Terms]:
         raise NotImplementedError
 
     @asynccontextmanager

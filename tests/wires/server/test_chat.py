@@ -53,7 +53,7 @@ def test_a_tool_is_approved():
         assert (
             question["name"] == "bash"
             and question["arguments"] == {"command": "echo a.txt"}
-            and question["description"]
+            and question["description"].startswith(f"Run a command in {server.cwd}\necho a.txt")
         )
         assert client.ask("x", {"Text": "now"})["error"] == "Waiting for tool confirmation"
         wrong = {"name": "read", "arguments": {}, "approved": True}
@@ -141,7 +141,7 @@ BASH = reply("I try. ", call("bash", {"command": "exit 3"}))
          "tool_execution_error"),
         ([BASH], ASK, DENY, ["Stream", "ToolConfirmationRequest", "Text", "Complete"], None),
         ([reply()], {}, None, ["Text", "Complete"], "processing_error"),
-        ([reply("cut off", finish="length")], {}, None, ["Stream", "Complete"], None),
+        ([reply("cut off", finish="length")], {}, None, ["Stream", "Text", "Complete"], "processing_error"),
     ],
     ids=["error", "retried", "unreachable", "cut", "interrupt", "failed tool", "refused tool", "empty", "length"],
 )  # fmt: skip

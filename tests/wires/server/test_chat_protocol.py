@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.shapes.messages import Text
-from spindle.wires.chat.protocol import (
+from spindle.wires.agent_cli.protocol import (
     Control,
     Instruction,
     Parts,
@@ -142,7 +142,7 @@ def test_the_stream_switch_has_two_names(fields, stream):
         (b'{"request_id":"a","input":{"Text":"x","Image":{}}}', "a"),
         (b'{"request_id":"a","input":{"Interrupt":{}}}', "a"),
         (b'{"request_id":"a","input":{"Multi":[]}}', "a"),
-        (b'{"request_id":"a","input":{"Multi":["Interrupt"]}}', "a"),
+        (b'{"request_id":"a","input":{"Multi":["Regenerate"]}}', "a"),
         (b'{"request_id":"a","input":{"Image":{"data":"!"}}}', "a"),
         (b'{"request_id":"a","input":{"Text":"x"},"stream":"yes"}', "a"),
         (b'{"request_id":"a","input":{"Text":"x"},"config":{"max_context_num":0}}', "a"),

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spindle.base import fence
 from spindle.base.limits import PROCESS_END
-from spindle.protocol.users import UsersFile, add_user
+from spindle.programs import fence
+from spindle.server.users import UsersFile, add_user
 from tests.support import nursery
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import gate, reply

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.wires.chat.protocol import CONTROLS, INPUTS
+from spindle.wires.agent_cli.protocol import CONTROLS, INPUTS
 from spindle.wires.network.options import CHANGEABLE, RemoteOptions
 from tests.support.mock_model import call, reply
 

@@ -1,12 +1,14 @@
 """Sandboxes on a server: the level of a user that nothing loosens, and the option over HTTP within `--root`."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spindle.base import fence
+from spindle.programs import fence
+from spindle.server.users import add_user
 from tests.support.mock_model import call, reply
 
 from .server import ServerProcess
@@ -62,7 +64,7 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
         said = output(
             client, f"cat {tmp_path}/agent/users/*/*.jsonl; env; cat /proc/$PPID/environ /proc/[0-9]*/environ"
         )
-        assert "private" not in said and mine.stem[-12:] in said
+        assert "private" not in said and mine.stem[-12:] not in said, "what is the agent's own is hidden as a whole"
         assert KEY["ANTHROPIC_API_KEY"] not in said
         for name in ("models.json", "tokens.json"):
             assert "is a secret" in output(client, f"cat {tmp_path}/agent/{name}"), name
@@ -82,6 +84,55 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
                 assert "read-only" in carl.call(command, **fields)["error"], command
             assert "may not write" in output(carl, "touch carls")
     assert not (work / "carls").exists()
+
+
+@pytest.mark.parametrize("level", ["workspace-write", "read-only"])
+def test_the_root_of_another_user_is_not_readable(tmp_path: Path, level: str) -> None:
+    for name in ("anna", "bob"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+        (tmp_path / "work" / name / "secret.txt").write_text(f"of {name}")
+    users = {name: {"sandbox": level, "roots": [str(tmp_path / "work" / name)]} for name in ("anna", "bob")}
+    steps = [reply(call("read", {"path": "../bob/secret.txt"})), reply("ok")]
+    with Team(tmp_path, {**users, "carl": {"sandbox": level}}, steps) as server, server.socket("anna") as client:
+        assert "of anna" in output(client, "cat secret.txt")
+        assert "of bob" not in output(client, "cat ../bob/secret.txt; ls ../bob; grep -r of ../bob")
+        client.call("prompt", message="go")
+        client.wait("agent_settled")
+        told = str(server.mock.requests[-1].body["messages"][-1])
+        assert "is a secret" in told and "of bob" not in told
+        add_user(server.file, "dora", {"roots": [str(tmp_path / "work" / "dora")]})
+        (tmp_path / "work" / "dora").mkdir()
+        (tmp_path / "work" / "dora" / "secret.txt").write_text("of dora")
+        end = time.monotonic() + 20
+        while "of dora" in output(client, "cat ../dora/secret.txt"):  # the file of the users is read again
+            assert time.monotonic() < end
+        with server.socket("carl") as carl:
+            assert "of bob" not in output(carl, f"cat {tmp_path}/work/bob/secret.txt")
+            refused = carl.call("open_session", cwd=str(tmp_path / "work" / "bob"))
+            assert "the root of another user" in refused["error"]
+
+
+def test_files_of_the_server_are_no_models_of_users(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('["played"]')
+    (tmp_path / "bad.json").write_text("{")
+    users = {"anna": {}, "bob": {"models": ["*"]}, "carl": {"models": ["scripted/*", "mock/*"]}}
+    with Team(tmp_path, users) as server:
+        for name in ("anna", "bob"):
+            with server.socket(name) as client:
+                told = {
+                    client.call("set_model", provider=provider, modelId=str(path))["error"].replace(str(path), "PATH")
+                    for provider, path in (
+                        ("scripted", script),
+                        ("scripted", tmp_path / "bad.json"),
+                        ("scripted", tmp_path / "none"),
+                        ("scripted", "script.json"),
+                    )
+                }
+                assert all("You may not use scripted/" in text for text in told), told
+                assert "may not use" in client.call("set_model", provider="local", modelId="/etc/passwd")["error"]
+        with server.socket("carl") as client:
+            assert client.call("set_model", provider="scripted", modelId=str(script))["success"]
 
 
 def test_what_the_server_says_holds_for_users_who_have_nothing_else(tmp_path: Path) -> None:

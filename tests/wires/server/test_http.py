@@ -125,7 +125,7 @@ def test_a_session_from_its_opening_to_its_end(server, tmp_path):
     assert [(one["id"], one["phase"], one["name"]) for one in listed["sessions"]] == [(info["id"], "idle", "wasp")]
     assert web.get(at)[2]["id"] == info["id"]
     assert web.ask("DELETE", at)[0] == 204
-    assert web.get(at)[0] == 404 and web.get("/v1/sessions")[2] == {"sessions": []}
+    assert web.get(at)[2]["phase"] == "stored" and web.get("/v1/sessions")[2] == {"sessions": []}
     assert web.post(f"{at}/get_state")[2]["sessionName"] == "wasp"  # the id still works
 
 
@@ -319,15 +319,23 @@ def test_questions_are_asked_and_answered(server, tmp_path):
     stream = web.events(id)
     web.post(f"{at}/prompt", {"message": "touch", "maxTurns": 2})
     question = stream.until("extension_ui_request")[-1][1]
-    assert [item["id"] for item in web.get(f"{at}/questions")[2]["questions"]] == [question["id"]]
+    listed = web.get(f"{at}/questions")[2]
+    assert [item["id"] for item in listed["questions"]] == [question["id"]]
+    (request,) = listed["requests"]
+    assert (request["id"], request["preview"]["kind"]) == (question["id"], "command")
+    wrong = {"question": question["id"], "behavior": "allow", "keep": "everywhere"}
+    assert web.post(f"{at}/answer_permission", wrong)[0] == 400
+    wrong = {"question": question["id"], "behavior": "allow", "input": {"comand": "x"}}
+    assert "command" in web.post(f"{at}/answer_permission", wrong)[2]["error"]
     assert web.get(at)[2]["questions"] == 1
+    assert web.post(f"{at}/answer_permission", {"question": "nonsense", "behavior": "deny"})[0] == 409
     assert web.post(f"{at}/answers/nonsense", {"value": "x"})[0] == 404
     assert web.post(f"{at}/answers/{question['id']}", {})[0] == 400
     assert web.post(f"{at}/answers/{question['id']}", {"value": "Allow once"})[0] == 204
     assert stream.until("tool_execution_end")[-1][1]["isError"] is False
     web.post(f"{at}/abort")
     assert (tmp_path / "other" / "made").exists()
-    assert web.get(f"{at}/questions")[2] == {"questions": []}
+    assert web.get(f"{at}/questions")[2] == {"questions": [], "requests": []}
 
 
 def test_what_is_wrong_is_said(server, tmp_path):

@@ -175,7 +175,7 @@ def test_limits_and_denials_have_a_line_each():
             client.call("prompt", message="a secret question")
             assert client.wait("agent_settled")["stopReason"] == "maxTurns"
         lines = ended(server)
-    assert re.fullmatch(r"INFO denied: session=\S+ wire=websocket tool=bash call=\S+", lines[0])
+    assert re.fullmatch(r"INFO denied: session=\S+ wire=websocket tool=bash call=\S+ by=mode", lines[0])
     assert re.fullmatch(r"WARNING limit reached: session=\S+ wire=websocket limit=maxTurns", lines[1])
     assert re.fullmatch(r"INFO run ended : .* stop_reason=maxTurns turns=2 tool_calls=\d denials=1 .*", lines[2])
     assert "secret" not in server.stderr

@@ -149,7 +149,7 @@ def test_an_unknown_dialect_is_refused():
             server.rpc("?dialect=klingon")
         assert refused.value.response.status_code == 400
         text = refused.value.response.body.decode()
-        assert text == "Unknown dialect 'klingon'; there are spindle, pi-0.74, pi-0.87, xcsh\n"
+        assert text == "Unknown dialect 'klingon'; there are spindle, pi-0.74, pi-0.87, pi-1.5, xcsh, omp\n"
         with server.rpc("?dialect=spindle") as client:
             assert client.call("get_state")["success"]
         with server.chat("?dialect=klingon") as chat:

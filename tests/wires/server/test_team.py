@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.tokens_command import run as tokens
 from spindle.base.user_files import BadFile
-from spindle.protocol.account import DayBook
-from spindle.protocol.users import UsersFile, add_user, read_users, revoke_user
+from spindle.server.account import DayBook
+from spindle.server.users import UsersFile, add_user, read_users, revoke_user
 from spindle.wires.network import metrics
 from tests.support import nursery
 from tests.support.agent_process import agent_environment, write_models
@@ -38,6 +38,8 @@ class Team(ServerProcess):
 
     def __init__(self, base: Path, users: dict[str, dict[str, Any]], steps: Any = (), **options: Any) -> None:
         self.file = base / "agent" / "tokens.json"
+        if users:
+            self.file.unlink(missing_ok=True)  # of a server that was here before
         self.tokens = {name: add_user(self.file, name, values) for name, values in users.items()}
         args = ["--tokens", "--log-format", "json", *options.pop("args", [])]
         super().__init__(steps or [reply("ok")], base=base, args=args, **options)

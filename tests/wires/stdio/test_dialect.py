@@ -6,9 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from spindle.protocol.dialect import ANSWER_EDGES, without
-from spindle.protocol.neighbours import DIALECTS, find_dialect
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.dialect import (
+    DIALECTS,
+    SPINDLE,
+    Shape,
+    dialect_named,
+    find_dialect,
+    shape,
+    shaped,
+)
+from spindle.protocol.neighbours import NEIGHBOURS
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes import events as shapes
@@ -17,6 +27,7 @@ from spindle.shapes.events import (
     CompactionEnd,
     CompactionResult,
     Event,
+    ExtensionUIRequest,
     SessionChanged,
     StateChanged,
 )
@@ -30,57 +41,122 @@ KNOWN_EVENTS = {
 } | {str(Ready.__struct_config__.tag)}
 
 # Sent by parts that stand outside `types/events`.
-ELSEWHERE = {ANSWER_EDGES, "notice", "todo_auto_clear", "todo_reminder", "ttsr_triggered"}
+ELSEWHERE = {"session"}
 
 values = st.recursive(
     st.none() | st.integers() | st.text("ab", max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=12,
 )
-paths = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple), max_size=3)
+shapes_of_keys = st.recursive(
+    st.none(),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3).map(Shape),
+    max_leaves=6,
+)
 
 
-def found(value: Any, path: tuple[str, ...]) -> bool:
+def fits(value: Any, wanted: Shape | None) -> bool:
     if isinstance(value, list):
-        return any(found(item, path) for item in value)
-    if not path:
+        return all(fits(item, wanted) for item in value)
+    if wanted is None or not isinstance(value, dict):
         return True
-    return isinstance(value, dict) and path[0] in value and (len(path) == 1 or found(value[path[0]], path[1:]))
+    return all(key in wanted.keys and fits(item, wanted.keys[key]) for key, item in value.items())
 
 
-@given(values, paths)
-def test_the_named_keys_are_removed_and_that_is_all(value: Any, paths: list[tuple[str, ...]]) -> None:
-    once = without(codec.encode(value), paths)
-    assert not any(found(json.loads(once), path) for path in paths)
-    assert without(once, paths) == once
+@given(values, shapes_of_keys)
+def test_only_the_named_keys_are_sent(value: Any, wanted: Shape | None) -> None:
+    once = shaped(codec.encode(value), wanted)
+    assert fits(json.loads(once), wanted)
+    assert shaped(once, wanted) == once
+    assert not fits(value, wanted) or json.loads(once) == value, "and all of them"
 
 
-def test_other_keys_stay() -> None:
-    value = {"a": [{"b": 1, "c": 2}, {"c": 3}], "b": 4}
-    assert json.loads(without(codec.encode(value), [("a", "b")])) == {"a": [{"c": 2}, {"c": 3}], "b": 4}
+def test_keys_of_others_are_carried() -> None:
+    wanted = shape("a b?", ours=frozenset({"a", "b", "c"}))
+    assert json.loads(shaped(b'{"a": null, "b": null, "c": 1, "mood": {"c": 2}}', wanted)) == {
+        "a": None,
+        "mood": {"c": 2},
+    }
+
+
+def test_text_that_is_no_unicode_passes() -> None:
+    """A lone surrogate, as in a file or from a model."""
+    response = Response(command="get_messages", success=True, data={"messages": [{"content": "\ud83d"}]})
+    for name in DIALECTS:
+        line = Renderer(dialect_named(name)).render(response)
+        assert json.loads(line)["data"]["messages"] == [{"content": "\ud83d"}]
 
 
 def test_the_superset_leaves_nothing_out() -> None:
-    spindle = DIALECTS["spindle"]
-    assert not spindle.events
-    assert not spindle.keys
+    assert SPINDLE.rows is None and not SPINDLE.silent
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_dialects_name_events_that_exist(name: str) -> None:
-    dialect = DIALECTS[name]
+NEW = "of_tomorrow"
+
+
+class OfTomorrow(Event, tag=NEW):
+    text: str = "new"
+
+
+class NoticeOfTomorrow(shapes.Notice, tag="notice"):
+    since: str = "tomorrow"
+
+
+def test_an_event_added_tomorrow_reaches_no_neighbour_unless_its_row_says_so() -> None:
+    assert json.loads(Renderer().render(OfTomorrow("x"))) == {"type": NEW, "text": "x"}
+    for name, dialect in NEIGHBOURS.items():
+        assert Renderer(dialect).render(OfTomorrow("x")) == b"", name
+        told = Renderer(replace(dialect, rows={**(dialect.rows or {}), NEW: shape("type text")})).render(
+            OfTomorrow("x")
+        )
+        assert json.loads(told) == {"type": NEW, "text": "x"}
+
+
+def test_a_key_added_tomorrow_reaches_no_neighbour() -> None:
+    assert b"since" in Renderer().render(NoticeOfTomorrow("m", since="now"))
+    for name in ("xcsh", "omp"):
+        line = Renderer(NEIGHBOURS[name]).render(NoticeOfTomorrow("m", level="info", since="now"))
+        assert json.loads(line) == {"type": "notice", "message": "m", "level": "info"}
+    tool = ExtensionUIRequest(id="1", method="confirm", title="t", message="m", tool_call_id="c", offers=["x"])
+    for dialect in NEIGHBOURS.values():
+        assert sorted(json.loads(Renderer(dialect).render(tool))) == ["id", "message", "method", "title", "type"]
+
+
+def test_keys_of_ours_reach_no_neighbour() -> None:
+    usage = {"input": 1, "output": 1, "cost": {"total": 0, "unknown": True}}
+    answer = {"role": "assistant", "content": [{"type": "toolCall", "id": "1", "asText": True}], "usage": usage}
+    model = {"id": "m", "cost": {"input": 0}, "costUnknown": True}
+    for name, dialect in NEIGHBOURS.items():
+        for command, data in (
+            ("get_state", {"model": model, "exec": {"command": "ssh"}, "sandbox": {}, "thinkingLevel": "off"}),
+            ("get_available_models", {"models": [model]}),
+            ("get_messages", {"messages": [answer]}),
+        ):
+            line = Renderer(dialect).render(Response(command=command, success=True, data=data))
+            for key in ("costUnknown", "unknown", "exec", "sandbox", "asText"):
+                assert f'"{key}"'.encode() not in line, (name, command)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_rows_are_of_events_and_commands_that_exist(name: str) -> None:
+    dialect = NEIGHBOURS[name]
     assert dialect.name == name
-    named = set(dialect.events) | {key for key in dialect.keys if not key.startswith("response ")}
-    named = {"extension_ui_request" if name.startswith("extension_ui_request ") else name for name in named}
-    assert named <= KNOWN_EVENTS | ELSEWHERE
-    assert not dialect.events & set(dialect.keys), "a key of an event that does not go out anyway"
+    events = {key for key in dialect.rows or () if not key.startswith("response ")}
+    assert {key.split(" ")[0] for key in events} <= KNOWN_EVENTS | ELSEWHERE
+    commands = {key.removeprefix("response ") for key in dialect.rows or () if key.startswith("response ")}
+    assert commands <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+def test_every_name_is_that_of_a_dialect() -> None:
+    assert ("spindle", *NEIGHBOURS) == DIALECTS
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
 def test_what_a_client_asked_for_always_goes_out(name: str) -> None:
-    questions = {f"extension_ui_request {method}" for method in ("select", "confirm", "input", "editor")}
-    asked_for = {"host_tool_call", "host_tool_cancel", "extension_error", "agent_end"}
-    assert not DIALECTS[name].events & (questions | asked_for)
+    methods = ("select", "confirm", "input", "editor", "notify", "setStatus", "setWidget", "set_editor_text")
+    dialogs = {f"extension_ui_request {method}" for method in methods}
+    asked_for = {"host_tool_call", "host_tool_cancel", "session_closed", "prompt_result", "session_settled"}
+    assert dialogs | asked_for | {"extension_error", "agent_end", "session"} <= set(NEIGHBOURS[name].rows or ())
 
 
 def compactions() -> list[Event]:
@@ -94,14 +170,16 @@ def compactions() -> list[Event]:
 def test_each_neighbour_sees_an_automatic_compaction_once() -> None:
     seen = {
         name: [json.loads(frame) for frame in map(Renderer(dialect).render, compactions()) if frame]
-        for name, dialect in DIALECTS.items()
+        for name, dialect in {"spindle": SPINDLE, **NEIGHBOURS}.items()
     }
     types = {name: [frame["type"] for frame in frames] for name, frames in seen.items()}
     assert types == {
         "spindle": ["auto_compaction_end", "compaction_end"],
         "pi-0.74": ["compaction_end"],
         "pi-0.87": ["compaction_end"],
+        "pi-1.5": ["compaction_end"],
         "xcsh": ["auto_compaction_end"],
+        "omp": ["auto_compaction_end"],
     }
     assert "estimatedTokensAfter" in seen["pi-0.87"][0]["result"]
     assert seen["pi-0.74"][0] == {
@@ -117,14 +195,14 @@ def test_each_neighbour_sees_an_automatic_compaction_once() -> None:
 def test_old_clients_get_no_data_where_there_was_none() -> None:
     response = Response(id="r1", command="prompt", success=True, data={"disposition": "started"})
     bare = {"id": "r1", "type": "response", "command": "prompt", "success": True}
-    assert json.loads(Renderer(DIALECTS["pi-0.74"]).render(response)) == bare
+    assert json.loads(Renderer(NEIGHBOURS["pi-0.74"]).render(response)) == bare
     assert json.loads(Renderer().render(response)) == {**bare, "data": {"disposition": "started"}}
 
 
 def test_commands_lose_the_keys_of_the_other_version() -> None:
     item = {"name": "x", "source": "prompt", "location": "user", "path": "/p", "sourceInfo": {"path": "/p"}}
     response = Response(command="get_commands", success=True, data={"commands": [item, item]})
-    left = json.loads(Renderer(DIALECTS["pi-0.87"]).render(response))["data"]["commands"]
+    left = json.loads(Renderer(NEIGHBOURS["pi-0.87"]).render(response))["data"]["commands"]
     assert left == [{"name": "x", "source": "prompt", "sourceInfo": {"path": "/p"}}] * 2
 
 
@@ -136,9 +214,9 @@ def test_a_client_that_is_alone_is_not_told_what_it_did(name: str) -> None:
     assert Renderer().render(StateChanged()) == b'{"type":"state_changed"}\n'
 
 
-@pytest.mark.parametrize("name", ["pi-0.74", "pi-0.87"])
+@pytest.mark.parametrize("name", ["pi-0.74", "pi-0.87", "pi-1.5"])
 def test_pi_leaves_out_what_is_null(name: str) -> None:
-    renderer = Renderer(DIALECTS[name])
+    renderer = Renderer(dialect_named(name))
 
     def data(command: str, **fields: Any) -> Any:
         return json.loads(renderer.render(Response(id=1, command=command, success=True, data=fields)))["data"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.neighbours import DIALECTS
+from spindle.protocol.dialect import dialect_named
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes.events import AgentStart, MessageStart, MessageUpdate, Notice, QueueUpdate
@@ -54,11 +54,11 @@ ODD = ["", "a\nb", '"\\', "größer", "\u2028|\u2029", "\ud83d", "\x00", "x" * 5
 @pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "pi-0.87"])
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ODD)), max_size=12), st.sampled_from([1, 700, EVERYTHING]))
 def test_deltas_that_leave_together_are_the_bytes_of_each_alone(dialect, session, pieces, size):
-    live, box = answer(), Outbox(Renderer(DIALECTS[dialect], "delta", session))
+    live, box = answer(), Outbox(Renderer(dialect_named(dialect), "delta", session))
     updates = [MessageUpdate(live.append(*piece), live) for piece in pieces]
     for update in updates:
         box.put(update)
-    alone = Renderer(DIALECTS[dialect], "delta", session)
+    alone = Renderer(dialect_named(dialect), "delta", session)
     taken, lines = list(iter(lambda: box.take(size), b"")), list(map(alone.render, updates))
     assert b"".join(taken) == b"".join(lines)
     if size == 1:  # a socket takes one line at a time
@@ -201,7 +201,7 @@ def test_the_form_of_updates_changes_where_it_was_asked_for() -> None:
 
 
 def test_what_a_dialect_leaves_out_does_not_wait() -> None:
-    box = Outbox(Renderer(DIALECTS["pi-0.74"]))
+    box = Outbox(Renderer(dialect_named("pi-0.74")))
     rung = []
     box.on_waiting = lambda: rung.append(1)
     box.put(Ready("1"))

@@ -1,10 +1,14 @@
 """Permissions over the wire, with a real process."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+from spindle.inprocess import Agent
+from spindle.shapes.events import Notice
+from spindle.testing import Script
 from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
@@ -132,7 +136,8 @@ def test_the_same_refusal_three_times_ends_the_run():
         assert settled["stopReason"] == "denied" and settled["aborted"] is False
         assert len(agent.mock.requests) == 3
         roles = [message["role"] for message in agent.data("get_messages")["messages"]]
-        assert roles == ["user", *["assistant", "toolResult"] * 3]
+        assert [role for role in roles if role != "custom"] == ["user", *["assistant", "toolResult"] * 3]
+        assert roles.count("custom") == 1, "the remark that the second refusal was the same"
         agent.prompt("again")
         assert agent.wait("agent_settled")["stopReason"] == "denied"
         assert len(agent.mock.requests) == 6  # the count had begun again
@@ -248,6 +253,23 @@ def test_a_misspelt_tool_stops_the_start_and_an_unknown_one_is_told(tmp_path):
         assert not refused["success"] and "Did you mean Edit?" in refused["error"]
 
 
+def test_a_rule_for_no_tool_is_told_to_scripts_and_programs_too(tmp_path):
+    done = spindle(tmp_path, "-p", "go", "--deny", "Foo(x)", steps=[reply("hello")])
+    assert done.returncode == 0 and b"hello" in done.stdout
+    told = "These permission rules hold for no tool that there is: Foo(x)"
+    assert done.stderr.decode().count(told) == 1
+
+    async def run():
+        model = Script(["hello"]).model()
+        async with Agent.create(model=model, cwd=str(tmp_path), deny=["Foo(x)"], hermetic=True, persist=False) as agent:
+            seen = []
+            agent.subscribe(seen.append)
+            await agent.run("go")
+            return [event.message for event in seen if isinstance(event, Notice)]
+
+    assert asyncio.run(run()) == [told]
+
+
 def test_an_empty_command_leaves_no_rule_behind():
     with AgentProcess([reply("", call("bash", {"command": " "})), reply("ok"), touch("a"), reply("ok")]) as agent:
         agent.call("set_approval", tools=True)
@@ -266,3 +288,20 @@ def test_a_search_leaves_out_files_that_may_not_be_read():
         (agent.cwd / ".env").write_text("KEY=secret\n")
         (agent.cwd / "app.py").write_text("KEY = None\n")
         assert results(agent.run("go")) == ["app.py:1: KEY = None"]
+
+
+def test_a_client_answers_with_another_input() -> None:
+    steps = [reply(call("bash", {"command": "touch a"})), reply("ok")]
+    with AgentProcess(steps, args=["--permission-mode", "default"]) as agent:
+        agent.prompt("go")
+        question = agent.wait("permission_request")
+        preview = question["preview"]
+        assert (preview["kind"], preview["command"], preview["directory"]) == ("command", "touch a", str(agent.cwd))
+        assert (question["kind"], question["waits"], question["keeps"][0]) == ("tool", False, "session")
+        wrong = agent.call("answer_permission", question=question["id"], behavior="allow", input={"comand": "x"})
+        assert not wrong["success"] and "command" in wrong["error"]
+        given = {"question": question["id"], "behavior": "allow", "input": {"command": "touch b"}}
+        assert agent.call("answer_permission", **given)["success"]
+        assert agent.wait("tool_execution_end")["changedInput"] == {"command": "touch b"}
+        agent.wait("agent_settled")
+        assert (agent.cwd / "b").exists() and not (agent.cwd / "a").exists()

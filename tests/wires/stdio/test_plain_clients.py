@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -116,3 +117,46 @@ def test_in_node_with_ctrl_c(world: World) -> None:
         assert client.stdout.read(4) == "Good"
         client.send_signal(signal.SIGINT)
         assert client.stdout.read() == "aborted\nexit 0\n"
+
+
+ON_A_TERMINAL = """
+import json, signal, subprocess
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+agent = subprocess.Popen(["pi", "--mode", "rpc", "--no-session"], **pipes)
+
+def send(**frame):
+    print(json.dumps(frame), file=agent.stdin, flush=True)
+
+signal.signal(signal.SIGINT, lambda *_: send(type="abort"))
+send(type="prompt", message="Hello!")
+for line in agent.stdout:
+    event = json.loads(line)
+    if event["type"] == "message_update" and event["assistantMessageEvent"]["type"] == "text_delta":
+        print(event["assistantMessageEvent"]["delta"], flush=True)
+    if event["type"] == "agent_end":
+        print(event["messages"][-1]["stopReason"], flush=True)
+        break
+agent.stdin.close()
+print("exit", agent.wait())
+"""
+
+
+@pytest.mark.parametrize("world", [[reply("Good", gate("never"), " day")]], indirect=True)
+def test_ctrl_c_on_a_terminal_goes_to_the_client(world: World) -> None:
+    """The terminal sends the signal to both. The client decides what it means."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(world.options["cwd"])
+        os.execve(sys.executable, [sys.executable, "-c", ON_A_TERMINAL], world.options["env"])
+    seen = b""
+    while b"exit 0" not in seen:
+        try:
+            piece = os.read(terminal, 1024)
+        except OSError:  # how Linux tells the end of a terminal
+            break
+        seen += piece
+        if piece.startswith(b"Good"):
+            os.write(terminal, b"\x03")
+    os.waitpid(child, 0)
+    os.close(terminal)
+    assert seen.replace(b"^C", b"").split() == [b"Good", b"aborted", b"exit", b"0"]

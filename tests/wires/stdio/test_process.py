@@ -252,6 +252,40 @@ def test_errors_say_what_is_wrong(line, error):
         assert response["success"] is False and response["error"].startswith(error)
 
 
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+@pytest.mark.parametrize(
+    "line, id",
+    [
+        (b'{"a":"xxx","b":1e999,"id":7}', 7),
+        (b'{"a":{"id":1},"b":[1e999, {"id":2}], "id" : "s\\n" }', "s\n"),
+        (b'{"b":1e999,"id":{"x":[1]}}', {"x": [1]}),
+        (b' { "a" : [1,{"id":3}] , "id" : 7 , "b":' + DEEP + b"}", 7),
+        (b'{"b":1e999}', None),
+        (b'{"id":1e999}', None),
+        (b'{"b":' + DEEP + b',"id":7}', None),
+        (b'{"a":"' + b"x" * 5000 + b'","b":' + DEEP + b',"id":7}', None),
+        (b"[1e999]", None),
+    ],
+    ids=["scalar", "escaped", "object", "before", "none", "unreadable", "behind", "far", "array"],
+)
+def test_the_id_of_a_frame_that_cannot_be_read(line, id):
+    with AgentProcess() as agent:
+        agent.write(line + b"\n")
+        response = agent.wait("response")
+        assert response["error"].startswith("Failed to parse command: ") and response.get("id") == id
+
+
+def test_a_long_frame_that_cannot_be_read_takes_little_memory():
+    with AgentProcess() as agent:
+        agent.wait("ready")
+        agent.write(b'{"a":"' + b"x" * (15 << 20) + b'","b":1e999,"id":7}\n')
+        assert agent.wait("response")["id"] == 7
+        status = Path(f"/proc/{agent.process.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 200 << 10
+
+
 def test_null_stands_for_what_is_left_out():
     with AgentProcess([reply("ok")]) as agent:
         assert agent.call("prompt", message="x", images=None, streamingBehavior=None)["success"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
-from spindle.protocol.dialect import without
-from spindle.protocol.neighbours import DIALECTS
+from spindle.protocol.dialect import DIALECTS, dialect_named, shaped
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes.events import (
@@ -81,11 +81,15 @@ def reference(dialect: str, mode: str, piece: StreamEvent, told: LiveMessage) ->
     event = codec.decode(codec.encode(piece))
     frame: dict[str, Any] = {"type": "message_update", "assistantMessageEvent": event, "usage": told.usage}
     if mode == "full":
-        event["partial"] = told.snapshot()
-        frame["message"] = told.snapshot()
-    unknown = DIALECTS[dialect].keys.get("message_update", ())
-    unknown += tuple(("assistantMessageEvent", "partial", *path[1:]) for path in unknown if path[0] == "message")
-    return without(codec.encode(frame), unknown) + b"\n"
+        event["partial"] = told.so_far()
+        frame["message"] = told.so_far()
+    wanted = dialect_named(dialect).shape_of("message_update")
+    if wanted is not None:
+        event_shape = wanted.keys["assistantMessageEvent"]
+        assert event_shape is not None
+        partial = replace(event_shape, keys={**event_shape.keys, "partial": wanted.keys["message"]})
+        wanted = replace(wanted, keys={**wanted.keys, "assistantMessageEvent": partial})
+    return shaped(codec.encode(frame), wanted) + b"\n"
 
 
 @st.composite
@@ -150,7 +154,7 @@ def play(verbs: list[tuple[str, Any]]) -> Any:
 @settings(max_examples=300)
 @given(dialect=st.sampled_from(list(DIALECTS)), mode=st.sampled_from(["full", "delta"]), verbs=answers())
 def test_updates_are_what_encoding_a_snapshot_gives(dialect: str, mode: Any, verbs: list[tuple[str, Any]]) -> None:
-    renderer, told = Renderer(DIALECTS[dialect], mode), Told()
+    renderer, told = Renderer(dialect_named(dialect), mode), Told()
     for piece, live in play(verbs):
         so_far = told.tell(piece, live)
         assert renderer.render(MessageUpdate(piece, live)) == reference(dialect, mode, piece, so_far)
@@ -162,7 +166,7 @@ def test_in_a_burst_no_frame_is_ahead_of_its_piece(verbs: list[tuple[str, Any]])
     renderer, told = Renderer(), Told()
     for piece, live in list(play(verbs)):
         partial = json.loads(renderer.render(MessageUpdate(piece, live)))["assistantMessageEvent"]["partial"]
-        assert partial["content"] == codec.decode(codec.encode(told.tell(piece, live).snapshot()))["content"]
+        assert partial["content"] == codec.decode(codec.encode(told.tell(piece, live).so_far()))["content"]
 
 
 @given(st.lists(answers(), min_size=2, max_size=2), st.lists(st.booleans(), min_size=30))
@@ -176,7 +180,7 @@ def test_the_form_may_change_at_any_time(answers: list[list[tuple[str, Any]]], s
             frame = json.loads(renderer.render(MessageUpdate(piece, live)))
             assert ("message" in frame) is (renderer.update_mode == "full")
             if switch and "message" in frame and piece.content_index:
-                assert frame["message"]["content"] == codec.decode(codec.encode(live.snapshot()))["content"]
+                assert frame["message"]["content"] == codec.decode(codec.encode(live.so_far()))["content"]
 
 
 def test_the_event_stands_before_the_message() -> None:
@@ -264,7 +268,7 @@ def test_what_json_cannot_hold_is_reported_in_its_place() -> None:
 def run_events() -> list[Event]:
     live = LiveMessage(MODEL)
     user = UserMessage([Text("hi")], 1)
-    events: list[Event] = [Ready("1"), MessageStart(user), MessageEnd(user), MessageStart(live.snapshot())]
+    events: list[Event] = [Ready("1"), MessageStart(user), MessageEnd(user), MessageStart(live.so_far())]
     events += [MessageUpdate(live.start_text(), live), MessageUpdate(live.append(0, "Hello"), live)]
     events.append(MessageUpdate(live.start_tool_call("c1", "bash"), live))
     live.usage = Usage(reasoning=3)
@@ -275,7 +279,7 @@ def run_events() -> list[Event]:
 
 
 def lines(dialect: str) -> list[dict[str, Any]]:
-    renderer = Renderer(DIALECTS[dialect])
+    renderer = Renderer(dialect_named(dialect))
     return [json.loads(frame) for frame in map(renderer.render, run_events()) if frame]
 
 
@@ -300,7 +304,7 @@ def test_pi_087_gets_deltas_and_the_end_of_work() -> None:
 
 
 def test_a_client_may_ask_for_full_updates_in_any_dialect() -> None:
-    renderer = Renderer(DIALECTS["pi-0.87"])
+    renderer = Renderer(dialect_named("pi-0.87"))
     renderer.set_update_mode("full")
     live = LiveMessage(MODEL)
     assert b'"partial"' in renderer.render(MessageUpdate(live.start_text(), live))

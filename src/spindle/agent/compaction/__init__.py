@@ -11,11 +11,12 @@ from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
+from spindle.agent.failover import Failover, Line, is_out_of_reach
 from spindle.agent.hooks import HookChain
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.base import trace
-from spindle.base.settings import Compaction, Settings
+from spindle.base.settings import Compaction, Role, Settings
 from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes import events
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # loaded with the first compaction
     from spindle.agent.compaction.plan import CompactionPreparation
     from spindle.agent.compaction.summary import Summary
 
+ROLES: dict[str, Role] = {"sessionName": "titles", "extension": "questions"}
+"""Jobs by what a request is for; the others are summaries."""
 CANCELLED = "Compaction cancelled"
 TOO_SMALL = "Nothing to compact (session too small)"
 ALREADY = "Already compacted"
@@ -69,9 +72,13 @@ class CompactionPort(Protocol):
     conversation: Conversation
     hooks: HookChain
     retry: Retry
+    failover: Failover
 
     @property
     def settings(self) -> Settings: ...
+
+    async def line_for(self, role: Role) -> Line | None:
+        """Return the models for a job beside the conversation; None: the current model does it."""
 
     @property
     def model(self) -> Model | None: ...
@@ -90,7 +97,9 @@ class CompactionPort(Protocol):
     def spent(self, usage: Usage, estimated: int = 0) -> None:
         """Count tokens and cost of a summary; `estimated`: our own estimate of the tokens."""
 
-    async def open_stream(self, request: Request, max_tokens: int | None = None) -> AsyncGenerator[Chunk, None]: ...
+    async def open_stream(
+        self, request: Request, max_tokens: int | None = None, line: Line | None = None
+    ) -> AsyncGenerator[Chunk, None]: ...
 
     async def emit(self, event: events.Event) -> None: ...
 
@@ -279,14 +288,19 @@ class Compactor:
 
         if (reached := self._port.limit_reached()) is not None:
             raise AgentError(f"{failure}: {reached} is reached")
-        model = self._port.model
-        limit = min(max_tokens, model.max_tokens) if model else max_tokens
-        announced = False
+        line = await self._port.line_for(ROLES.get(source, "summaries"))
+        announced, before = False, 0
+
+        def asked() -> Model | None:
+            return self._port.model if line is None else line.now.model
 
         async def retry(answer: AssistantMessage, failure: Failure | None, attempt: int) -> bool:
-            nonlocal announced
-            if not self._port.retry.worthwhile(answer, failure, model, attempt - 1):
-                return False
+            nonlocal announced, before
+            failover, model, attempt = self._port.failover, asked(), attempt - before
+            again = self._port.retry.worthwhile(answer, failure, model, attempt - 1)
+            if not again or is_out_of_reach(line, answer, failure):
+                before += attempt  # each model has a budget of its own
+                return line is not None and await failover.stand_in(line, answer, failure)
             announced = True
             delay = self._port.retry.delay_ms(attempt, failure)
             most, error = self._port.retry.max_retries, answer.error_message or ""
@@ -295,8 +309,14 @@ class Compactor:
             await self._port.emit(events.SummarizationRetryAttemptStart(source, reason))
             return True
 
+        def stream(request: Request) -> Awaitable[AsyncGenerator[Chunk, None]]:
+            model = asked()
+            return self._port.open_stream(request, min(max_tokens, model.max_tokens) if model else max_tokens, line)
+
         try:
-            summary = await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
+            summary = await summarize(request, stream, retry)
+            if line is not None:
+                await self._port.failover.succeeded(line)
             estimated = sum(map(estimate_tokens, [*request.messages, summary.answer]))
             self._port.spent(summary.answer.usage, estimated)
             return summary

@@ -19,4 +19,8 @@ def chosen_features(engine: "Engine") -> list[Hooks]:
         from spindle.agent.features.edit_checks import EditChecks
 
         features.append(EditChecks(commands, engine))
+    if engine.settings.read_before_write:
+        from spindle.agent.features.unread_files import UnreadFiles
+
+        features.append(UnreadFiles(engine))
     return features

@@ -16,14 +16,16 @@ from typing import Any, Protocol
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks
 from spindle.agent.run.options import Chain
-from spindle.base import children, limits, process
+from spindle.base import limits
 from spindle.base.globs import PathGlob
+from spindle.programs import children, process
 from spindle.resources.loader import Resources
 from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
-from spindle.tools.base import Tool, ToolError, ToolSettings
+from spindle.tools.base import Tool, ToolError
 from spindle.tools.files import resolve_path
+from spindle.workspace.settings import ToolSettings
 
 _MOST_LINES = 10
 _LINE_WIDTH = 300
@@ -118,6 +120,7 @@ class EditChecks(Hooks):
         if not os.path.isfile(path):
             return []
         words = [path if word == "{file}" else word.replace("{file}", path) for word in shlex.split(command)]
+        said = [] if sandbox is None else sandbox.begin()
         try:
             ended = await process.run(
                 words,
@@ -129,10 +132,12 @@ class EditChecks(Hooks):
                 fence=None if sandbox is None else sandbox.fence,
             )
         except (OSError, ValueError):
-            return []
+            return said
+        finally:
+            said += [] if sandbox is None else sandbox.finish()
         if ended.timed_out or ended.code == 0:
-            return []
-        return (ended.output + ended.errors).decode("utf-8", "replace").splitlines()
+            return said
+        return said + (ended.output + ended.errors).decode("utf-8", "replace").splitlines()
 
     async def _run_there(self, settings: ToolSettings, command: str, path: str) -> list[str]:
         output = bytearray()

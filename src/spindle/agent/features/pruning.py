@@ -9,19 +9,21 @@ few of them, and more only instead of a summary, which costs it too.
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from functools import partial
+from typing import ClassVar, Protocol
 
 from msgspec.structs import replace
 
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks
+from spindle.llm.memory import Memory
+from spindle.sessions.entries import Entry
+from spindle.sessions.facts import Fact, facts, keep
 from spindle.shapes.events import Event, Notice
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolCall, ToolResultMessage
 from spindle.tools.base import format_size
 
-ENTRY = "spindle-pruned"
-"""Type of the custom entry with the ids of the calls whose results are left out."""
 _NEARLY_FULL = 0.8
 """Part of the room before a compaction."""
 _WORTH_IT = 0.15
@@ -32,6 +34,14 @@ _SMALL = 300
 """Tokens; shorter results stay."""
 _CACHE_SECONDS = 300.0
 """How long providers keep a prompt: so long no more is left out, unless the next thing would be a summary."""
+
+
+class Pruned(Fact):
+    """Results that are left out from now on."""
+
+    entry_type: ClassVar[str] = "spindle-pruned"
+    tool_call_ids: list[str]
+    """The calls that they are of."""
 
 
 class PruningPort(Protocol):
@@ -48,23 +58,32 @@ class Pruning(Hooks):
         self._port = port
         self._last: float | None = None
         """When something was left out last."""
+        self._memory = Memory()
+        self._read: tuple[int, Entry | None, set[str]] = 0, None, set()
+        """How many entries of the branch were read, the last of them, and the ids found in them."""
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         left_out = self._left_out()
         if self._due() and (more := self._choose(messages, left_out)):
             self._last = time.monotonic()
-            left_out |= more.keys()
-            self._port.conversation.session.append_custom(ENTRY, {"toolCallIds": list(more)})
+            keep(self._port.conversation.session, Pruned(list(more)))
+            left_out = self._left_out()
             many = f"{len(more)} old result{'s' * (len(more) > 1)} of tools"
             await self._port.emit(Notice(f"{many} left out to save room (about {sum(more.values()):,} tokens)", "info"))
-        return self._shortened(messages, left_out) if left_out else messages, system_prompt
+        if not left_out:
+            return messages, system_prompt
+        ids = frozenset(left_out)
+        return self._memory.parts("short", messages, partial(_shortened, ids), ids), system_prompt
 
     def _left_out(self) -> set[str]:
         """Return the ids of calls whose results are left out on this branch."""
-        found: set[str] = set()
-        for entry in self._port.conversation.session.branch():
-            if entry.type == "custom" and entry.value.get("customType") == ENTRY:
-                found.update((entry.value.get("data") or {}).get("toolCallIds") or ())
+        branch = self._port.conversation.session.branch()
+        count, last, found = self._read
+        if len(branch) < count or (count and branch[count - 1] is not last):
+            count, found = 0, set()
+        pruned = facts(branch[count:], Pruned)
+        found |= {call_id for fact in pruned for call_id in fact.tool_call_ids}
+        self._read = len(branch), branch[-1] if branch else None, found
         return found
 
     def _due(self) -> bool:
@@ -88,20 +107,21 @@ class Pruning(Hooks):
                     chosen[message.tool_call_id] = size
         return chosen if sum(chosen.values()) >= _WORTH_IT * self._port.compactor.limits.threshold else {}
 
-    def _shortened(self, messages: Sequence[AgentMessage], left_out: set[str]) -> list[AgentMessage]:
-        calls = {
-            block.id: block
-            for message in messages
-            if isinstance(message, AssistantMessage)
-            for block in message.content
-            if isinstance(block, ToolCall)
-        }
-        return [
-            replace(message, content=[Text(_line(message, calls.get(message.tool_call_id)))])
-            if isinstance(message, ToolResultMessage) and message.tool_call_id in left_out
-            else message
-            for message in messages
-        ]
+
+def _shortened(left_out: frozenset[str], messages: Sequence[AgentMessage], _: int) -> list[AgentMessage]:
+    calls = {
+        block.id: block
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for block in message.content
+        if isinstance(block, ToolCall)
+    }
+    return [
+        replace(message, content=[Text(_line(message, calls.get(message.tool_call_id)))])
+        if isinstance(message, ToolResultMessage) and message.tool_call_id in left_out
+        else message
+        for message in messages
+    ]
 
 
 def _line(message: ToolResultMessage, call: ToolCall | None) -> str:

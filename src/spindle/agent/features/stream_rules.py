@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatch
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import AnswerStopped, Hooks
@@ -17,7 +17,8 @@ from spindle.agent.queues import Queues
 from spindle.base.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.loader import Resources
-from spindle.resources.rule_files import Rule, RuleScope
+from spindle.resources.rule_files import RuleScope, StreamRule
+from spindle.sessions.facts import Fact, facts, keep
 from spindle.shapes.events import (
     AnswerEdge,
     Event,
@@ -35,7 +36,6 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessag
 NEAR, FAR = 256, 2048
 FIRST_FULL_SEARCH = 4 * FAR
 INJECTION = "ttsr-injection"
-STORED = "ttsr_injection"
 _KINDS: dict[type, str] = {
     TextDelta: "text",
     TextEnd: "text",
@@ -83,10 +83,10 @@ class _Text:
         return "".join(self.parts)
 
 
-class _Watch:
+class _WatchedRule:
     """A rule, ready to be matched."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: StreamRule) -> None:
         self.rule = rule
         self.patterns: list[re.Pattern[str]] = rule.patterns()
         self.scopes: list[RuleScope] = rule.scopes()
@@ -103,6 +103,14 @@ class _Watch:
         return any(pattern.search(text, start) for pattern in self.patterns)
 
 
+class RulesTold(Fact):
+    """Rules that the model was told."""
+
+    entry_type: ClassVar[str] = "ttsr_injection"
+    rules: list[str]
+    """Their names."""
+
+
 class RulePort(Protocol):
     """What stream rules need of the engine."""
 
@@ -117,26 +125,24 @@ class StreamRules(Hooks):
     def __init__(self, port: RulePort, settings: Ttsr) -> None:
         self._port = port
         self._settings = settings
-        self._rules: list[Rule] = []
-        self._watches: list[_Watch] = []
+        self._rules: list[StreamRule] = []
+        self._watches: list[_WatchedRule] = []
         self._texts: dict[int, _Text] = {}
         """Texts of the current answer, by content index."""
         self._turn = 0
-        self._stopped: list[_Watch] = []
+        self._stopped: list[_WatchedRule] = []
         """Rules that cut the current answer short."""
-        self._noted: list[_Watch] = []
+        self._noted: list[_WatchedRule] = []
         """Rules that the model is told when the answer is finished."""
 
     def rebuild(self) -> None:
         """Take the rules of the working directory, and learn from the session which of them the model was told."""
         rules = self._port.resources.rules if self._settings.enabled else []
         if rules is not self._rules:
-            self._rules, self._watches = rules, [_Watch(rule) for rule in rules]
+            self._rules, self._watches = rules, [_WatchedRule(rule) for rule in rules]
         self.sees_pieces = bool(rules)
-        told = set()
-        for entry in self._port.conversation.session.branch() if rules else ():
-            if entry.type == "custom" and entry.value.get("customType") == STORED:
-                told |= set(entry.value.get("data", {}).get("rules", ()))
+        known = facts(self._port.conversation.session.branch(), RulesTold) if rules else ()
+        told = {name for fact in known for name in fact.rules}
         for watch in self._watches:
             watch.told_at = self._turn if watch.rule.name in told else None
 
@@ -165,7 +171,7 @@ class StreamRules(Hooks):
             self._port.publish(RuleTriggered([watch.rule for watch in stopping]))
             raise AnswerStopped(f"TTSR matched rule: {', '.join(watch.rule.name for watch in stopping)}")
 
-    def _may_tell(self, watch: _Watch) -> bool:
+    def _may_tell(self, watch: _WatchedRule) -> bool:
         if watch in self._noted:
             return False
         if watch.told_at is None:
@@ -173,11 +179,13 @@ class StreamRules(Hooks):
         gap = max(1, self._settings.repeat_gap)  # a stubborn model that is told at every turn would go on for ever
         return self._settings.repeat_mode == "after-gap" and self._turn - watch.told_at >= gap
 
-    def _interrupts(self, rule: Rule, kind: str) -> bool:
+    def _interrupts(self, rule: StreamRule, kind: str) -> bool:
         mode = rule.interrupt_mode or self._settings.interrupt_mode
         return mode == "always" or mode == ("tool-only" if kind == "tool" else "prose-only")
 
-    def _breaks(self, watch: _Watch, kind: str, text: str, start: int, block: _Text, call: LiveToolCall | None) -> bool:
+    def _breaks(
+        self, watch: _WatchedRule, kind: str, text: str, start: int, block: _Text, call: LiveToolCall | None
+    ) -> bool:
         scopes = watch.scopes_in(kind, call.name if call else None)
         if not scopes or not watch.found(text, start):
             return False
@@ -234,11 +242,11 @@ class StreamRules(Hooks):
         self._port.conversation.append(self._injection(stopped, so_far))
         return True
 
-    def _injection(self, watches: list[_Watch], so_far: str = "") -> CustomMessage:
+    def _injection(self, watches: list[_WatchedRule], so_far: str = "") -> CustomMessage:
         names = [watch.rule.name for watch in watches]
         for watch in watches:
             watch.told_at = self._turn
-        self._port.conversation.session.append_custom(STORED, {"rules": names})
+        keep(self._port.conversation.session, RulesTold(names))
         blocks = [_told(watch.rule) for watch in watches]
         if so_far:
             blocks.insert(0, f"<stopped-answer>\n{so_far}\n</stopped-answer>")
@@ -250,7 +258,7 @@ def _call(update: MessageUpdate, index: int) -> LiveToolCall | None:
     return block if isinstance(block, LiveToolCall) else None
 
 
-def _told(rule: Rule) -> str:
+def _told(rule: StreamRule) -> str:
     return (
         f'<system-interrupt reason="rule_violation" rule="{rule.name}" path="{rule.path}">\n'
         "What you were writing broke a rule that the user has set, so it was stopped. This notice comes from the\n"

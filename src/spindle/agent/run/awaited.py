@@ -3,12 +3,14 @@
 import asyncio
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run, RunEvents
 from spindle.agent.run.result import RunResult
-from spindle.shapes.events import Event
+
+if TYPE_CHECKING:
+    from spindle.events import AnyEvent
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,7 +44,7 @@ class Later(Coroutine[Any, Any, T_co]):
             self._work.close()
 
 
-class AgentRun(Later[RunResult], AsyncIterator[Event]):
+class AgentRun(Later[RunResult], AsyncIterator["AnyEvent"]):
     """A prompt and its run: `await` it for the result, or read its events with `async for`; then `result()` works too.
 
     The prompt is sent when the first event or the result is asked for. Raises `AgentError` there if the prompt is
@@ -62,6 +64,11 @@ class AgentRun(Later[RunResult], AsyncIterator[Event]):
         if not self._used:
             warnings.warn("a prompt was not sent: its run was neither awaited nor iterated", RuntimeWarning, 2)
 
+    @property
+    def exceptions(self) -> list[Exception]:
+        """Exceptions that `can_use_tool` has raised during the run. Each was a no."""
+        return self._run.exceptions if isinstance(self._run, Run) else []
+
     def _begin(self) -> Coroutine[Any, Any, RunResult]:
         return self.result()
 
@@ -79,12 +86,28 @@ class AgentRun(Later[RunResult], AsyncIterator[Event]):
             raise self._run
         return self._run
 
-    async def __anext__(self) -> Event:
+    def __repr__(self) -> str:
+        run = self._run
+        if isinstance(run, Run):
+            return f"<AgentRun {'ended' if run.over else run.disposition}>"
+        return f"<AgentRun {'not sent' if run is None else f'refused: {run}'}>"
+
+    async def accepted(self) -> None:
+        """Send the prompt, and return when the agent has accepted it. Raises `AgentError` if it is refused.
+
+        Its events are kept from now on, until they are read.
+        """
+        run = await self._started()
+        if self._events is None:
+            self._events = run.events()
+            self._events.keep_all()  # whoever has not begun to read must not hold the agent up
+
+    async def __anext__(self) -> "AnyEvent":
         run = await self._started()
         if self._events is None:
             self._events = run.events()
         try:
-            return await anext(self._events)
+            return cast("AnyEvent", await anext(self._events))
         except asyncio.CancelledError:
             await run.stop()
             raise

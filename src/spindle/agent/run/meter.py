@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from spindle.agent import AgentError
 from spindle.agent.run.result import RunTokens
 from spindle.base.settings import Runaway
-from spindle.shapes.builtin_tools import kind_of
+from spindle.shapes.builtin_tools import OUTPUT_TOOL, kind_of
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage, Usage
@@ -44,8 +44,10 @@ def check_limits(limits: RunLimits, model: Model) -> None:
         )
 
 
-REPEATED = "[This call has now given the same result three times or more. Do something else, or end your work.]"
-_TOO_OFTEN = 3
+REPEATED = (
+    "The call of {name} gave the same result as before, and will give it again. Take the next step, or end your work."
+)
+_TOO_OFTEN = 2
 _MARKS = (0.5, 0.75, 0.9)
 """Parts of a limit; the model is told when one is used up."""
 
@@ -138,6 +140,12 @@ class Meter(Struct):
         lefts = [one.limits.max_time - one.seconds for one in self._scopes() if one.limits.max_time is not None]
         return max(0.0, min(lefts)) if lefts else None
 
+    def denied(self, denial: Denial) -> None:
+        """Note that a call was refused, also in the run that this one works for."""
+        self.denials.append(denial)
+        if self.outer is not None and not self.follows:
+            self.outer.denied(denial)
+
     def end(self) -> None:
         """Note that the run is over: its time stands still, and so does that of the run that it followed."""
         for meter in self._followed():
@@ -160,10 +168,9 @@ class Meter(Struct):
     def asks(self, request: "Request") -> None:
         """Measure a request for an answer, if tokens are limited."""
         if self.limits.max_total_tokens is not None:
-            from spindle.llm.cost import estimate_request
-            from spindle.llm.history import estimate_tokens
+            from spindle.llm.cost import estimate_messages, estimate_request
 
-            self._sent = estimate_request(request), sum(map(estimate_tokens, request.messages))
+            self._sent = estimate_request(request), estimate_messages(request)
 
     def left(self) -> str | None:
         """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
@@ -183,7 +190,7 @@ class Meter(Struct):
         amounts = [
             f"{_amount(limit - used[one.name])} of {_amount(limit)} {_of(one)}" for one, limit in limited.items()
         ]
-        return f"[Left for this work: {', '.join(amounts)}]"
+        return f"Left for this work: {', '.join(amounts)}."
 
     def answered(self, answer: AssistantMessage) -> None:
         for meter in self._scopes():
@@ -223,11 +230,12 @@ class Meter(Struct):
         self.cost_sources.add(usage.cost.source)
 
     def remarks(self, name: str, arguments: Any, content: list[Any]) -> list[str]:
-        """Return what the model should read below the result of a call: that it repeats itself, what is left."""
+        """Return what the model should be told after a call: that it repeats itself, what is left."""
         key = hash((name, encode(arguments), encode(content)))
         self._seen[key] = self._seen.get(key, 0) + 1
         left = self.left()
-        return ([REPEATED] if self._seen[key] >= _TOO_OFTEN else []) + ([left] if left else [])
+        repeated = self._seen[key] >= _TOO_OFTEN and name != OUTPUT_TOOL  # that one is asked again on purpose
+        return ([REPEATED.format(name=name)] if repeated else []) + ([left] if left else [])
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call, and failures in a row of the same call, or of calls that are cut off."""

@@ -1,5 +1,6 @@
 """A message to the agent with its images, the options for its run, and the chain that it starts."""
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -8,14 +9,18 @@ from msgspec import UNSET, Struct, field
 
 from spindle.agent import AgentError
 from spindle.agent.features.structured import StructuredAnswer
+from spindle.agent.fences.waiting import KeptQuestion
 from spindle.agent.hooks import HookChain, Hooks
 from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter
-from spindle.agent.run.result import RunResult, status_of
+from spindle.agent.run.record import Recording, RunRecord, StoredOptions, new_record
+from spindle.agent.run.result import WAITING, RunResult, status_of
 from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
-from spindle.shapes.events import AgentEnd
+from spindle.sessions.stand_ins import count_fallback
+from spindle.shapes.approvals import Answer
+from spindle.shapes.events import AgentEnd, Fallback, PermissionRequest
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -26,21 +31,11 @@ from spindle.shapes.messages import (
     joint_source,
     text_of,
 )
+from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
-from spindle.tools.base import Tool
 
-
-class ApprovalRequest(Struct, frozen=True):
-    """A question to the user: may this tool run, or (no tool) may the model go on?"""
-
-    tool: Tool | None = None
-    arguments: Any = None
-    turns: int = 0
-    """Model calls since the user was last asked, or sent a message."""
-
-
-Ask = Callable[[ApprovalRequest], Awaitable[bool]]
-"""Puts a question to the user; anything but a clear yes is False. May raise `Blocked` to refuse in its own words."""
+Ask = Callable[[PermissionRequest], Awaitable[Answer]]
+"""Puts a question to the user. May raise `Blocked` to refuse in its own words."""
 
 
 class RunOptions(Struct, frozen=True):
@@ -51,7 +46,7 @@ class RunOptions(Struct, frozen=True):
     system_prompt: str | None = None
     """Takes the place of the built-in part of the system prompt."""
     tools: Sequence[str] | None = None
-    """The only tools that the model is told of; None: those of the session."""
+    """A list of tools that holds for the run; None: those of the session."""
     hooks: Hooks | None = None
     """Hooks for the run, which are called after those of the session."""
     ask: Ask | None = None
@@ -63,6 +58,15 @@ class RunOptions(Struct, frozen=True):
     """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
     """Ask before every tool call, even if the session does not."""
+    fallback: Sequence[str | Model] | None = None
+    """Models that answer when the model of the session cannot; None: as the session has it."""
+
+    def record(self, id: str, session: Session, meter: Meter) -> RunRecord:
+        """Return what the session is to keep of a run with these options."""
+        tools = None if self.tools is None else list(self.tools)
+        chain = None if self.fallback is None else [name for name in self.fallback if isinstance(name, str)]
+        kept = StoredOptions(self.max_tokens, self.system_prompt, tools, self.schema, self.ask_before_tools, chain)
+        return new_record(id, session, meter.limits, kept)
 
 
 class Chain(Struct):
@@ -81,7 +85,11 @@ class Chain(Struct):
     asked: bool = False
     """Whether the model was asked for an answer because its last one was empty."""
     corrected: bool = False
-    """Whether the model was told that a call in its text cannot be run."""
+    """Whether the model was told that an answer is no end of its work."""
+    gave_up: bool = False
+    """Whether the run ends because its last answer is none either."""
+    remarks: list[str] = []
+    """What the model is to be told after the results of its calls."""
     structured: StructuredAnswer | None = None
     """Takes the result, if the request has a schema for it."""
     created: list[AgentMessage] | None = None
@@ -90,16 +98,36 @@ class Chain(Struct):
     error: str | None = None
     """Why the chain could not begin, or how it failed."""
     span: trace.Span = trace.NO_SPAN
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
+    recording: Recording | None = None
+    """Notes the run in the session; None: there is no file, or it is the run of a subagent."""
+    questions: dict[str, KeptQuestion] = field(default_factory=dict)
+    """Questions about calls of this run that are kept in the session, by call, until they are used."""
+    held: list[str] = field(default_factory=list)
+    """Calls that have not run, because a question waits: the run ends and can be gone on with."""
+    resumes: bool = False
+    """Whether it goes on with a run that was cut off, whose open calls have no results yet."""
+
+    fallbacks: list[Fallback] = field(default_factory=list)
+    """Switches to other models."""
 
     def entered(self, message: AgentMessage) -> None:
         """Take note of a message that is now part of the conversation."""
         if isinstance(message, AssistantMessage):
+            if self.fallbacks:
+                count_fallback(self.fallbacks, message)
             self.meter.answered(message)
             self.hooks.spent(message.usage)
             if message.stop_reason not in ("error", "aborted", "length"):
                 self.recovered = False
         elif isinstance(message, UserMessage):
             self.recovered = False
+
+    def hold(self, calls: list[str]) -> None:
+        """Leave calls open that have not run; with any, the run waits."""
+        self.held += calls
+        if self.held:
+            self.meter.stopped = self.meter.stopped or WAITING
 
     def spent(self, usage: Usage, estimated: int) -> None:
         """Count a request that is not part of the conversation, such as a summary."""
@@ -147,6 +175,7 @@ class Chain(Struct):
             value=UNSET if self.structured is None else self.structured.value,
             error=self.error,
             denials=meter.denials,
+            questions=[one.request for one in self.questions.values()] if self.stop_reason == WAITING else UNSET,
             turns=meter.turns,
             tool_calls=meter.tool_calls,
             tokens=meter.usage,
@@ -155,6 +184,7 @@ class Chain(Struct):
             session_id=session.id,
             session_file=str(session.path) if session.path else None,
             files_changed=list(meter.files_changed),
+            fallbacks=self.fallbacks,
             duration_ms=int(meter.seconds * 1000),
         )
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from spindle.agent import AgentError
 from spindle.sessions.session import Session
-from spindle.shapes.events import Denial
+from spindle.shapes.events import Denial, Fallback, PermissionRequest
 from spindle.shapes.messages import Usage, Wire
 
 STATUSES = {
@@ -14,12 +14,26 @@ STATUSES = {
     "handled": "ok",
     "aborted": "aborted",
     "error": "error",
+    "unfinished": "error",
+    "length": "error",
     "denied": "denied",
     "schema": "schema",
+    "interrupted": "interrupted",
+    "waiting": "waiting",
 }
 """Status by stop reason; every other stop reason is a limit."""
+WAITING = "waiting"
+"""Status and stop reason of a run that waits for the answer to a question."""
 NO_ANSWER = "The model ended with an empty answer, also when it was asked for one"
-EXIT_CODES = {"ok": 0, "error": 1, "aborted": 1, "denied": 3, "limit": 4, "schema": 5}
+UNFINISHED = (
+    "The model ended with a call that cannot be run, with an announcement, or with a file that it only recited, also "
+    "when it was told to do the work"
+)
+CUT_ANSWER = (
+    "The answer was cut at the limit of output tokens. Ask for a shorter answer, tell the model to go on, or raise the "
+    "limit (maxTokens)"
+)
+EXIT_CODES = {"ok": 0, "error": 1, "aborted": 1, "denied": 3, "limit": 4, "schema": 5, "waiting": 6}
 """Exit code by status. 2 is a wrong command line, 128 + n the end by signal n."""
 
 
@@ -44,7 +58,7 @@ class RunResult(Wire, kw_only=True, omit_defaults=False):
     """The result of a run."""
 
     status: str
-    """`ok`, `error`, `aborted`, `denied`, `limit` or `schema`."""
+    """`ok`, `error`, `aborted`, `interrupted`, `waiting`, `denied`, `limit` or `schema`."""
     stop_reason: str
     """As `agent_settled` has it."""
     text: str
@@ -54,6 +68,8 @@ class RunResult(Wire, kw_only=True, omit_defaults=False):
     error: str | None = None
     denials: list[Denial]
     """Tool calls that were not allowed. If there are any, a run that ended well has the status `denied`."""
+    questions: list[PermissionRequest] | UnsetType = UNSET
+    """Questions that a run with the status `waiting` waits for; `answer_question` answers them."""
     turns: int
     tool_calls: int
     tokens: RunTokens
@@ -66,6 +82,8 @@ class RunResult(Wire, kw_only=True, omit_defaults=False):
     files_changed: list[str]
     """Files that differ from before the run, whoever changed them; without checkpoints those that `write` and `edit`
     wrote to."""
+    fallbacks: list[Fallback] = field(default_factory=list)
+    """Switches to other models, because one could not answer."""
     duration_ms: int
 
     def figures(self) -> dict[str, Any]:
@@ -200,6 +218,8 @@ def why(result: RunResult) -> str:
         return "The model handed in no result that fits the JSON Schema"
     if result.status == "denied":
         return "\n".join(dict.fromkeys(denial.reason for denial in result.denials))
+    if result.questions:
+        return "\n".join(f"Waits for an answer: {one.summary} (question {one.id})" for one in result.questions)
     return result.error or f"Request {result.stop_reason}"
 
 

@@ -17,36 +17,36 @@ from msgspec.structs import asdict, replace
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import StatsCounter
+from spindle.agent.fences.fencing import Fencing
 from spindle.agent.hooks import Blocked, Hooks
-from spindle.agent.permissions.fencing import Fencing
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import RunResult, RunTokens, why
 from spindle.agent.session import AgentSession
 from spindle.apps.batch.far_space import FarSpace, FarTask, far_task
+from spindle.apps.batch.folder import AttemptFolder, Place, WorkspaceError
 from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt
 from spindle.apps.batch.plan import Progress, Shared
 from spindle.apps.batch.tasks import Job
-from spindle.apps.batch.workspace import Place, Workspace, WorkspaceError
 from spindle.base import trace
-from spindle.base.children import environment, kill_all
-from spindle.base.process import Process
-from spindle.base.workspace import Sink
 from spindle.llm.errors import ModelError, is_retryable
+from spindle.programs.children import environment, kill_all
+from spindle.programs.process import Process
 from spindle.recipe import check_tools, make_agent
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
 from spindle.shapes import events
 from spindle.shapes.builtin_tools import only_reads
-from spindle.shapes.codec import encode
+from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.sandbox import read_sandbox
 from spindle.tools.base import Tool
+from spindle.workspace import Sink
 
 if TYPE_CHECKING:
-    from spindle.tools.sandbox import Sandbox
+    from spindle.workspace.sandbox import Sandbox
 
 FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
 _STATUSES = {
@@ -71,7 +71,7 @@ class _Calls(Hooks):
     The run of a subagent has one of its own, because a provider's gate lets one run go first.
     """
 
-    def __init__(self, watch: "_Watch") -> None:
+    def __init__(self, watch: "_AttemptWatch") -> None:
         self._watch = watch
         self._gate = watch.gates.of("")
 
@@ -128,7 +128,7 @@ class _Clock:
             self._timeout.reschedule(end + seconds)
 
 
-class _Watch(_Calls):
+class _AttemptWatch(_Calls):
     """Looks at an attempt: its calls, its money, and what is to be told of it."""
 
     listening = frozenset(
@@ -166,7 +166,7 @@ class _Watch(_Calls):
     def check_stash(self, tool: Tool, args: Any) -> None:
         """Raise `Blocked` for a call that would change the stash of the user."""
         if self._keeps_stash and tool.name == "bash" and _STASH.search(str(args.get("command", ""))):
-            raise Blocked(_NO_STASH)
+            raise Blocked(_NO_STASH, by=None)
 
     def committed(self, message: AgentMessage) -> None:
         if isinstance(message, AssistantMessage) and message.error_message:
@@ -271,7 +271,7 @@ class Try:
         self._folder = folder
         self._shared = shared
         self._log = _Log(folder / LOG)
-        self._space: Workspace | FarSpace | None = None
+        self._space: AttemptFolder | FarSpace | None = None
         self._began = time.monotonic()
         self._timeout = task.timeout or shared.plan.timeout
         wanted = shared.plan.agent.permissions.sandbox
@@ -344,7 +344,7 @@ class Try:
         place = await shared.place(job)
         kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
         kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-        space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write, shared.withheld)
+        space = AttemptFolder(place, kind, self._folder, job.task.ref, shared.turns, self._log.write, shared.withheld)
         await self._work_in(space, place.source, None if kind == "none" else place)
 
     def _far_task(self) -> FarTask | None:
@@ -361,7 +361,7 @@ class Try:
             task.container if own else plan.container,
         )
 
-    async def _work_in(self, space: Workspace | FarSpace, where: str, checked: Place | None = None) -> None:
+    async def _work_in(self, space: AttemptFolder | FarSpace, where: str, checked: Place | None = None) -> None:
         """Make the workspace, and let the agent work in it. `checked`: where it comes from, if that must not change."""
         job, shared, self._space = self._job, self._shared, space
         if space.kind in ("none", "far") and not self._only_reads():
@@ -383,9 +383,11 @@ class Try:
             await self._ask(space, clock)
             self._deadline = clock.when()
 
-    async def _ask(self, space: Workspace | FarSpace, clock: asyncio.Timeout) -> None:
+    async def _ask(self, space: AttemptFolder | FarSpace, clock: asyncio.Timeout) -> None:
         job, shared, line = self._job, self._shared, self.line
-        watch = _Watch(shared, Progress(job.id, line.attempt), self._log, clock, keeps_stash=space.kind == "worktree")
+        watch = _AttemptWatch(
+            shared, Progress(job.id, line.attempt), self._log, clock, keeps_stash=space.kind == "worktree"
+        )
         agent = await self._agent(space)
         watch.agent = agent
         line.model = f"{agent.model.provider}/{agent.model.id}" if agent.model is not None else None
@@ -404,7 +406,7 @@ class Try:
         if agent.session.write_error is not None:
             self._failed("error", f"The session cannot be kept: {agent.session.write_error}", again=False)
 
-    async def _agent(self, space: Workspace | FarSpace) -> AgentSession:
+    async def _agent(self, space: AttemptFolder | FarSpace) -> AgentSession:
         job, shared = self._job, self._shared
         resources = shared.resources
         if space.kind not in ("none", "far"):  # a checkout is trusted if its source is
@@ -435,7 +437,7 @@ class Try:
         tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
         return tools is not None and all(isinstance(tool, str) and only_reads(tool) for tool in tools)
 
-    def _take(self, agent: AgentSession, watch: "_Watch") -> None:
+    def _take(self, agent: AgentSession, watch: "_AttemptWatch") -> None:
         """Copy the result of the run into the line."""
         line = self.line
         result = self._result = agent.last_result()
@@ -508,5 +510,5 @@ class Try:
     async def _save_result(self) -> None:
         if (self._folder / SESSION).exists():
             self.line.session_file = f"{self._job.folder}/{SESSION}"
-        whole = {**self.line.as_line(), "run": self._result}
+        whole = {**to_builtins(self.line), "run": self._result}
         put_side_file(self._folder / RESULT, encode(whole) + b"\n", sync=False)

@@ -15,13 +15,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from spindle.apps.batch.workspace import Turns, WorkspaceError
-from spindle.base.children import on_path
-from spindle.base.workspace.disk import ToolError
-from spindle.base.workspace.pipe import Pipe
-from spindle.base.workspace.replacing import write_all
-from spindle.tools.base import ToolSettings
-from spindle.tools.elsewhere import Far
+from spindle.apps.batch.folder import Turns, WorkspaceError
+from spindle.base.search_path import on_path
+from spindle.workspace.disk import ToolError
+from spindle.workspace.far import Far
+from spindle.workspace.pipe import Pipe
+from spindle.workspace.replacing import write_all
+from spindle.workspace.settings import ToolSettings
 
 _TREE: Final = """
 cd {cwd} && top=$(git rev-parse --show-toplevel 2>/dev/null) && cd "$top" || exit 1

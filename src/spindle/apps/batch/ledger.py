@@ -18,7 +18,7 @@ from spindle.agent import AgentError
 from spindle.agent.run.result import RunTokens
 from spindle.apps.batch.tasks import Job
 from spindle.sessions.file import sync_directory
-from spindle.shapes.codec import decode, encode, to_builtins
+from spindle.shapes.codec import decode, encode
 from spindle.shapes.messages import Wire
 
 NAME = "results.jsonl"
@@ -67,7 +67,7 @@ class Attempt(Wire, kw_only=True, omit_defaults=False):
         """Whether the task counts as done, well or not. Otherwise the next run of the batch does it again."""
         return self.status in ("ok", "failed", "denied") or (self.status == "budget" and self.stop_reason != TOTAL_COST)
 
-    # The names of 0.1, which 0.2 drops.
+    # The names of 0.1, for programs; lines of results have each field once.
 
     @property
     def cost_usd(self) -> float | None:
@@ -84,13 +84,6 @@ class Attempt(Wire, kw_only=True, omit_defaults=False):
     @property
     def session(self) -> str | None:
         return self.session_file
-
-    def as_line(self) -> dict[str, Any]:
-        """Return the keys of a line, with those of 0.1."""
-        line: dict[str, Any] = to_builtins(self)
-        line["tokens"] |= {former: line["tokens"][now] for former, now in _FORMER_TOKENS.items()}
-        line |= {former: line[now] for former, now in _FORMER.items()}
-        return {**line, "seconds": self.seconds, "output": self.output}
 
 
 _FORMER = {
@@ -118,6 +111,14 @@ def _renamed(line: Any) -> Any:
     if (output := line.get("output")) is not None:
         line["text" if isinstance(output, str) else "value"] = output
     return line
+
+
+def read_attempt(path: Path, number: int, line: bytes) -> Attempt:
+    """Read a line of results. Raises `LedgerError`."""
+    try:
+        return msgspec.convert(_renamed(decode(line)), Attempt)
+    except msgspec.DecodeError as error:
+        raise LedgerError(f"{path}:{number} is not a result: {error}. Mend or remove that line") from None
 
 
 class LedgerError(AgentError):
@@ -164,10 +165,7 @@ class Ledger:
                     self._learn(number, line)
 
     def _learn(self, number: int, line: bytes) -> None:
-        try:
-            attempt = msgspec.convert(_renamed(decode(line)), Attempt)
-        except msgspec.DecodeError as error:
-            raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
+        attempt = read_attempt(self.path, number, line)
         self.attempts.setdefault(attempt.id, []).append(attempt)
 
     @property
@@ -188,7 +186,7 @@ class Ledger:
 
         A thread writes the line to its end even if the caller is cancelled, and needs no task that could be cancelled.
         """
-        line = encode(attempt.as_line()) + b"\n"
+        line = encode(attempt) + b"\n"
         self._waiting.append(line)
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._write, line))
         if error is not None:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.run.meter import check_limits
+from spindle.apps.batch.folder import Place, Turns, WorkspaceError, locate, obeyed
 from spindle.apps.batch.gate import Gates
 from spindle.apps.batch.tasks import Job
-from spindle.apps.batch.workspace import Place, Turns, WorkspaceError, locate, obeyed
 from spindle.models.credentials import MissingCredentials
 from spindle.recipe import AgentOptions, make_agent
 from spindle.resources.loader import Resources, load_resources

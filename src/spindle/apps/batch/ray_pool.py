@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.apps.batch.attempt import FILES, Try
+from spindle.apps.batch.folder import Place, locate
 from spindle.apps.batch.ledger import Attempt
 from spindle.apps.batch.plan import Hold, Plan, Progress, Shared
 from spindle.apps.batch.tasks import Job
-from spindle.apps.batch.workspace import Place, locate
 from spindle.base import limits
 from spindle.base.flow import Tasks
 from spindle.resources.loader import load_resources

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from spindle.agent import AgentError
 from spindle.apps.batch.attempt import FILES, SESSION, Try, killed
+from spindle.apps.batch.folder import KINDS
 from spindle.apps.batch.ledger import Attempt, Ledger, LedgerError
 from spindle.apps.batch.plan import Hold, Plan, Progress, Shared
 from spindle.apps.batch.tasks import Job, TaskSource, chosen, read_jobs
-from spindle.apps.batch.workspace import KINDS
 from spindle.base import limits
 from spindle.base.flow import Mailbox, Tasks
 from spindle.shapes.messages import Image
@@ -41,7 +41,7 @@ News = TaskStart | Progress | Hold
 """Events between two results."""
 
 
-class Pool(Protocol):
+class AttemptPool(Protocol):
     """Where attempts are made."""
 
     async def start(self, *, check: bool) -> None:
@@ -110,7 +110,7 @@ class Batch:
         self._finishing = self._cancelled = False
         self._lines: Mailbox[Attempt] = Mailbox(_LINES_WAITING)
         self._workers = Tasks()
-        self._pool: Pool | None = None
+        self._pool: AttemptPool | None = None
 
     # -- for the caller --------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Batch:
                 if line is not None:
                     await self._ledger.append(line)
 
-    def _make_pool(self) -> Pool:
+    def _make_pool(self) -> AttemptPool:
         if self.plan.on == "local":
             return LocalPool(self.plan, self._ledger.spent, self.tell)
         from spindle.apps.batch.ray_pool import RayPool
@@ -202,7 +202,7 @@ class Batch:
                 self.cancel()
                 return
 
-    async def _do(self, job: Job, pool: Pool) -> None:
+    async def _do(self, job: Job, pool: AttemptPool) -> None:
         for tried in range(self.plan.retries + 1):
             if tried:
                 await asyncio.sleep(limits.BATCH_RETRY * 2 ** (tried - 1))
@@ -218,7 +218,7 @@ class Batch:
             if not again:
                 return
 
-    async def _try(self, job: Job, number: int, pool: Pool) -> tuple[Attempt, bool]:
+    async def _try(self, job: Job, number: int, pool: AttemptPool) -> tuple[Attempt, bool]:
         folder = self.out / job.folder
         try:
             if shutil.disk_usage(self.out).free < _ROOM:

@@ -4,16 +4,26 @@ import gc
 import os
 import sys
 
-_PI_VERSION = "0.87.1"
-"""The pi version whose wire we speak; adapters that start us under the name `pi` check it."""
+_PI_VERSIONS = {"pi-0.74": "0.74.2", "pi-0.87": "0.87.1"}
+_PI_VERSION = "1.5.0"
+"""The newest pi version whose wire we speak; adapters that start us under the name `pi` check it."""
 
 
 def version_text(program: str) -> str:
-    """Return the bare version for the name the program was started under."""
+    """Return the bare version for the name the program was started under.
+
+    Under the name `pi` it is that of pi: of the dialect that `SPINDLE_DIALECT` names, else of the newest.
+    """
     from spindle.base.version import __version__
 
-    name = os.path.basename(program)
-    return _PI_VERSION if name.removesuffix(".exe") == "pi" else __version__
+    if not is_pi(program):
+        return __version__
+    return _PI_VERSIONS.get(os.environ.get("SPINDLE_DIALECT", ""), _PI_VERSION)
+
+
+def is_pi(program: str | None = None) -> bool:
+    """Say whether the program was started under the name `pi`."""
+    return os.path.basename(sys.argv[0] if program is None else program).removesuffix(".exe") == "pi"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -15,18 +17,19 @@ from spindle.apps.cli.assemble import agent_options, from_here, resource_options
 from spindle.apps.cli.process_bounds import allowed_in
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import report
-from spindle.protocol.registry import Wanted
+from spindle.protocol.registry import WantedSession
 from spindle.recipe import make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
 from spindle.sessions.file import is_path
-from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
+from spindle.sessions.index import SessionInfo, find_session, read_info
+from spindle.sessions.pages import Page, list_page
 from spindle.sessions.session import Saving, Session
 from spindle.shapes.sandbox import STRICTER
 
 if TYPE_CHECKING:  # loaded only if there are users
-    from spindle.protocol.account import Terms
-    from spindle.protocol.users import User
+    from spindle.server.account import Terms
+    from spindle.server.users import User
 
 
 class CommandLineAgents:
@@ -52,8 +55,10 @@ class CommandLineAgents:
         self._user: User | None = None
         """The user whose agents these are."""
 
-    def for_user(self, name: str, user: "User") -> tuple["CommandLineAgents", "Terms"]:
-        from spindle.protocol.account import Terms
+    def for_user(
+        self, name: str, user: "User", others: Callable[[], Sequence[str]] = tuple
+    ) -> tuple["CommandLineAgents", "Terms"]:
+        from spindle.server.account import Terms
 
         options, resources = self.options, self._resources(self._cwd)
         directory = os.path.join(self._directory(resources) or str(agent_dir() / "users"), name)
@@ -69,7 +74,7 @@ class CommandLineAgents:
             model=model,
             provider=options.provider if model is not None else None,
         )
-        source = CommandLineAgents(chosen, self._mode, replace(resources.options, user_folder=directory))
+        source = CommandLineAgents(chosen, self._mode, replace(resources.options, user_folder=directory, others=others))
         bounded = level == "off" or self._roots  # else a user with a sandbox could choose any folder to write to
         here, theirs = self._allowed, allowed_in(user.roots or (() if bounded else [self._cwd]))
 
@@ -77,7 +82,7 @@ class CommandLineAgents:
             here(cwd)
             theirs(cwd)
             if level != "off":
-                _check_workspace(cwd)
+                _check_workspace(cwd, others())
 
         source._allowed, source._user, source._is_first = allowed, user, False
         source._cwd = user.roots[0] if user.roots else self._cwd
@@ -95,16 +100,50 @@ class CommandLineAgents:
             return path if os.path.isfile(path) else None
         return find_session(session, place, self._directory(self._resources(place)))
 
-    def stored(self, cwd: str | None) -> list[SessionInfo]:
-        """Return the stored sessions of a directory, or all. Blocks."""
+    def stored(
+        self,
+        cwd: str | None,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        fits: Callable[[SessionInfo], bool] | None = None,
+    ) -> Page:
+        """Return a page of the stored sessions of a directory, or of all that sessions may work in. Blocks.
+
+        Raises `BadCursor`.
+        """
+        if self.options.no_session:
+            return Page([])
         directory = self._directory(self._resources(cwd or self._cwd))
-        return list_all_sessions(directory) if cwd is None else list_sessions(cwd, directory)
+        may_work_in = cache(self._may_work_in)
+
+        def wanted(info: SessionInfo) -> bool:
+            return may_work_in(info.cwd) and (fits is None or fits(info))
+
+        return list_page(cwd, directory, limit=limit, cursor=cursor, fits=wanted)
+
+    def info(self, session: str) -> SessionInfo | None:
+        """Return what a list shows of the stored session with this id; None if there is none. Blocks."""
+        path = self.find(session, None)
+        info = None if path is None else read_info(Path(path))
+        return info if info is not None and self._may_work_in(info.cwd) else None
+
+    def interrupted(self) -> list[str]:
+        """Return the files of stored sessions with a run that was cut off. Blocks."""
+        return [info.path for info in self.stored(None, fits=lambda info: info.interrupted).sessions]
+
+    def _may_work_in(self, cwd: str) -> bool:
+        try:
+            self._allowed(cwd)
+        except AgentError:
+            return False
+        return True
 
     def delete(self, path: str) -> None:
         """Remove a session that no process writes to. Raises `SessionError`."""
         sessions.delete(path)
 
-    async def make(self, wanted: Wanted) -> AgentSession:
+    async def make(self, wanted: WantedSession) -> AgentSession:
         try:
             options = agent_options(self.options, self._mode)
         except UsageError as error:
@@ -138,7 +177,7 @@ class CommandLineAgents:
             agent.set_name(wanted.name)
         return agent
 
-    def _prepare(self, wanted: Wanted) -> tuple[Session, Resources]:
+    def _prepare(self, wanted: WantedSession) -> tuple[Session, Resources]:
         """Open or begin the session and load the resources of its directory. Raises `AgentError`, `SessionError`."""
         cwd = None if wanted.cwd is None else os.path.abspath(wanted.cwd)
         if cwd is not None or wanted.session is None:
@@ -150,6 +189,10 @@ class CommandLineAgents:
             return sessions.in_memory(cwd or self._cwd), resources
         if wanted.session is None:
             return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
+        if wanted.copy:
+            place = cwd or sessions.load(wanted.session, directory, read_only=True).cwd
+            self._check(place)
+            return sessions.forked_from(wanted.session, place, directory, **saving), resources.at(place)
         session = sessions.load(wanted.session, directory, cwd, **saving)
         try:
             self._check(session.cwd)
@@ -169,7 +212,7 @@ class CommandLineAgents:
 
     def _check_exec(self, command: str) -> None:
         """Raise `AgentError` if a client may not name this command: it runs a program on this machine."""
-        from spindle.agent.elsewhere import known_commands
+        from spindle.agent.features.place import known_commands
 
         own = self.options.exec
         if own is None:
@@ -191,8 +234,10 @@ class CommandLineAgents:
         self._allowed(cwd)
 
 
-def _check_workspace(cwd: str) -> None:
+def _check_workspace(cwd: str, others: Sequence[str]) -> None:
     """Raise `AgentError` for a directory with files of the server in it: a sandbox lets all files there be written."""
     place, ours = os.path.realpath(cwd), os.path.realpath(agent_dir())
     if os.path.commonpath([place, ours]) in (place, ours):
         raise AgentError(f"Sessions with a sandbox may not work in {cwd}: the agent directory lies there")
+    if any(os.path.commonpath([place, other]) == other for other in others):
+        raise AgentError(f"Sessions with a sandbox may not work in {cwd}: it is the root of another user")

@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from spindle.apps.cli import is_pi
 from spindle.apps.cli.subcommands import COMMANDS, REMOTE, why_no_command
+from spindle.apps.words import means_print
 from spindle.base.spelling import did_you_mean
-from spindle.protocol.neighbours import DIALECTS
+from spindle.protocol.dialect import DIALECTS
 from spindle.shapes.model import THINKING_LEVELS
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
@@ -43,12 +45,15 @@ class Options(Struct):
     provider: str | None = None
     model: str | None = None
     api_key: str | None = None
+    fallback: list[str] = []
     models: list[str] = []
     thinking: str | None = None
     system_prompt: str | None = None
     append_system_prompt: list[str] = []
     continue_recent: bool = False
     resume: bool = False
+    resume_run: bool = False
+    recover: bool = False
     session: str | None = None
     session_id: str | None = None
     fork: str | None = None
@@ -57,7 +62,12 @@ class Options(Struct):
     name: str | None = None
     tools: list[str] | None = None
     exclude_tools: list[str] = []
+    cwd: str | None = None
+    add_dir: list[str] = []
+    yolo: bool = False
+    approval_mode: str | None = None
     permission_mode: str | None = None
+    on_question: Literal["deny", "wait"] = "deny"
     allow: list[str] = []
     ask: list[str] = []
     deny: list[str] = []
@@ -161,10 +171,13 @@ class Option(Struct, frozen=True):
         return self.field or self.names.split()[0].lstrip("-").replace("-", "_")
 
 
+APPROVAL_MODES = {"always-ask": "default", "write": "acceptEdits", "yolo": "bypass"}
+"""Permission modes by oh-my-pi's names."""
 OPTIONS: tuple[Option, ...] = (
     Option("--provider", "NAME", "Provider of the model"),
     Option("--model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
     Option("--api-key", "KEY", "Key for the provider of that model"),
+    Option("--fallback", "A,B", "Models that answer, in this order, when the model cannot", "words"),
     Option("--models", "A,B", "Models to cycle through (patterns, globs)", "words"),
     Option("--thinking", "LEVEL", f"How hard to think: {', '.join(THINKING_LEVELS)}"),
     Option("--system-prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
@@ -180,6 +193,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--print -p", "[MESSAGE]", "Run the messages, print the last answer, exit", "print", modes="text json"),
     Option("--continue -c", help="Go on with the newest session of this directory", field="continue_recent"),
     Option("--resume -r", help="Choose a session from a list"),
+    Option("--resume-run", help="With -c or --session: go on with the run that was cut off", modes="text json chat"),
     Option("--session", "PATH|ID", "Go on with this session"),
     Option("--session-id", "ID", "Session with exactly this id; created if missing"),
     Option("--fork", "PATH|ID", "Start a new session as a copy of this one"),
@@ -188,10 +202,25 @@ OPTIONS: tuple[Option, ...] = (
     Option("--name -n", "NAME", "Name of the session", modes="text json rpc chat"),
     Option("--tools -t", "A,B", "Only these tools", "words"),
     Option("--exclude-tools -xt", "A,B", "Not these tools", "words"),
+    Option("--cwd", "DIR", "Work in this directory"),
+    Option("--add-dir", "DIR", "Let this folder count as part of the working directory; repeatable", "list"),
+    Option("--yolo --auto-approve", help="The same as --permission-mode bypass"),
+    Option(
+        "--approval-mode",
+        "MODE",
+        "Permission mode by oh-my-pi's name: always-ask, write or yolo",
+        choices=(*APPROVAL_MODES,),
+    ),
     Option("--permission-mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
     Option("--allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
     Option("--ask", "RULE", "Ask before these; repeatable", "list"),
     Option("--deny", "RULE", "Refuse these; repeatable", "list"),
+    Option(
+        "--on-question",
+        "WHAT",
+        "A question that has no answer means: deny (default), or wait until it is answered",
+        choices=("deny", "wait"),
+    ),
     Option("--sandbox", "LEVEL", f"What commands may write: {', '.join(SANDBOX_LEVELS)}", choices=(*SANDBOX_LEVELS,)),
     Option("--sandbox-writable", "PATH", "Let commands in the sandbox write there too; repeatable", "list"),
     Option("--sandbox-network", "NET", "Network of commands in the sandbox: on, off, or TCP ports as 443,8080"),
@@ -207,7 +236,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("--no-prompt-templates -np", help="Load no other prompt templates"),
     Option("--no-context-files -nc", help="Leave AGENTS.md and CLAUDE.md alone"),
     Option("--no-rules", help="Load no stream rules"),
-    Option("--exec", "COMMAND", "Let tools work elsewhere, where this leads: 'docker exec -i NAME', 'ssh HOST'"),
+    Option(
+        "--exec",
+        "COMMAND",
+        "Where tools work, not what to do: a command that leads there, as 'ssh HOST' (spindle exec asks, as -p)",
+    ),
     Option("--exec-cwd", "DIR", "The working directory there"),
     Option("--keep-background", help="Let commands in the background outlive the agent"),
     Option("--approve -a", help="Trust this project for this run"),
@@ -218,7 +251,7 @@ OPTIONS: tuple[Option, ...] = (
     *(Option(limit.option, limit.words.value, limit.words.help, "limit", field="run_limits") for limit in RUN_LIMITS),
     Option("--json-schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"),
     Option("--output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
-    Option("--dialect", "NAME", "What RPC clients get to see", choices=tuple(DIALECTS), modes="json rpc"),
+    Option("--dialect", "NAME", "What RPC clients get to see", choices=DIALECTS, modes="json rpc"),
     Option("--updates", "FORM", "full or delta message updates", choices=("full", "delta"), modes="json rpc"),
     Option("--remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
@@ -255,6 +288,7 @@ OPTIONS: tuple[Option, ...] = (
         "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"
     ),
     Option("--log-level", "LEVEL", f"The least to log: {', '.join(LOG_LEVELS)}", choices=LOG_LEVELS, modes="remote"),
+    Option("--recover", help="Go on with all runs that the end of a server cut off", modes="remote"),
     Option("--log-content", help="Log what is said, too: prompts, answers, tool calls", modes="remote"),
     Option("--config", "FILE", "Options of the server from a TOML file; the command line goes first", modes="remote"),
     Option("--check", help="Say whether the server could start so, and end", modes="remote"),
@@ -313,12 +347,31 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
             _positional(options, argument)
             continue
         _take_option(options, argument, waiting, by_name)
-    is_asked = bare and not more and _may_be_command(options) and not (options.help or options.version)
-    if is_asked and (why := why_no_command(options.messages)) is not None:
-        raise UsageError(why)
+    if bare and not more and _may_be_command(options) and not (options.help or options.version):
+        _check_words(options)
     _check_level(options)
     _check_model(options)
+    _use_mode(options)
     return options
+
+
+def _check_words(options: Options) -> None:
+    """Take `run "x"` as -p, and refuse words that look like a sub-command. Raises `UsageError`."""
+    if not is_pi() and means_print(options.messages):
+        del options.messages[0]
+        options.print = True
+    elif (why := why_no_command(options.messages)) is not None:
+        raise UsageError(why)
+
+
+def _use_mode(options: Options) -> None:
+    """Let the permission mode be the one that is meant by another name. Raises `UsageError` for two different ones."""
+    other = "bypass" if options.yolo else None
+    for named in (other, APPROVAL_MODES.get(options.approval_mode or "")):
+        if named is not None:
+            if options.permission_mode not in (None, named):
+                raise UsageError(f"There are two permission modes: {options.permission_mode} and {named}")
+            options.permission_mode = named
 
 
 def _take_option(options: Options, argument: str, waiting: list[str], by_name: dict[str, Option]) -> None:
@@ -450,6 +503,22 @@ def ignored_note(options: Options, mode: str) -> str | None:
     if not names:
         return None
     return f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect with {MODE_NAMES[mode]}"
+
+
+def refuse_address_options(command: str, options: Options) -> None:
+    """Refuse --port and the like of other servers, with the line that was meant. Raises `UsageError`."""
+    given = {name: value for name in ("host", "listen", "bind", "port") if (value := options.unknown.get(name))}
+    if not given:
+        return
+    host, port = REMOTE.split(":")
+    for name, value in given.items():
+        if name == "port":
+            port = str(value)
+        elif isinstance(value, str):
+            before, colon, after = value.rpartition(":")
+            host, port = (before or host, after) if colon and after.isdecimal() else (value, port)
+    line = f"spindle {command} {f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"
+    raise UsageError(f"There is no option --{next(iter(given))}: the address is the first word, as in {line}")
 
 
 def unknown_options(options: Options, registered: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -11,22 +12,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.permissions.approval import PermissionOptions
+from spindle.agent.fences.options import PermissionOptions
 from spindle.agent.session import AgentSession
 from spindle.apps.cli import end_of_start, tell, warn
 from spindle.apps.cli.args import AnyOptions, Options, UsageError, unknown_options
 from spindle.apps.cli.session_choice import choose_session
-from spindle.base.children import kill_all
 from spindle.base.spelling import did_you_mean
 from spindle.base.terminal import guarded
 from spindle.base.user_files import BadFile, Standing, report
 from spindle.plugins.extensions.discover import find_candidates
+from spindle.programs.children import kill_all
 from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.sandbox import SandboxOptions, read_network, read_sandbox
+from spindle.shapes.tool_lists import bare, unmatched
 
 
 def from_here(options: AnyOptions) -> AnyOptions:
@@ -95,11 +97,11 @@ def tell_slips(options: Options, agent: AgentSession) -> None:
     given = [*(options.tools or ()), *options.exclude_tools]
     if agent.mode in ("print", "json") or not given:
         return  # in these modes an unknown name is an error
-    known = [tool.name for tool in agent.all_tools()]
-    for name in given:
+    known = [tool.name for tool in agent.toolbox.all()]
+    for name in map(bare, unmatched(given, known)):
         if name.startswith("mcp__") and not agent.mcp_servers.serves(name):
             warn(f'There is no MCP server for the tool "{name}".{_servers(agent)}')
-        elif name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
+        elif near := did_you_mean(name, BUILTIN_TOOLS):
             warn(f'There is no tool "{name}".{near}')
 
 
@@ -110,7 +112,7 @@ def _servers(agent: AgentSession) -> str:
 
 def agent_options(options: Options, mode: str) -> AgentOptions:
     """Return what the command line says about an agent. Raises `UsageError`."""
-    given = _same_named(AgentOptions, options) | {"mode": mode}
+    given = _same_named(AgentOptions, options) | {"mode": mode, "fallback": options.fallback or None}
     if options.no_tools:
         given["tools"] = []
     return AgentOptions(
@@ -128,7 +130,7 @@ def agent_options(options: Options, mode: str) -> AgentOptions:
 def _permissions(options: Options) -> PermissionOptions:
     """Return the permission options. Raises `UsageError` for a mode or rule that makes no sense."""
     if options.permission_mode or options.allow or options.ask or options.deny:
-        from spindle.agent.permissions.rules import mode_named, rules_of
+        from spindle.agent.fences.rules import mode_named, rules_of
 
         try:
             mode_named(options.permission_mode or "bypass")
@@ -136,8 +138,21 @@ def _permissions(options: Options) -> PermissionOptions:
         except ValueError as error:
             raise UsageError(str(error)) from None
     return PermissionOptions(
-        options.permission_mode, options.allow, options.ask, options.deny, sandbox=_sandbox(options)
+        options.permission_mode,
+        options.allow,
+        options.ask,
+        options.deny,
+        directories=[_folder(path) for path in options.add_dir],
+        sandbox=_sandbox(options),
+        on_question=options.on_question,
     )
+
+
+def _folder(path: str) -> str:
+    found = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(found):
+        raise UsageError(f"--add-dir {path}: there is no such folder")
+    return found
 
 
 def _sandbox(options: Options) -> SandboxOptions:
@@ -159,14 +174,16 @@ def tell_unfenced(agent: AgentSession) -> None:
 
 
 def without_sandbox() -> str:
-    from spindle.tools.sandbox import level_that_works
+    from spindle.workspace.sandbox import level_that_works
 
     return f"Commands run without a sandbox. A level would fence them: {level_that_works()}"
 
 
 def run_limits(options: Options) -> RunLimits:
     """Return the limits of a run. Raises `UsageError`."""
-    given = options.run_limits
+    given = dict(options.run_limits)
+    if (found := re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", given.get("--max-time", ""))) is not None:  # as 90s, 10m, 2h
+        given["--max-time"] = str(float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]])
     limits = [limit for limit in RUN_LIMITS if limit.option in given]
     return RunLimits(**{one.name: number_of(one.option[2:], given[one.option], one.type) for one in limits})
 

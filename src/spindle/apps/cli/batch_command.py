@@ -24,11 +24,11 @@ from spindle.apps.cli.assemble import (
     take_stdout,
     without_sandbox,
 )
-from spindle.apps.cli.batch_view import View, make_view
+from spindle.apps.cli.batch_view import BatchView, make_view
 from spindle.apps.cli.process_bounds import allow_files
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.base import limits
-from spindle.base.stop_signals import on_stop
+from spindle.programs.stop_signals import on_stop
 from spindle.recipe import AgentOptions, extension_flags
 from spindle.resources.loader import Resources
 
@@ -77,6 +77,7 @@ _FILES, _FILES_OF_AN_ATTEMPT = 256, 16
 """Files that may be open: in the process, and for each attempt its log, session, connection, and pipes of commands."""
 _HEAD = """\
 Usage: spindle batch TASKS -o DIR [options]
+       spindle batch report DIR [--format text|markdown|html|csv]
 
 TASKS is a JSONL file, a folder of *.md files, or - for JSONL on stdin. Running the same command again goes on where it
 was stopped. Ctrl-C once lets running tasks end, twice stops them. Exit code: 0 all ok, 1 some failed, 4 money spent.
@@ -90,6 +91,10 @@ _TAIL = (
 
 def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
     """Carry out `spindle batch <argv>`. Raises `UsageError`."""
+    if argv[:1] == ["report"] and not {"-o", "--out"}.intersection(argv):
+        from spindle.apps.cli.batch_report import run_report
+
+        return run_report(argv[1:])
     argv = [word for given in argv for word in (("-j", given[2:]) if re.fullmatch(r"-j\d+", given) else (given,))]
     options = parse_into(_Options(), argv, OPTIONS)
     if options.help:
@@ -160,7 +165,7 @@ def _refuse(given: Sequence[str]) -> None:
         raise UsageError(f"{given[0]} means nothing to spindle batch (see spindle batch --help)")
 
 
-async def _drive(batch: Batch, view: View) -> int:
+async def _drive(batch: Batch, view: BatchView) -> int:
     signals: list[int] = []
 
     def stop(number: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from spindle.apps.batch.ledger import Attempt
 from spindle.apps.batch.plan import Hold, Progress
 from spindle.apps.batch.runner import Batch, TaskStart
+from spindle.base.spelling import counted
 from spindle.base.terminal import plain, unguarded
 from spindle.shapes.codec import encode, to_builtins
 
@@ -21,7 +22,7 @@ _REFRESH = 0.25
 """Seconds from one picture to the next."""
 
 
-class View:
+class BatchView:
     """Prints one line per finished attempt, and a summary. The other views do more."""
 
     def __init__(self, batch: Batch, out: TextIO) -> None:
@@ -35,7 +36,14 @@ class View:
 
     def __enter__(self) -> None:
         if self.batch.skipped:
-            self.say(f"{len(self.batch.skipped)} of {len(self.batch.jobs)} tasks are done already")
+            of = counted(len(self.batch.jobs), "task")
+            self.say(f"{len(self.batch.skipped)} of {of} {'is' if of == '1 task' else 'are'} done already")
+        if limited := [line for line in self.batch.skipped if line.status == "budget"]:
+            names = ", ".join(f"{line.id} ({line.stop_reason})" for line in limited[:8])
+            more = f" and {len(limited) - 8} more" if len(limited) > 8 else ""
+            self.say(
+                f"{counted(len(limited), 'task')} had ended on a limit: {names}{more}. --redo failed does them again"
+            )
 
     def __exit__(self, *failure: object) -> None:
         if self.batch.results or not any(failure):
@@ -80,7 +88,7 @@ class View:
             counts.append(f"{left} not begun")
         seconds = time.monotonic() - self.began
         where = batch.out / "results.jsonl"
-        tasks = "1 task" if len(batch.jobs) == 1 else f"{len(batch.jobs)} tasks"
+        tasks = counted(len(batch.jobs), "task")
         return f"{tasks}: {', '.join(counts)}; {self._money()}, {seconds:.1f} s; {where}"
 
     def _money(self) -> str:
@@ -102,7 +110,7 @@ class View:
             print(line, file=self.out, flush=True)
 
 
-class JsonView(View):
+class JsonView(BatchView):
     """Prints events. Their keys of 0.1 are there, too, which 0.2 drops."""
 
     def __enter__(self) -> None:
@@ -126,13 +134,13 @@ class JsonView(View):
         self._write(encode({**to_builtins(news), **former}).decode())
 
     def show(self, line: Attempt) -> None:
-        self._event("task_end", **line.as_line())
+        self._event("task_end", **to_builtins(line))
 
     def _event(self, kind: str, **fields: Any) -> None:
         self._write(encode({"type": kind, **fields}).decode())
 
 
-class TableView(View):
+class TableView(BatchView):
     """Shows the running attempts as a table, drawn again a few times a second; failures scroll above it."""
 
     def __init__(self, batch: Batch, out: TextIO) -> None:
@@ -141,7 +149,7 @@ class TableView(View):
 
         super().__init__(batch, out)
         self._console = Console(file=unguarded(out))
-        # Text that others print goes through `_Above`: rich would pass on codes in it.
+        # Text that others print goes through `_AboveTable`: rich would pass on codes in it.
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
@@ -150,7 +158,7 @@ class TableView(View):
 
     def __enter__(self) -> None:
         self._live.start()
-        sys.stdout = sys.stderr = _Above(self._print)
+        sys.stdout = sys.stderr = _AboveTable(self._print)
         super().__enter__()
         self._draw()
 
@@ -199,7 +207,7 @@ class TableView(View):
         return Group(table, foot)
 
 
-class _Above(io.TextIOBase):
+class _AboveTable(io.TextIOBase):
     """Stands for stdout and stderr while a table is shown: whole lines go above it."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
@@ -219,9 +227,9 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def make_view(batch: Batch, out: TextIO, *, as_json: bool) -> View:
+def make_view(batch: Batch, out: TextIO, *, as_json: bool) -> BatchView:
     if as_json:
         return JsonView(batch, out)
     if not out.isatty():
-        return View(batch, out)
+        return BatchView(batch, out)
     return TableView(batch, out)

@@ -28,16 +28,16 @@ _VALUES: dict[str, Callable[[], Iterable[str]]] = {
 """Values that are not listed in their declaration, by name of the option or of the value."""
 
 
-class Place(Struct):
+class CommandPlace(Struct):
     """Where a command line stands after some sub-commands."""
 
     path: str
     options: list[Option]
     words: dict[str, str] = field(default_factory=dict)
     """Words that may come here, with their help: sub-commands, or choices of an argument."""
-    below: "list[Place]" = field(default_factory=list)
+    below: "list[CommandPlace]" = field(default_factory=list)
 
-    def all(self) -> "Iterator[Place]":
+    def all(self) -> "Iterator[CommandPlace]":
         yield self
         for place in self.below:
             yield from place.all()
@@ -57,6 +57,9 @@ def parser() -> CommandParser:
 
 def run(argv: list[str]) -> int:
     """Print the script. Raises `UsageError`."""
+    if not argv:
+        parser().print_help()
+        return 0
     print(_SHELLS[parser().parse_args(argv).shell](list(_tree().all())), end="")
     return 0
 
@@ -64,26 +67,26 @@ def run(argv: list[str]) -> int:
 # -- the places of our command line ----------------------------------------------------------------
 
 
-def _tree() -> Place:
-    top = Place("spindle", list(OPTIONS), {name: command.help for name, command in COMMANDS.items()})
+def _tree() -> CommandPlace:
+    top = CommandPlace("spindle", list(OPTIONS), {name: command.help for name, command in COMMANDS.items()})
     for name, command in COMMANDS.items():
         path = f"spindle {name}"
         if command.mode:
             fit = [option for option in OPTIONS if not option.modes or command.mode in option.modes.split()]
-            top.below.append(Place(path, fit))
+            top.below.append(CommandPlace(path, fit))
             continue
         arguments = load(command.arguments)
         if isinstance(arguments, tuple):
             taken = {name for option in arguments for name in option.names.split()}
             others = [option for option in OPTIONS if not taken.intersection(option.names.split())]
-            top.below.append(Place(path, [*arguments, *others]))
+            top.below.append(CommandPlace(path, [*arguments, *others]))
         else:
             top.below.append(_of_parser(path, arguments()))
     return top
 
 
-def _of_parser(path: str, parser: argparse.ArgumentParser) -> Place:
-    place = Place(path, [])
+def _of_parser(path: str, parser: argparse.ArgumentParser) -> CommandPlace:
+    place = CommandPlace(path, [])
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
@@ -111,17 +114,17 @@ def _takes_word(option: Option) -> bool:
     return bool(option.value) and option.kind not in ("print", "maybe")
 
 
-def _steps(places: list[Place]) -> list[str]:
+def _steps(places: list[CommandPlace]) -> list[str]:
     return [place.path for place in places[1:]]
 
 
-def _skips(places: list[Place]) -> list[str]:
+def _skips(places: list[CommandPlace]) -> list[str]:
     """Return options whose value is no sub-command, each after its place."""
     taking = ((place, option) for place in places for option in place.options if _takes_word(option))
     return [f"{place.path} {name}" for place, option in taking for name in option.names.split()]
 
 
-def _offered(places: list[Place]) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+def _offered(places: list[CommandPlace]) -> Iterator[tuple[list[str], tuple[str, ...]]]:
     """Yield options whose values are known, each after its place, and the values."""
     for place in places:
         for option in place.options:
@@ -129,7 +132,7 @@ def _offered(places: list[Place]) -> Iterator[tuple[list[str], tuple[str, ...]]]
                 yield [f"{place.path} {name}" for name in option.names.split()], values
 
 
-def _names(place: Place) -> list[str]:
+def _names(place: CommandPlace) -> list[str]:
     return [name for option in place.options for name in option.names.split()]
 
 
@@ -140,7 +143,7 @@ def _either(patterns: Iterable[str]) -> str:
     return "|".join(shlex.quote(pattern) for pattern in patterns)
 
 
-def _bash(places: list[Place]) -> str:
+def _bash(places: list[CommandPlace]) -> str:
     values = "".join(
         f'        {_either(where)}) COMPREPLY=($(compgen -W {shlex.quote(" ".join(words))} -- "$current")); return ;;\n'
         for where, words in _offered(places)
@@ -174,7 +177,7 @@ complete -o bashdefault -o default -F _spindle spindle
 """
 
 
-def _zsh(places: list[Place]) -> str:
+def _zsh(places: list[CommandPlace]) -> str:
     def described(rows: Iterable[tuple[str, str]]) -> str:
         return " ".join(shlex.quote(name.replace(":", "\\:") + (f":{text}" if text else "")) for name, text in rows)
 
@@ -212,7 +215,7 @@ if [[ ${{funcstack[1]}} == _spindle ]]; then _spindle "$@"; else compdef _spindl
 """
 
 
-def _fish(places: list[Place]) -> str:
+def _fish(places: list[CommandPlace]) -> str:
     def quote(text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

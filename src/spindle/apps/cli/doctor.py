@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
+from spindle.base.spelling import counted
 from spindle.base.version import __version__
 
 if TYPE_CHECKING:
+    from spindle.apps.cli.extensions_command import FoundExtension
     from spindle.resources.loader import Resources
 
 _FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes", "hooks", "tools", "npm", "git")
@@ -28,37 +30,19 @@ def parser() -> CommandParser:
 
 def run_doctor(argv: list[str]) -> int:
     """Print the report; return 1 if something is broken. Raises `UsageError`."""
-    from spindle.base.children import kill_all
-    from spindle.plugins.extensions.discover import find_candidates
+    from spindle.apps.cli.extensions_command import end_with, found_extensions
     from spindle.resources.loader import ResourceOptions, load_resources
 
     resources = load_resources(Path.cwd(), ResourceOptions(approve=parser().parse_args(argv).approve))
-    candidates, foreign = find_candidates(resources, ())
-    problems = _load_extensions(resources) if candidates else []
-    problems = [problem for problem in problems if not any(str(path) in problem for path in foreign)]
-    found = [candidate.name for candidate in candidates]
-    loaded = [name for name in found if not any(name in problem for problem in problems)]
+    extensions = found_extensions(resources)
     errors = False
-    for line in _examine(resources, [*loaded, *(f"error {problem}" for problem in problems)], foreign):
+    for line in _examine(resources, extensions):
         errors = errors or line.startswith("  error")
         print(line)
     sys.stdout.flush()
-    if found:  # extensions may have started threads that never end
-        kill_all()
-        sys.stderr.flush()
-        os._exit(int(errors))
+    if any(one.state in ("loaded", "failed") for one in extensions):
+        end_with(int(errors))
     return int(errors)
-
-
-def _load_extensions(resources: "Resources") -> list[str]:
-    """Load the extensions, and return their errors."""
-    import asyncio
-
-    from spindle.recipe import AgentOptions, extension_flags
-
-    problems: list[str] = []
-    asyncio.Runner().run(extension_flags(AgentOptions(mode="print", warn=problems.append), resources))
-    return problems
 
 
 def trust_parser() -> CommandParser:
@@ -71,6 +55,8 @@ def trust_parser() -> CommandParser:
 def run_trust(argv: list[str]) -> int:
     """Remember in `trust.json` whether a project may bring its own settings, prompts and code. Raises `UsageError`."""
     from spindle.base.user_files import BadFile
+    from spindle.plugins.extensions.discover import agree_to_extensions
+    from spindle.resources.loader import ResourceOptions, load_resources
     from spindle.resources.trust import TrustStore, gated_paths
 
     given = trust_parser().parse_args(argv)
@@ -79,6 +65,8 @@ def run_trust(argv: list[str]) -> int:
         raise UsageError(f"Not a directory: {directory}")
     try:
         TrustStore(agent_dir()).remember(directory, trusted)
+        if trusted:
+            agree_to_extensions(load_resources(directory, ResourceOptions()))
     except (BadFile, OSError) as error:
         raise UsageError(f"Cannot remember it: {error}") from None
     covered = ", ".join(str(path) for path in gated_paths(directory)) or "nothing there yet"
@@ -86,27 +74,32 @@ def run_trust(argv: list[str]) -> int:
     return 0
 
 
-def _examine(resources: "Resources", extensions: list[str], foreign: list[Path]) -> Iterator[str]:
-    """Yield the lines of the report. `foreign`: extensions in languages that cannot be loaded."""
+def _examine(resources: "Resources", extensions: "list[FoundExtension]") -> Iterator[str]:
+    """Yield the lines of the report."""
     from spindle.apps.cli.mcp_command import doctor_lines
     from spindle.apps.cli.models_command import probe_local_servers
 
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
     yield from _directories(resources)
+    yield from _data(resources)
     yield from _files(resources)
     servers = probe_local_servers(resources.registry)  # first: a new session may use one of their models
     yield from _model(resources)
+    yield from _tools(resources)
     yield from _providers(resources)
     yield from _logins(resources)
     yield from _local_models(servers)
     yield from _programs()
     yield from _sandbox(resources)
-    yield from _found("Extensions", extensions)
+    own = [one for one in extensions if one.state != "foreign"]
+    yield from _found(
+        "Extensions", [f"error {one.about or one.name}" if one.state == "failed" else str(one) for one in own]
+    )
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
     yield from doctor_lines(resources)
-    if ignored := _ignored(foreign):
+    if ignored := _ignored([Path(one.name) for one in extensions if one.state == "foreign"]):
         yield from _found("Ignored", ignored)
     yield from _found("Warnings", [str(problem) for problem in resources.diagnostics if problem.type != "error"])
 
@@ -118,7 +111,53 @@ def _directories(resources: "Resources") -> Iterator[str]:
     if problem:
         yield f"  error {problem}"
     yield f"  working: {resources.cwd}"
-    yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
+    yield f"  project: {_trust(resources)}"
+
+
+def _data(resources: "Resources") -> Iterator[str]:
+    """Yield how much is stored, and whether there is room for more."""
+    from spindle.base import room
+    from spindle.sessions.holdings import holdings, places
+    from spindle.tools.base import format_size
+
+    own = resources.settings.session_dir
+    yield "Stored data (more: spindle data)"
+    try:
+        found = [one for one in holdings(places() if own is None else places(own)) if one.bytes]
+    except OSError as error:
+        yield f"  cannot be read: {error.filename}"
+        return
+    yield f"  {', '.join(f'{one.kind.name} {format_size(one.bytes)}' for one in found) or 'none'}"
+    left = room.free(agent_dir())
+    if left is not None and left < room.LOW:
+        yield f"  warning: only {format_size(left)} are left on this disk (spindle data prune makes room)"
+    elif left is not None:
+        yield f"  free: {format_size(left)}"
+
+
+def _trust(resources: "Resources") -> str:
+    """Say whether the project is trusted, or will be as soon as it brings something that needs it."""
+    from spindle.resources.trust import TrustStore, gated_paths
+
+    trust = resources.trust
+    found = None if gated_paths(resources.cwd) else TrustStore(agent_dir()).lookup(resources.cwd)
+    if found is not None and found.trusted is not None:
+        word = "trusted" if found.trusted else "not trusted"
+        return f"{word} (remembered for {found.directory}; it brings nothing that needs trust)"
+    return f"{'trusted' if trust.trusted else 'not trusted'} ({trust.reason})"
+
+
+def _tools(resources: "Resources") -> Iterator[str]:
+    """Yield the built-in tools of a new session, and entries of `defaultTools` that are for none of them."""
+    from spindle.shapes.builtin_tools import TOOLS, default_tools
+    from spindle.shapes.tool_lists import chosen, over, unmatched
+
+    wanted = resources.settings.default_tools
+    entries = default_tools("print") if wanted is None else over(default_tools("print"), wanted)
+    yield "Tools of a new session"
+    yield f"  {', '.join(chosen(entries, TOOLS)) or 'none of the built-in ones'}"
+    if lost := unmatched(entries, TOOLS):
+        yield f"  not built in, so that an extension, a server or a client has to bring them: {', '.join(lost)}"
 
 
 def _providers(resources: "Resources") -> Iterator[str]:
@@ -130,8 +169,7 @@ def _providers(resources: "Resources") -> Iterator[str]:
     ready = [(name, source) for name, source in ready if source != "not needed" or registry.all(name)]
     for name, source in ready:
         key = "no key needed" if source == "not needed" else f"key from {source}"
-        count = len(registry.all(name))
-        yield f"  {name}: {count} model{'s' if count != 1 else ''}, {key}"
+        yield f"  {name}: {counted(len(registry.all(name)), 'model')}, {key}"
     if not ready:
         listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
@@ -158,8 +196,8 @@ def _local_models(servers: Mapping[str, str]) -> Iterator[str]:
 def _sandbox(resources: "Resources") -> Iterator[str]:
     """Yield what the kernel can give here, and the gaps that it leaves."""
     from spindle.agent import AgentError
-    from spindle.agent.permissions.fencing import Fencing
-    from spindle.base.fence import support
+    from spindle.agent.fences.fencing import Fencing
+    from spindle.programs.fence import support
     from spindle.shapes.sandbox import SandboxOptions
 
     fencing = Fencing(SandboxOptions())
@@ -182,9 +220,8 @@ def _sandbox(resources: "Resources") -> Iterator[str]:
 
 
 def _programs() -> Iterator[str]:
-    from spindle.base.children import on_path
     from spindle.base.installation import install_command
-    from spindle.tools.grep import find_ripgrep
+    from spindle.base.search_path import find_ripgrep, on_path
 
     yield "Programs"
     yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
@@ -202,8 +239,8 @@ def _ignored(foreign: list[Path]) -> list[str]:
 
 
 def _model(resources: "Resources") -> Iterator[str]:
-    from spindle.models.model_registry import NO_MODEL
     from spindle.models.select import initial_model, resolve_scope
+    from spindle.models.ways import ways_to_a_model
 
     registry, settings = resources.registry, resources.settings
     yield "Model of a new session"
@@ -215,7 +252,8 @@ def _model(resources: "Resources") -> Iterator[str]:
         why = f"there is no key for {saved[0]}" if known else "there is no such model"
         yield f"  error defaultModel {saved[0]}/{saved[1]} of settings.json cannot be used: {why}"
     if model is None:
-        yield from (f"  {line}" for line in NO_MODEL.splitlines())
+        yield "  none yet. Ways to one:"
+        yield from (f"    {way.title}: {way.command}" for way in ways_to_a_model(registry))
     else:
         if (model.provider, model.id) == saved:
             why = "defaultModel in settings.json"

@@ -5,14 +5,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from spindle.apps.cli import tell
 from spindle.apps.cli.args import Options, UsageError
 from spindle.base.agent_dir import agent_dir
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
     from spindle.client import RpcClient
-    from spindle.models.model_registry import ModelRegistry
 
 
 def wanted(options: Options) -> bool:
@@ -36,7 +34,7 @@ def run_chat(options: Options) -> NoReturn:
 async def _talk(options: Options) -> int:
     from msgspec.structs import replace
 
-    from spindle.apps.cli.assemble import assemble
+    from spindle.apps.cli.first_minute import assemble_with_model
     from spindle.apps.cli.one_shot import gather
     from spindle.apps.console.link import AgentLink
     from spindle.client import RpcClient
@@ -46,53 +44,17 @@ async def _talk(options: Options) -> int:
     resume = options.resume
     while True:
         chosen = replace(options, resume=False)  # the chat itself lets the user choose
-        agent = await assemble(chosen, mode="chat")
-        while agent.model is None:
-            await agent.close()
-            chosen = replace(chosen, model=await _offer_model(agent.resources.registry) or chosen.model)
-            agent = await assemble(chosen, mode="chat")
-        talk = _new(RpcClient(AgentLink(agent)), vi=agent.resources.settings.editing_mode == "vi")
+        agent = await assemble_with_model(chosen, mode="chat")
+        settings = agent.resources.settings
+        link, vi = RpcClient(AgentLink(agent)), settings.editing_mode == "vi"
+        talk = _new(link, agent=agent, escape=settings.double_escape_action, vi=vi)
+        talk.resumes = options.resume_run
         if not resume:
             return await _run(talk, messages, to_builtins(images))
         code, resume = await _run(talk, resume=True), False
         if talk.elsewhere is None:
             return code
         options = replace(options, session=talk.elsewhere)
-
-
-async def _offer_model(registry: "ModelRegistry") -> str | None:
-    """Say how to get a model; take a key, or get the small model and return its name. Raises `NothingChosen`."""
-    from spindle.apps.cli.keys_command import known_provider, read_key, set_key
-    from spindle.apps.cli.models_command import SMALL, run
-    from spindle.apps.cli.session_choice import NothingChosen
-
-    print(registry.no_model_text())
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's handler would wait for the answer
-    try:
-        while answer := _ask("Enter a key now? Name its provider (y: get the small model, Enter: leave) "):
-            if answer.lower() in ("n", "no"):
-                break
-            if answer.lower() in ("y", "yes"):
-                if run(["pull", "smollm2"]):
-                    break
-                return f"local/{SMALL.name}"
-            try:
-                provider = known_provider(registry, answer)
-                await set_key(registry, provider, read_key(provider))
-                return None
-            except UsageError as error:
-                tell("Error", str(error))
-    except KeyboardInterrupt:
-        print()
-    raise NothingChosen("No model was chosen")
-
-
-def _ask(question: str) -> str:
-    try:
-        return input(question).strip()
-    except EOFError:
-        print()
-        return ""
 
 
 async def _attach(options: Options) -> int:
@@ -102,7 +64,8 @@ async def _attach(options: Options) -> int:
     from spindle.resources.loader import load_resources
 
     url, _, token = str(options.attach).partition("#token=")
-    vi = load_resources(os.getcwd()).settings.editing_mode == "vi"
+    settings = load_resources(os.getcwd()).settings
+    how = {"url": url, "escape": settings.double_escape_action, "vi": settings.editing_mode == "vi"}
 
     def connect(session: str | None) -> RpcClient:
         try:
@@ -117,7 +80,7 @@ async def _attach(options: Options) -> int:
             async with connect(None) as client:
                 session = next((found["id"] for found in await client.list_sessions()), None)
         while True:  # the user may go from one session to the next
-            talk = _new(connect(session), url=url, vi=vi)
+            talk = _new(connect(session), **how)
             code = await _run(talk, () if resume else messages, resume=resume)
             if talk.elsewhere is None:
                 return code
@@ -134,7 +97,7 @@ def _new(client: "RpcClient", **how: Any) -> "Talk":
 
 async def _run(talk: "Talk", *messages: Any, resume: bool = False) -> int:
     """Start the client, talk, and close it; a signal ends the talk as the user would."""
-    from spindle.base.stop_signals import on_stop
+    from spindle.programs.stop_signals import on_stop
 
     caught: list[int] = []
 

@@ -63,6 +63,14 @@ def run_login(argv: list[str]) -> int:
     return asyncio.run(_sign_in(provider, SIGN_INS[provider], options, store))
 
 
+async def sign_in_at(provider: str, store: AuthStore) -> int:
+    """Sign in where the person sits. Returns the exit code. Raises `UsageError`."""
+    from spindle.models.logins import SIGN_INS, SignInOptions
+
+    _check_file(store)
+    return await _sign_in(provider, SIGN_INS[provider], SignInOptions(agent_dir()), store)
+
+
 def _check_file(store: AuthStore) -> None:
     """Raise `UsageError` if a login could not be kept: better before the person has signed in than after."""
     if store.problem:

@@ -10,7 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spindle.apps.cli import end_of_start, silence_stdout, tell, version_text
-from spindle.apps.cli.args import MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
+from spindle.apps.cli.args import (
+    MODE_NAMES,
+    Options,
+    UsageError,
+    ignored_note,
+    parse,
+    parse_into,
+    refuse_address_options,
+)
 from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.spelling import did_you_mean
 from spindle.base.terminal import guard_output
@@ -63,6 +71,8 @@ def _run(argv: list[str]) -> int:
         return int(work(arguments))
     if command is not None:  # a mode by another name: it takes every option
         name, options = options.command, parse_into(Options(mode=command.mode), options.command_arguments)
+        if command.mode == "remote":
+            refuse_address_options(str(name), options)
         if options.help:
             from spindle.apps.cli.usage import mode_help
 
@@ -73,10 +83,7 @@ def _run(argv: list[str]) -> int:
     if options.version:
         print(version_text(sys.argv[0]))
         return 0
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise UsageError("The current directory does not exist any more") from None
+    _enter(options.cwd)
     if options.help:
         from spindle.apps.cli.assemble import run_help
 
@@ -97,6 +104,17 @@ def _run(argv: list[str]) -> int:
     return _run_agent(options, mode, command.target if command is not None else _MODES[mode])
 
 
+def _enter(cwd: str | None) -> None:
+    """Go to the working directory, if one is given. Raises `UsageError` if it is not there."""
+    try:
+        if cwd is not None:
+            os.chdir(os.path.expanduser(cwd))
+        os.getcwd()
+    except OSError as error:
+        gone = "The current directory does not exist any more"
+        raise UsageError(gone if cwd is None else f"--cwd {cwd}: {error.strerror}") from None
+
+
 def _mode(options: Options) -> str:
     if options.remote is not None:
         return "remote"
@@ -109,7 +127,7 @@ def _mode(options: Options) -> str:
 
 
 def _run_agent(options: Options, mode: str, target: str) -> int:
-    from spindle.agent import AgentError
+    from spindle.agent import AgentError, OptionError
     from spindle.apps.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
 
@@ -122,6 +140,8 @@ def _run_agent(options: Options, mode: str, target: str) -> int:
     run_mode = load(target)
     try:
         return int(run_mode(options))
+    except OptionError as error:
+        raise UsageError(str(error)) from None
     except (AgentError, SessionError) as error:
         return _fail(str(error))
     except NothingChosen as choice:

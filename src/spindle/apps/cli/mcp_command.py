@@ -13,10 +13,11 @@ from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.usage import CommandParser
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
-from spindle.base.children import kill_all
+from spindle.base.spelling import counted
 from spindle.base.user_files import BadFile, edit_json, read_text
 from spindle.plugins.mcp import McpError
 from spindle.plugins.mcp.server_config import KEYS, ServerConfig, Servers, load_servers, resolve, user_file
+from spindle.programs.children import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.trust import TrustDecision, TrustStore
 from spindle.shapes.codec import encode
@@ -29,6 +30,9 @@ def run(argv: list[str]) -> int:
         place = argv.index("--")
         head, dashes, command = argv[:place], ["--"], argv[place + 1 :]
     reader = parser()
+    if not argv:
+        reader.print_help()
+        return 0
     options, more = reader.parse_known_args(head)  # words behind an option are left over
     if wrong := [word for word in more if word.startswith("-") or options.action is not _add]:
         reader.error(f"unrecognized arguments: {' '.join(wrong)}")
@@ -182,6 +186,8 @@ def _list(options: argparse.Namespace) -> int:
 def examine(resources: Resources) -> list[McpServerState]:
     """Start every server of a directory for a moment, and return their states."""
     found = load_servers(resources.cwd, resources.trust)
+    for note in found.notes:
+        print(f"Note: {note}", file=sys.stderr)
     states = found.unused()
     if configs := found.enabled():
         try:
@@ -203,7 +209,7 @@ async def _look(configs: list[ServerConfig], resources: Resources) -> list[McpSe
 
 
 def lines_of(state: McpServerState) -> Iterator[str]:
-    tools = "" if state.tools is None else f", {state.tools} tool{'' if state.tools == 1 else 's'}"
+    tools = "" if state.tools is None else f", {counted(state.tools, 'tool')}"
     pid = "" if state.pid is None else f", pid {state.pid}"
     protocol = f", protocol {state.protocol}" if state.protocol else ""
     kind = f" ({state.transport})" if state.transport else ""
@@ -244,13 +250,13 @@ def _login(options: argparse.Namespace) -> int:
 
 
 async def _log_in(given: ServerConfig) -> int:
-    from spindle.plugins.mcp.connection import Connection
-    from spindle.plugins.mcp.oauth import Login, LoopbackBrowser, kept
+    from spindle.plugins.mcp.connection import ServerConnection
+    from spindle.plugins.mcp.oauth import LoopbackBrowser, ServerLogin, kept
     from spindle.plugins.mcp.streamable import HttpTransport
 
     config = await resolve(given)
     async with LoopbackBrowser(_show, config.oauth.callback_port if config.oauth else None) as browser:
-        connection = Connection(HttpTransport(config, Login(config, browser)), str(Path.cwd()))
+        connection = ServerConnection(HttpTransport(config, ServerLogin(config, browser)), str(Path.cwd()))
         try:
             await connection.open()
         finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import UsageError
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
-from spindle.base.spelling import did_you_mean, in_order
+from spindle.base.spelling import counted, did_you_mean, in_order
 from spindle.base.terminal import plain, unguarded
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, files_in, read_header
 from spindle.llm.local.pull import PULLABLE, Progress, pull, pull_address
@@ -100,7 +100,7 @@ def probe_local_servers(registry: "ModelRegistry") -> dict[str, str]:
 
     def ask(provider: str) -> str | None:
         try:
-            return f"{len(registry.probe(provider))} models"
+            return counted(len(registry.probe(provider)), "model")
         except ServerUnreachable:
             return None
 
@@ -188,7 +188,8 @@ def _refresh(home: Path, url: str) -> int:
         return 0
     for text in done.skipped[:10]:
         warn(f"Left out {text}")
-    print(f"{len(done.repriced)} prices changed, {len(done.added)} models added, {len(done.skipped)} left out")
+    repriced, added = counted(len(done.repriced), "price"), counted(len(done.added), "model")
+    print(f"{repriced} changed, {added} added, {len(done.skipped)} left out")
     print(f"Kept in {home / REFRESHED}; remove that folder to go back to the built-in catalogue")
     return 0
 
@@ -233,7 +234,7 @@ def _pull(home: Path, name: str, sha256: str | None) -> int:
     try:
         check_machine()
     except LocalModelError as error:
-        print(f"Note: {error}. The model does not run without it", file=sys.stderr, flush=True)
+        print(f"Note: {error}. The model does not run without it; it is got now", file=sys.stderr, flush=True)
     if "://" in name:
         place, new, licence = pull_address(name, models_dir, sha256, _progress(name.rpartition("/")[2])), True, ""
     else:

@@ -20,14 +20,15 @@ from spindle.apps.cli.assemble import assemble, result_schema, run_and_exit, tak
 from spindle.base.agent_dir import expand_home
 from spindle.base.limits import STDIN_PATIENCE
 from spindle.base.spelling import did_you_mean
-from spindle.base.stop_signals import on_stop
-from spindle.shapes.builtin_tools import BUILTIN_TOOLS
+from spindle.programs.stop_signals import on_stop
+from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS
 from spindle.shapes.codec import encode
-from spindle.shapes.events import Event, ExtensionError
+from spindle.shapes.events import Event, ExtensionError, Notice
 from spindle.shapes.messages import Image, Text
+from spindle.shapes.tool_lists import NEIGHBOURS_TOOLS, bare, unmatched
 
 if TYPE_CHECKING:
-    from spindle.apps.cli.progress import Progress
+    from spindle.apps.cli.progress import RunProgress
     from spindle.apps.cli.streamed import Streamed
     from spindle.protocol.dialect import Dialect
 
@@ -56,7 +57,7 @@ def gather(options: Options) -> _Inputs:
 
 def _something_to_do(options: Options) -> _Inputs:
     messages, images = gather(options)
-    if not messages:
+    if not messages and not options.resume_run:
         what = "Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)"
         slip = unknown_options(options, ())  # extensions are not asked for it: there is nothing to do
         raise UsageError(f"{slip}{'' if slip.endswith('?') else '.'} {what}" if slip else what)
@@ -78,8 +79,8 @@ def _read_stdin() -> bytes:
 
 
 def _read_file(path: str) -> tuple[str, Image | None]:
-    from spindle.base.workspace.disk import Cancel
     from spindle.tools.images import SNIFF_BYTES, ImageBounds, prepare_image, sniff_image
+    from spindle.workspace.disk import Cancel
 
     try:
         with open(path, "rb") as file:
@@ -127,19 +128,27 @@ async def _play(
     """
     results: list[RunResult] = []
     wishes = RunOptions(schema=result_schema(options))
-    agent = await assemble(replace(options, unattended=True), mode=mode)
+    make = assemble
+    if mode == "print" and sys.stdin.isatty() and sys.stderr.isatty():
+        from spindle.apps.cli.first_minute import assemble_with_model as make
+    agent = await make(replace(options, unattended=True), mode=mode)
     try:
         ready(agent)
         agent.subscribe(_ErrorTeller())
         await agent.begin()
+        agent.subscribe(_NoticeTeller())
         messages, images = inputs
         _check_tools(options, agent)
         _check_images(images, agent)
-        for message in messages:
+        waiting: list[str | None] = [None] if options.resume_run else []
+        for message in [*waiting, *messages]:
             if agent.shutdown_requested.is_set():
                 break
-            run = await agent.submit(message, images, source=mode, options=wishes)
-            images = []
+            if message is None:
+                run = await agent.resume_run()
+            else:
+                run = await agent.submit(message, images, source=mode, options=wishes)
+                images = []
             result = await run.result()
             await agent.finished()
             if run.disposition != "handled":
@@ -153,11 +162,12 @@ async def _play(
 
 def _check_tools(options: Options, agent: AgentSession) -> None:
     """Raise `UsageError` for a tool that does not exist. Extensions have added theirs by now."""
-    tools = [tool.name for tool in agent.all_tools()]
-    for name in [*(options.tools or ()), *options.exclude_tools]:
-        if name in BUILTIN_TOOLS and name not in tools:
+    tools = [tool.name for tool in agent.toolbox.all()]
+    for entry in unmatched([*(options.tools or ()), *options.exclude_tools], tools):
+        name = bare(entry)
+        if name in BUILTIN_TOOLS:
             warn(f"The tool {name} needs ripgrep (rg), which is not installed")
-        elif name not in tools and not agent.mcp_servers.serves(name):
+        elif name not in (*TOOLS, *NEIGHBOURS_TOOLS) and not agent.mcp_servers.serves(name):
             raise UsageError(f'Unknown tool "{name}".{did_you_mean(name, tools)} There are: {", ".join(tools)}')
 
 
@@ -196,6 +206,14 @@ class _ErrorTeller(NeverFull):
             print(f"{what}: {event.error}", file=sys.stderr)
 
 
+class _NoticeTeller(NeverFull):
+    """A listener that prints warnings on stderr. Those of the start were printed when they occurred."""
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, Notice) and event.level == "warning":
+            warn(event.message)
+
+
 # -- print: the last answer and nothing else -----------------------------------------------------
 
 
@@ -209,7 +227,7 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
     out = take_stdout()
     # A person at a terminal reads the answer as it comes; a program gets the last answer and nothing else.
     streams = out.isatty() and not (options.output or options.json_schema)
-    shown: list[Progress | Streamed] = []
+    shown: list[RunProgress | Streamed] = []
 
     def show(agent: AgentSession) -> None:
         if streams:
@@ -217,9 +235,9 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
 
             shown.append(Streamed(agent, out))
         if (live := sys.stderr.isatty() and not streams) or options.verbose:
-            from spindle.apps.cli.progress import Progress
+            from spindle.apps.cli.progress import RunProgress
 
-            shown.append(Progress(agent, live=live, verbose=options.verbose))
+            shown.append(RunProgress(agent, live=live, verbose=options.verbose))
         for progress in shown:
             progress.begin()
 
@@ -243,13 +261,10 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
 
 
 def _remark(options: Options, agent: AgentSession, result: RunResult | None) -> None:
-    """Say on stderr why the last run did not end well, or that its answer is not whole."""
-    answer = agent.last_answer()
+    """Say on stderr why the last run did not end well."""
     if result is not None and result.status != "ok":
         way = _way_on(agent, options) if result.status == "limit" else None
         print(why(result) + (f". {way}" if way else ""), file=sys.stderr)
-    elif answer is not None and answer.stop_reason == "length":
-        tell("Note", "The answer was cut at the model's limit of output tokens")
 
 
 def _lines(options: Options, agent: AgentSession, result: RunResult | None, *, streams: bool) -> list[str] | None:
@@ -299,7 +314,7 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs, caught:
 
     wire = StdioWire.claim()
     # Errors of extensions go to stderr: here stdout has the events of the run and nothing else.
-    dialect = replace(dialect, events=dialect.events | {"extension_error"})
+    dialect = replace(dialect, silent=dialect.silent | {"extension_error"})
     outbox = Outbox(Renderer(dialect, options.updates or "delta"))
     work = asyncio.current_task()
     assert work is not None

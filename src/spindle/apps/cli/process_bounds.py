@@ -8,9 +8,9 @@ from msgspec.structs import fields, replace
 
 from spindle.agent import AgentError
 from spindle.apps.cli.args import Options, UsageError
-from spindle.base import children
 from spindle.base.settings import Bounds, Settings
 from spindle.llm import stream
+from spindle.programs import children
 
 FILES_OF_A_SESSION = 3
 """The session file and its lock; some sessions also have a pipe to a program, or a connection to a model."""

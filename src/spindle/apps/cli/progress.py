@@ -22,7 +22,7 @@ _ARGUMENTS = ("command", "path", "pattern", "url", "query")
 """The arguments that say most about a call, best first."""
 
 
-class Progress(NeverFull):
+class RunProgress(NeverFull):
     """A listener of the agent. `live`: stderr is a terminal; `verbose`: more lines."""
 
     def __init__(self, agent: AgentSession, *, live: bool, verbose: bool) -> None:

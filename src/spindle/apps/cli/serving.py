@@ -26,17 +26,16 @@ from spindle.apps.cli.process_bounds import allowed_in, apply, chosen_bounds, se
 from spindle.apps.cli.session_choice import choosing_options
 from spindle.apps.cli.subcommands import REMOTE
 from spindle.base.agent_dir import agent_dir
-from spindle.base.children import kill_all
 from spindle.base.limits import PROCESS_END
-from spindle.base.stop_signals import on_stop
-from spindle.protocol.dialect import Dialect
-from spindle.protocol.neighbours import DIALECTS, find_dialect
+from spindle.programs.children import kill_all
+from spindle.programs.stop_signals import on_stop
+from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
     from spindle.base.settings import Bounds
     from spindle.protocol.pool import PoolBounds, SessionPool
-    from spindle.protocol.users import User
+    from spindle.server.users import User
     from spindle.wires.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -98,7 +97,7 @@ def run_acp(options: Options) -> NoReturn:
 async def _serve_editor(options: Options) -> int:
     from spindle.apps.cli import end_of_start
     from spindle.apps.cli.agent_source import CommandLineAgents
-    from spindle.wires.acp.editor import Editor
+    from spindle.wires.acp.process import EditorProcess
     from spindle.wires.pipe.stdio import StdioWire
 
     wire = StdioWire.claim()
@@ -107,7 +106,7 @@ async def _serve_editor(options: Options) -> int:
     apply(bounds)
     source = CommandLineAgents(options, "acp", resources.options, roots=bounds.roots)
     end_of_start()
-    return await Editor(wire, source, _pool_bounds(bounds)).run()
+    return await EditorProcess(wire, source, _pool_bounds(bounds)).run()
 
 
 def run_web(options: Options) -> int:
@@ -163,13 +162,18 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
         run_and_exit(_check(server, source, address))
     begin_log(options)
     try:
-        run_and_exit(_serve_clients(server, source, on_start, drain))
+        run_and_exit(_serve_clients(server, source, on_start, drain, recover=options.recover))
     except OSError as error:
         raise UsageError(f"Cannot listen on {address}: {error.strerror or error}") from None
 
 
 async def _serve_clients(
-    server: "RemoteServer", source: "CommandLineAgents", on_start: Callable[[str], None], drain: float
+    server: "RemoteServer",
+    source: "CommandLineAgents",
+    on_start: Callable[[str], None],
+    drain: float,
+    *,
+    recover: bool,
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, let runs end for `drain` seconds, then say goodbye.
 
@@ -189,6 +193,8 @@ async def _serve_clients(
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
     on_start(address)
+    if recover and (count := await server.recover()):
+        _say(f"Going on with {count} interrupted run{'s' * (count > 1)}")
     await ended.wait()
     await server.drain(drain)
     await server.stop()
@@ -212,10 +218,10 @@ async def _check(server: "RemoteServer", source: "CommandLineAgents", address: s
 async def _try_agent(source: "CommandLineAgents") -> None:
     """Make an agent like those of the clients, to find errors at the start. Raises `UsageError`."""
     from spindle.models.credentials import MissingCredentials
-    from spindle.protocol.registry import Wanted
+    from spindle.protocol.registry import WantedSession
 
     try:
-        agent = await source.make(Wanted())
+        agent = await source.make(WantedSession())
     except Exception as error:
         raise UsageError(str(error) or type(error).__name__) from None
     try:
@@ -235,10 +241,10 @@ async def _try_agent(source: "CommandLineAgents") -> None:
 
 async def _try_user(source: "CommandLineAgents", name: str, user: "User") -> None:
     """Make an agent of a user: there must be a root, a model and the sandbox. Raises `UsageError`."""
-    from spindle.protocol.registry import Wanted
+    from spindle.protocol.registry import WantedSession
 
     try:
-        agent = await source.for_user(name, user)[0].make(Wanted())
+        agent = await source.for_user(name, user)[0].make(WantedSession())
     except Exception as error:
         raise UsageError(f"Sessions of {name} could not start: {error}") from None
     await agent.close()

@@ -10,6 +10,7 @@ from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Options, UsageError
 from spindle.base.agent_dir import agent_dir_problem
 from spindle.base.settings import Settings
+from spindle.base.spelling import counted
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
@@ -17,7 +18,7 @@ from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Saving, Session
 
 if TYPE_CHECKING:  # loaded only to look for a session
-    from spindle.sessions.index import Found, SessionInfo
+    from spindle.sessions.index import FoundFile, SessionInfo
 
 _LISTED = 20
 _BY_STRENGTH = ("--no-session", "--fork", "--session", "--session-id", "--resume", "--continue")
@@ -127,16 +128,10 @@ def locate(name: str, cwd: str, directory: str | None) -> str:
     return os.path.join(cwd, name) if is_path(name) else _search(name, cwd, directory).path
 
 
-def _search(name: str, cwd: str, directory: str | None) -> "Found":
-    from spindle.sessions.index import find_sessions
+def _search(name: str, cwd: str, directory: str | None) -> "FoundFile":
+    from spindle.sessions.named import named_session
 
-    found = find_sessions(name, cwd, directory)
-    if not found:
-        raise SessionError(f"No session found matching '{name}'")
-    if len(found) > 1:
-        candidates = "\n".join(f"  {item.id}  {item.path}" for item in found)
-        raise SessionError(f"Several sessions match '{name}':\n{candidates}")
-    return found[0]
+    return named_session(name, cwd, directory)
 
 
 def _pick(sessions: "list[SessionInfo]") -> str:
@@ -148,7 +143,7 @@ def _pick(sessions: "list[SessionInfo]") -> str:
     for number, info in enumerate(sessions[:_LISTED], 1):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.modified / 1000))
         title = " ".join((info.name or info.first_message).split())[:60]
-        print(f"{number:>3}  {when}  {title} ({info.message_count} messages)", file=sys.stderr)
+        print(f"{number:>3}  {when}  {title} ({counted(info.message_count, 'message')})", file=sys.stderr)
     answer = ask("Session number: ")
     if not answer.isdecimal() or not 1 <= int(answer) <= min(len(sessions), _LISTED):
         raise NothingChosen("No session selected")

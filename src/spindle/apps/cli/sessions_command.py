@@ -16,6 +16,7 @@ from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.session_choice import agrees, locate
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir_problem
+from spindle.base.spelling import counted
 from spindle.base.terminal import plain
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo, all_session_files, most_recent_session, read_info
@@ -23,6 +24,7 @@ from spindle.sessions.load import InvalidSession
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.open import delete, wanted_directory
+from spindle.sessions.pages import list_page
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode, entry_message
 from spindle.shapes import messages
@@ -88,6 +90,8 @@ def parser() -> CommandParser:
 
     listing = add("list", _list, "List the sessions of this directory, the latest first (without an action, too).")
     listing.add_argument("--all", action="store_true", help="of all directories")
+    listing.add_argument("--limit", type=int, metavar="N", help="the latest N; default: all")
+    listing.add_argument("--cursor", metavar="CURSOR", help="go on where a list with --limit has ended")
     listing.add_argument("--json", action="store_true", help="one JSON object per line")
     for name, action, text in (
         ("show", _show, "Print the current conversation."),
@@ -121,23 +125,28 @@ def parser() -> CommandParser:
 
 
 def _list(options: argparse.Namespace) -> int:
-    if options.all:
-        infos = SessionManager.list_all(_directory(options))
-    else:
-        infos = SessionManager.list(Path.cwd(), _directory(options))
+    directory = _directory(options)
+    page = list_page(None if options.all else Path.cwd(), directory, limit=options.limit, cursor=options.cursor)
+    infos = page.sessions
+    _print(infos, options)
+    if page.cursor is not None:
+        print(f"More: --cursor {page.cursor}", file=sys.stderr)
+    elif not infos:
+        print("No sessions." if options.all else "No sessions here (--all: of all directories).", file=sys.stderr)
+    return 0
+
+
+def _print(infos: Sequence[SessionInfo], options: argparse.Namespace) -> None:
     if options.json:
         for info in infos:
             created = iso_time(info.created) if info.created is not None else None
             plain = {**msgspec.to_builtins(info), "created": created, "modified": iso_time(info.modified)}
             _say(encode(plain).decode())
-        return 0
+        return
     short = _short_ids([info.id for info in infos])
     width = max(map(len, short.values()), default=0)
     for info in infos:
         _say(_row(info, f"{short[info.id]:<{width}}", with_cwd=options.all))
-    if not infos:
-        print("No sessions." if options.all else "No sessions here (--all: of all directories).", file=sys.stderr)
-    return 0
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -237,7 +246,7 @@ def _check(options: argparse.Namespace) -> int:
     codes = [_check_one(str(path), options, quiet=True) for path in found]
     codes += [_check_one(name, options, quiet=False) for name in options.sessions]
     if options.all:
-        _say(f"{len(found)} sessions, {sum(codes[: len(found)])} with damage")
+        _say(f"{counted(len(found), 'session')}, {sum(codes[: len(found)])} with damage")
     return max(codes, default=0)
 
 
@@ -321,7 +330,7 @@ def _short_ids(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _row(info: SessionInfo, short_id: str, *, with_cwd: bool) -> str:
-    title = _in_a_line(info.name or info.first_message)
+    title = ("[interrupted] " if info.interrupted else "") + _in_a_line(info.name or info.first_message)
     place = f"  {_in_a_line(info.cwd)}" if with_cwd else ""
     when = iso_time(info.modified)[:16].replace("T", " ")
     row = f"{when}  {short_id}  {info.message_count:>5}{place}  {title[:80]}"

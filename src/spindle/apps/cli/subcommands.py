@@ -4,6 +4,7 @@ import re
 
 from msgspec import Struct
 
+from spindle.apps.words import on_the_command_line
 from spindle.base.spelling import did_you_mean
 
 REMOTE = "127.0.0.1:3838"
@@ -33,6 +34,9 @@ COMMANDS = {
         "models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh", "models_command:parser"
     ),
     "keys": Subcommand("keys_command:run", "[ACTION]", "Keys of providers: set, list, remove", "keys_command:parser"),
+    "auth": Subcommand(
+        "auth_command:run", "check", "Whether a provider can be used, for scripts", "auth_command:parser"
+    ),
     "login": Subcommand(
         "login_command:run_login",
         "[PROVIDER]",
@@ -45,17 +49,26 @@ COMMANDS = {
     "mcp": Subcommand(
         "mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login", "mcp_command:parser"
     ),
+    "extensions": Subcommand(
+        "extensions_command:run",
+        "[ACTION]",
+        "Python code that changes agents: list, new, add, remove",
+        "extensions_command:parser",
+    ),
+    "trust": Subcommand(
+        "doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code", "doctor:trust_parser"
+    ),
     "sessions": Subcommand(
         "sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions", "sessions_command:parser"
+    ),
+    "data": Subcommand(
+        "data_command:run", "[ACTION]", "What is stored, how much; prune: delete what is old", "data_command:parser"
     ),
     "export": Subcommand(
         "sessions_command:run_export",
         "[SESSION] [FILE]",
         "Write a session as an HTML page",
         "sessions_command:export_parser",
-    ),
-    "trust": Subcommand(
-        "doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code", "doctor:trust_parser"
     ),
     "batch": Subcommand(
         "batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many", "batch_command:OPTIONS"
@@ -82,42 +95,13 @@ COMMANDS = {
     "version": Subcommand("main:run_version", "", "The version", "main:version_parser"),
 }
 """A line here is all that a new sub-command needs."""
-MISSING_COMMANDS = {
-    "auth": "keys are stored with spindle keys set PROVIDER, spindle login signs in",
-    "config": "settings are in settings.json (spindle doctor says where)",
-    "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
-    "remove": "extensions are files; delete what you do not want",
-    "uninstall": "extensions are files; delete what you do not want",
-    "update": "a newer Spindle comes with ",
-    "upgrade": "a newer Spindle comes with ",
-    "list": "spindle doctor lists extensions, spindle models and spindle sessions list the others",
-}
-"""Words that people try, most of them commands of pi, and what to do instead. A command of the same name goes first."""
-LONE_WORDS = {
-    "ask": 'ask with spindle -p "…", or in the chat: spindle',
-    "continue": "spindle -c goes on with the last session of this directory",
-    "exec": 'ask with spindle -p "…"',
-    "history": "spindle sessions lists what was said here",
-    "init": "nothing has to be set up but a model: spindle keys set PROVIDER",
-    "new": "spindle begins a new session each time; -c goes on with the last",
-    "provider": "spindle keys lists providers that have a key, spindle models their models",
-    "providers": "spindle keys lists providers that have a key, spindle models their models",
-    "resume": "spindle -c goes on with the last session of this directory, spindle --resume lets you choose",
-    "run": 'ask with spindle -p "…", or in the chat: spindle',
-    "settings": "settings are in settings.json (spindle doctor says where)",
-    "setup": "nothing has to be set up but a model: spindle keys set PROVIDER",
-    "status": "spindle doctor says what is found and which model would be used",
-}
-"""The same for words that begin a message if others follow."""
 
 
 def why_no_command(words: list[str]) -> str | None:
     """Return an error if the words look like a sub-command that does not exist."""
     word, alone = words[0], len(words) == 1
     send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
-    known = MISSING_COMMANDS | LONE_WORDS if alone else MISSING_COMMANDS
-    instead = known.get(word) or (known.get(word.lower()) if alone else None)
-    if instead:
+    if instead := on_the_command_line(words):
         return f'Spindle has no command "{word}": {_filled_in(instead)}. {send}'
     if not re.fullmatch(r"[A-Za-z][\w-]*", word):
         return None
@@ -126,8 +110,8 @@ def why_no_command(words: list[str]) -> str | None:
 
 
 def _filled_in(text: str) -> str:
-    if not text.endswith(" "):
+    if not text.endswith("UPDATE"):
         return text
     from spindle.base.installation import update_command
 
-    return text + update_command()
+    return text.removesuffix("UPDATE") + update_command()

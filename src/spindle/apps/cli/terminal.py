@@ -1,13 +1,31 @@
 """Dialogs on the terminal, for one-shot runs that have one. Questions go to stderr, answers come from stdin."""
 
 import asyncio
+import json
+import os
 import sys
 import termios
-from typing import Any
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from spindle.agent.dialogs import notice_line
+from spindle.agent.fences.previews import in_words
+from spindle.agent.fences.questions import ONCE, SAVED
+from spindle.apps.cli.progress import StatusLine
+from spindle.base.terminal import plain, unguarded
+from spindle.base.text_editor import edited
 from spindle.plugins.extensions.threads import run_in_thread
-from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview
+from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.events import ExtensionUIRequest, PermissionRequest
+
+T = TypeVar("T")
+
+_EDIT: Final = "Edit the input"
+_NO: Final = "Deny"
+_STOP: Final = "Deny, and stop the run"
+_PLAIN: Final = "\x1b[0m"
 
 
 class TerminalDialogs:
@@ -19,20 +37,29 @@ class TerminalDialogs:
         self._one_at_a_time = asyncio.Lock()
         self._reading: asyncio.Task[str] | None = None
         """A read that has not ended; an unanswered question leaves it to the next question."""
-        self._asking: dict[asyncio.Task[str | None], ExtensionUIRequest] = {}
+        self._asking: dict[asyncio.Task[Any], ExtensionUIRequest] = {}
 
     async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
-        asking = asyncio.create_task(self._ask(request))
+        line = await self._answered(request, self._ask(request))
+        return None if line is None else _answer(request, line)
+
+    async def approve(self, request: PermissionRequest) -> Answer | None:
+        """Ask about a tool call, with what it would do."""
+        shown = ExtensionUIRequest(id=request.id, method="select", title=request.summary, timeout=request.timeout)
+        return await self._answered(shown, self._approve(request))
+
+    async def _answered(self, request: ExtensionUIRequest, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what the user answers; None: nothing in time, or the question was withdrawn."""
+        asking = asyncio.create_task(work)
         self._asking[asking] = request
         try:
             done, _ = await asyncio.wait([asking], timeout=request.timeout and request.timeout / 1000)
             if not done:
                 self._say("(no answer)")
-            line = None if not done or asking.cancelled() else asking.result()
+            return None if not done or asking.cancelled() else asking.result()
         finally:
             asking.cancel()
             del self._asking[asking]
-        return None if line is None else _answer(request, line)
 
     def tell(self, request: ExtensionUIRequest) -> None:
         if request.method == "notify":
@@ -57,6 +84,56 @@ class TerminalDialogs:
                 lines.append(line)
             return "".join(lines) if line else None
 
+    async def _approve(self, request: PermissionRequest) -> Answer | None:
+        choices = _choices(request)
+        async with self._one_at_a_time:
+            self._show(request)
+            while True:
+                self._forget_typed()
+                lines = [f"  {number}. {text}" for number, text in enumerate(choices, 1)]
+                self._say("\n".join([*lines, "Number of your choice, or y, n, e; empty to cancel:"]))
+                if not (typed := (await self._line()).strip()):
+                    return None
+                text = _meant(typed, list(choices))
+                if text == _EDIT:
+                    if (answer := await self._edited(request)) is not None:
+                        return answer
+                elif text == _NO:
+                    self._say("Why not? The model reads it (empty: no reason):")
+                    return Deny((await self._line()).strip())
+                elif text is not None:
+                    return choices[text]
+
+    def _show(self, request: PermissionRequest) -> None:
+        """Show what a call would do, a change in colours."""
+        self._say(f"\n{request.summary}? ({request.reason})")
+        if request.subagent:
+            self._say(f"The subagent {request.subagent} asks.")
+        text = plain(in_words(request.preview))
+        if not isinstance(request.preview, DiffPreview) or os.environ.get("NO_COLOR"):
+            self._say(text)
+            return
+        stream = sys.stderr
+        out = unguarded(stream.file if isinstance(stream, StatusLine) else stream)
+        for line in text.split("\n"):
+            colour = {"+": "\x1b[32m", "-": "\x1b[31m"}.get(line[:1], "")
+            out.write(f"{colour}{line}{colour and _PLAIN}\n")
+        out.flush()
+
+    async def _edited(self, request: PermissionRequest) -> Answer | None:
+        """Let the user edit the input; None: it is as before, or cannot be read."""
+        given = request.arguments
+        command = given.get("command") if isinstance(given, dict) and isinstance(given.get("command"), str) else None
+        before = command or json.dumps(given, indent=2, ensure_ascii=False)
+        after = await run_in_thread(partial(edited, before, ".sh" if command else ".json"))
+        if after.strip() == before.strip():
+            return None
+        try:
+            return Allow({**given, "command": after.rstrip("\n")} if command else decode(after))
+        except DecodeError as error:
+            self._say(f"This is no JSON: {error}")
+            return None
+
     def _forget_typed(self) -> None:
         """Drop text that was typed before the question was shown: it cannot be the answer."""
         if self._reading is not None and self._reading.done():
@@ -73,6 +150,34 @@ class TerminalDialogs:
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+def _choices(request: PermissionRequest) -> dict[str, Answer]:
+    if request.kind not in ("tool", "outside"):
+        return {"Yes": Allow(), _NO: Deny()}
+    choices: dict[str, Answer] = {ONCE: Allow()}
+    for one in request.suggestions:
+        choices[one.text] = Allow(keep="session", rules=one.rules)
+    if request.suggestions and "user" in request.keeps:
+        first = request.suggestions[0]
+        choices[f"{first.text} {SAVED}"] = Allow(keep="user", rules=first.rules)
+    if request.kind == "tool":
+        choices[_EDIT] = Allow()
+    return {**choices, _NO: Deny(), _STOP: Deny(stop=True)}
+
+
+def _meant(typed: str, choices: list[str]) -> str | None:
+    word = typed.lower()
+    if word in ("y", "yes"):
+        return choices[0]
+    if word in ("n", "no"):
+        return _NO
+    if word in ("e", "edit"):
+        return _EDIT if _EDIT in choices else None
+    if typed in choices:
+        return typed
+    index = int(typed) - 1 if typed.isdecimal() else -1
+    return choices[index] if 0 <= index < len(choices) else None
 
 
 def _question(request: ExtensionUIRequest) -> str:

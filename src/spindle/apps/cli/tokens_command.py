@@ -1,6 +1,8 @@
 """`spindle tokens`: the users of a server. A token is shown once, when it is made; the file holds its hash."""
 
 import argparse
+import re
+import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,29 +14,48 @@ from spindle.apps.cli.serving import tokens_file
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile
-from spindle.protocol.account import DayBook
-from spindle.protocol.users import User, add_user, read_users, revoke_user
+from spindle.server.account import DayBook
+from spindle.server.users import NAME, User, add_user, change_user, read_users, revoke_user, rotate_token
+from spindle.sessions.lock import SessionLocked
+from spindle.sessions.open import delete
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS
+
+
+def _lower(unit: str) -> str:
+    return unit if unit[:2].isupper() else unit.lower()
+
 
 _NUMBERS = {
     "runs_per_day": ("runsPerDay", int, "N", "runs on one day (UTC)"),
     "cost_per_day": ("costPerDay", float, "USD", "US dollars on one day (UTC)"),
     **{
-        limit.name: (limit.wire_name, limit.type, limit.words.value, f"{limit.words.unit.lower()} in a run")
+        limit.name: (limit.wire_name, limit.type, limit.words.value, f"{_lower(limit.words.unit)} in a run")
         for limit in RUN_LIMITS
     },
 }
 """By argument: key in the file, type, placeholder, help."""
+_OTHERS = {
+    "permission_mode": "permissionMode",
+    "sandbox": "sandbox",
+    "model": "models",
+    "root": "roots",
+    "admin": "admin",
+}
+_KEYS = {name.replace("_", "-"): key for name, key in [*((n, v[0]) for n, v in _NUMBERS.items()), *_OTHERS.items()]}
+"""By option: key in the file."""
 
 
 def parser() -> CommandParser:
     parser = CommandParser("spindle tokens", description="The users of spindle serve --tokens.")
     actions = parser.add_actions(
         {
-            "add": "Add a user, or give one another token. The token is printed, and stored nowhere.",
+            "add": "Add a user. The token is printed, and stored nowhere.",
+            "rotate": "Give a user another token, which is printed, and change nothing else. The old one ends.",
+            "set": "Change what a user may do: what is named, and nothing else.",
             "list": "List the users, what they may do, and what they have used up today.",
+            "remove": "Remove a user; with --with-data also the user's sessions, uploads, checkpoints and usage.",
             "revoke": "Remove a user. Running servers end the user's connections within a second or two.",
         }
     )
@@ -44,7 +65,14 @@ def parser() -> CommandParser:
         )
         if name != "list":
             action.add_argument("name", metavar="NAME", help="letters, digits, dots, _ and -")
+    remove = actions["remove"]
+    remove.add_argument("--with-data", action="store_true", help="delete what is stored of the user, for good")
+    remove.add_argument("--session-dir", metavar="DIR", help="that of the server, if it was started with one")
     _add_limits(actions["add"])
+    _add_limits(actions["set"])
+    actions["set"].add_argument(
+        "--clear", action="append", metavar="OPTION", choices=_KEYS, help="no longer so: as cost-per-day; repeatable"
+    )
     return parser
 
 
@@ -63,45 +91,100 @@ def run(argv: list[str]) -> int:
     given = parser().parse_args(argv or ["list"])
     path = tokens_file(given.file)
     try:
-        if given.action == "list":
-            return _list(path)
-        if given.action == "revoke":
-            revoke_user(path, given.name)
-            print(f"{given.name} is no user any more.")
-            return 0
-        return _add(path, given)
+        return _ACTIONS[given.action](path, given)
     except (BadFile, OSError) as error:
         raise UsageError(str(error), 1) from None
 
 
 def _add(path: Path, given: argparse.Namespace) -> int:
-    values: dict[str, Any] = {key: getattr(given, name) for name, (key, *_) in _NUMBERS.items()}
-    values |= {"permissionMode": given.permission_mode, "sandbox": given.sandbox}
-    values |= {"models": given.model, "admin": given.admin or None}
-    values["roots"] = [str(Path(root).absolute()) for root in given.root or ()] or None
-    values["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-    token = add_user(path, given.name, {key: value for key, value in values.items() if value is not None})
+    token = add_user(path, given.name, _named(given) | {"created": datetime.now(UTC).isoformat(timespec="seconds")})
+    return _print_token(path, given.name, token)
+
+
+def _rotate(path: Path, given: argparse.Namespace) -> int:
+    return _print_token(path, given.name, rotate_token(path, given.name))
+
+
+def _set(path: Path, given: argparse.Namespace) -> int:
+    named = {_KEYS[name]: None for name in given.clear or ()} | _named(given)
+    if not named:
+        raise UsageError(f"Name what to change, as --cost-per-day 5, or --clear with one of: {', '.join(_KEYS)}.")
+    change_user(path, given.name, named)
+    print(_line(given.name, read_users(path)[given.name]))
+    return 0
+
+
+def _revoke(path: Path, given: argparse.Namespace) -> int:
+    revoke_user(path, given.name)
+    print(f"{given.name} is no user any more.")
+    return 0
+
+
+def _remove(path: Path, given: argparse.Namespace) -> int:
+    if not given.with_data:
+        return _revoke(path, given)
+    folder = Path(given.session_dir or agent_dir() / "users") / given.name
+    usage = agent_dir() / "usage" / given.name
+    if not re.fullmatch(NAME, given.name):
+        raise UsageError(f"{given.name!r} is no name of a user")
+    if given.name in read_users(path):
+        _revoke(path, given)
+    elif not (folder.is_dir() or usage.is_dir()):
+        raise UsageError(f"{path} has no user {given.name!r}, and nothing is stored of one", 1)
+    left = []
+    for file in folder.glob("*.jsonl"):
+        try:
+            delete(file)
+        except SessionLocked as error:
+            left.append(error.what)
+    if left:
+        print("\n".join(left), file=sys.stderr)
+        print("A server ends them within seconds of the removal: run this again.", file=sys.stderr)
+        return 1
+    for place in (folder, usage):
+        shutil.rmtree(place, ignore_errors=True)
+        if place.exists():
+            raise UsageError(f"Cannot delete {place}", 1)
+    print(f"What was stored of {given.name} is deleted. Logs and backups are not looked at.")
+    return 0
+
+
+def _named(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the values that the command line names, by their keys in the file."""
+    values = {key: getattr(given, name.replace("-", "_")) for name, key in _KEYS.items()}
     for root in given.root or ():
         if not Path(root).is_dir():
             warn(f"There is no directory {root} yet")
+    values["roots"] = [str(Path(root).absolute()) for root in given.root or ()]
+    return {key: value for key, value in values.items() if value is not None and value is not False and value != []}
+
+
+def _print_token(path: Path, name: str, token: str) -> int:
     print(token)
-    print(f"This is the token of {given.name}. It is shown only now; {path} has its hash.", file=sys.stderr)
+    print(f"This is the token of {name}. It is shown only now; {path} has its hash.", file=sys.stderr)
     return 0
 
 
-def _list(path: Path) -> int:
+def _list(path: Path, given: argparse.Namespace) -> int:
     users = read_users(path)
     for name, user in users.items():
-        book = DayBook(agent_dir() / "usage" / name)
-        book.refresh()
-        rules = {key: value for key, value in _shown(user).items() if value}
-        print(f"{name}  today: {book.runs} runs, ${book.cost:.4f}", *(f"{key}={value}" for key, value in rules.items()))
+        print(_line(name, user))
     if not users:
         print(f"{path} has no users: spindle tokens add NAME makes one.", file=sys.stderr)
     return 0
+
+
+def _line(name: str, user: User) -> str:
+    book = DayBook(agent_dir() / "usage" / name)
+    book.refresh()
+    rules = [f"{key}={value}" for key, value in _shown(user).items() if value]
+    return " ".join([f"{name}  today: {book.runs} runs, ${book.cost:.4f}", *rules])
 
 
 def _shown(user: User) -> dict[str, Any]:
     known = zip(User.__struct_encode_fields__, (getattr(user, name) for name in User.__struct_fields__), strict=True)
     rest = {key: value for key, value in known if key not in ("token", "limits")} | user.run_limits()
     return {key: ",".join(value) if isinstance(value, tuple) else value for key, value in rest.items()}
+
+
+_ACTIONS = {"add": _add, "remove": _remove, "rotate": _rotate, "set": _set, "revoke": _revoke, "list": _list}

@@ -4,12 +4,13 @@ import argparse
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from spindle.apps.cli.args import OPTIONS, Option, UsageError
 from spindle.apps.cli.subcommands import COMMANDS, Subcommand
 from spindle.base.spelling import did_you_mean
+from spindle.shapes.run_limits import RUN_LIMITS
 
 if TYPE_CHECKING:
     from spindle.plugins.extensions.generation import Flag
@@ -22,6 +23,30 @@ _ABOUT = (
     "(-p, --mode json). Text piped in and the contents of @files go before the first message; further messages follow "
     "one by one."
 )
+_COMMAND_GROUPS = {
+    "chat": "Commands to talk:",
+    "doctor": "Commands to set it up:",
+    "sessions": "Commands for what was said:",
+    "batch": "Commands for many:",
+    "schema": "Other commands:",
+}
+"""Titles, by the command that begins the group."""
+_OPTION_GROUPS = {
+    "--provider": "Model and instructions",
+    "--mode": "What to do",
+    "--continue": "Session",
+    "--tools": "Tools and folders",
+    "--yolo": "What may run",
+    "--no-builtin-tools": "Extensions, servers, skills, prompts",
+    "--exec": "Tools that work elsewhere",
+    "--approve": "This project",
+    "--export": "Pages and lists",
+    RUN_LIMITS[0].option: "Limits of a run",
+    "--json-schema": "What comes out",
+    "--remote": "A server",
+    "--provider-session-id": "Other options",
+}
+"""The same for options."""
 _EXAMPLES = (
     ('spindle -p "What does this project do?"', "the answer on stdout, nothing else"),
     ('git diff | spindle -p "Write a commit message"', "piped text goes before the message"),
@@ -56,12 +81,11 @@ _CODES = (
 def help_text(flags: "Iterable[Flag]" = (), width: int | None = None) -> str:
     """Return the text, as wide as the terminal; `flags` are the options of extensions."""
     width = width or terminal_width()
-    commands = [(f"spindle {name} {command.usage}".rstrip(), command.help) for name, command in COMMANDS.items()]
     added = [(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags]
     parts = [
         "Usage: spindle [options] [--] [@files...] [messages...]\n       spindle COMMAND [--help]\n",
         _paragraph(_ABOUT, width),
-        _table("Commands:", commands, width),
+        *(_table(title, rows, width) for title, rows in _commands()),
         _table("Examples:", _EXAMPLES, width),
         options_help(OPTIONS, width),
         _table("Options of extensions:", added, width) if added else "",
@@ -74,8 +98,32 @@ def help_text(flags: "Iterable[Flag]" = (), width: int | None = None) -> str:
 
 
 def options_help(options: Iterable[Option], width: int) -> str:
-    rows = [(f"{option.names.replace(' ', ', ')} {option.value}".rstrip(), option.help) for option in options]
-    return _table("Options:", rows, width)
+    """Return tables of the options, a group each."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for option in options:
+        row = f"{option.names.replace(' ', ', ')} {option.value}".rstrip(), option.help
+        groups.setdefault(_group_of(option), []).append(row)
+    return "\n".join(_table(f"{title}:", rows, width) for title, rows in groups.items())
+
+
+def _group_of(option: Option) -> str:
+    """Return the title of the group that the option stands in: that of the last first option before it."""
+    title = "Options"
+    for other in OPTIONS:
+        title = _OPTION_GROUPS.get(other.names.split()[0], title)
+        if other is option:
+            return title
+    return "Options"
+
+
+def _commands() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the groups of sub-commands."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    title = ""
+    for name, command in COMMANDS.items():
+        title = _COMMAND_GROUPS.get(name, title)
+        groups.setdefault(title, []).append((f"spindle {name} {command.usage}".rstrip(), command.help))
+    yield from groups.items()
 
 
 def mode_help(name: str, command: Subcommand) -> str:
@@ -119,6 +167,11 @@ class CommandParser(argparse.ArgumentParser):
         """Let the first word name an action; each has a text for the help. Returns their parsers."""
         actions = self.add_subparsers(metavar="ACTION", dest="action", required=True)
         return {name: actions.add_parser(name, help=text, description=text) for name, text in texts.items()}
+
+    def format_help(self) -> str:
+        """Return the help in the words of the others: `Usage:`, and no `[-h]`."""
+        text = super().format_help().replace("usage: ", "Usage: ", 1).replace(" [-h]", "", 1)
+        return text.replace("\npositional arguments:\n", "\nArguments:\n").replace("\noptions:\n", "\nOptions:\n")
 
     def error(self, message: str) -> NoReturn:
         if match := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):

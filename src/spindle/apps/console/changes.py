@@ -53,6 +53,23 @@ class Changes:
             self._talk.editor.put(done.get("editorText") or "")
             self._talk.remark = "Your last message is taken back; files stay as they are. /tree goes there again"
 
+    async def rewind(self, entry: str) -> None:
+        """Go back to before a message: the conversation, the files, or both."""
+        found = (await self._client.list_checkpoints())["checkpoints"]
+        kept = next((one["id"] for one in found if one.get("promptId") == entry and one["isKept"]), None)
+        ways = ["Conversation and files", "Conversation only", "Files only"] if kept else ["Conversation only"]
+        how = await self._talk.editor.ask(Question("Take back what?", ways))
+        if how is None:
+            return
+        if kept is not None and how != 1:
+            await self._restore(kept, "All since that message is taken back", conversation=how == 0)
+            return
+        done = await self._client.navigate_tree(entry)
+        if not done.get("cancelled"):
+            self._talk.editor.put(done.get("editorText") or "")
+            why = "" if kept else ": no state of them was kept for that message"
+            self._talk.remark = f"The conversation is taken back; files stay as they are{why}. /tree goes there again"
+
     async def redo(self) -> None:
         """Take an undo back."""
         found = (await self._client.list_checkpoints())["checkpoints"]
@@ -63,21 +80,23 @@ class Changes:
         else:
             await self._restore(last["id"], "The undo is taken back")
 
-    async def _restore(self, checkpoint: str, words: str) -> None:
-        would = await self._client.restore(checkpoint, conversation=True, dry_run=True)
+    async def _restore(self, checkpoint: str, words: str, *, conversation: bool = True) -> None:
+        would = await self._client.restore(checkpoint, conversation=conversation, dry_run=True)
         if conflicts := would["conflicts"]:
             title = f"Changed by someone else, too: {_names(conflicts)}. Overwrite?"
             if await self._talk.editor.ask(Question(title, ["No", "Yes"], "ny")) != 1:
                 self._talk.view.say("Nothing was taken back", "dim")
                 return
-        done = await self._client.restore(checkpoint, conversation=True, force=bool(conflicts))
+        done = await self._client.restore(checkpoint, conversation=conversation, force=bool(conflicts))
         if done.get("cancelled"):
             return
         self._talk.editor.put(done.get("editorText") or "")
         files = f"files put back: {_names(done['files'])}" if done["files"] else "no file had changed"
-        self._talk.remark = f"{words}; {files}. {'/redo' if words.startswith('Your') else '/undo'} takes this back"
-        for file in done.get("failed", ()):
-            self._talk.view.fail(f"{one_line(file['path'])}: {file['why']}")
+        remark = f"{words}; {files}. {'/undo' if words.startswith('The undo') else '/redo'} takes this back"
+        if conversation:
+            self._talk.remark = remark  # for behind the conversation, which is shown again
+        else:
+            self._talk.view.say(remark, "dim")
 
     async def _last_message(self) -> str | None:
         """Return the id of the user's last message on this branch."""

@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 
 from spindle.base.limits import CLIPBOARD
-from spindle.base.process import run
+from spindle.programs.process import run
 
 _PICTURES = (
     ("wl-paste", "--type", "image/png"),

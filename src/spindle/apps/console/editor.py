@@ -10,6 +10,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.data_structures import Size
@@ -34,10 +36,11 @@ from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProce
 from prompt_toolkit.widgets import SearchToolbar
 
 from spindle.apps.console.clipboard import sequence
-from spindle.apps.console.input import Input, Question, comes_more, fitting
+from spindle.apps.console.input import Input, Pressed, Question, comes_more, fitting
 from spindle.apps.console.look import Look, clean
-from spindle.apps.console.screen import Output, Screen
+from spindle.apps.console.screen import Screen, ScreenOutput
 from spindle.base.terminal import unguarded
+from spindle.base.text_editor import edited
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
@@ -46,6 +49,8 @@ _HISTORY_ENTRY = 20_000
 """Longer messages are remembered as they were typed, with marks for pasted texts."""
 _TOO_SOON = 0.4
 """Seconds after a question appears in which a key does not answer it: the key was meant for the message."""
+_WORD = 12
+"""Letters of the longest text that is shown although it fits no option."""
 _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
 _ESCAPE = 0.05
@@ -82,10 +87,10 @@ def _history(path: Path) -> History:
     return FileHistory(str(path))
 
 
-class _Above(io.TextIOBase):
+class _AbovePrompt(io.TextIOBase):
     """Stands for stdout and stderr while the prompt is shown; works from any thread."""
 
-    def __init__(self, editor: "Editor") -> None:
+    def __init__(self, editor: "LineEditor") -> None:
         self._editor = editor
         self._loop = asyncio.get_running_loop()
 
@@ -94,21 +99,21 @@ class _Above(io.TextIOBase):
         return len(text)
 
 
-class Editor(Input):
+class LineEditor(Input):
     def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
         super().__init__(look, talk)
         self._shown_at: float | None = None
         """When the question was drawn."""
         self._stopped_at = float("-inf")
         """When Ctrl-C was last pressed while there was nothing to stop."""
+        self._escaped_at = float("-inf")
+        """The same of Esc."""
         self._closed = False
         self._buffer = Buffer(
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
         self._search = SearchToolbar()
-        hidden = ConditionalProcessor(
-            PasswordProcessor(), Condition(lambda: self._question is not None and self._question.secret)
-        )
+        hidden = ConditionalProcessor(PasswordProcessor(), Condition(lambda: self._is_hidden))
         self._control = BufferControl(
             self._buffer,
             search_buffer_control=self._search.control,
@@ -117,7 +122,7 @@ class Editor(Input):
         )
         """Shows the message that the user writes; during a question, a buffer for the answer."""
         # prompt_toolkit does not ask where the cursor is: that costs a round trip, and some terminals do not answer.
-        self._output = Output(
+        self._output = ScreenOutput(
             unguarded(sys.stdout),
             lambda: Size(look.size()[1], look.width),
             term=os.environ.get("TERM"),
@@ -142,7 +147,7 @@ class Editor(Input):
         """Show the prompt until `close`."""
         if self._closed:  # a signal came early
             return
-        above = _Above(self)
+        above = _AbovePrompt(self)
         try:
             with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # if the terminal is gone
                 await self._app.run_async(set_exception_handler=False)
@@ -184,6 +189,10 @@ class Editor(Input):
 
     # -- questions -------------------------------------------------------------------------------
 
+    async def edit(self, text: str, suffix: str) -> str:
+        with set_app(self._app):  # whose screen the editor takes over
+            return await run_in_terminal(lambda: edited(text, suffix), in_executor=True)
+
     def _begin(self, question: Question) -> None:
         """Ask in place of the input."""
         if not self._shown(question)[2]:  # the user must see the whole question
@@ -202,6 +211,14 @@ class Editor(Input):
         lines = self._look.size()[1]
         room = max(lines // 3, min(lines - 3, 8))  # besides the input, the status and an empty row
         return question.lines(self._control.buffer.text, self._talk.view.width, room)
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Whether what is typed is not shown: it is a secret, or may be a key that was pasted at a list."""
+        question, text = self._question, self._control.buffer.text
+        if question is None:
+            return False
+        return question.secret or bool(question.options and len(text) > _WORD and not fitting(question.options, text))
 
     @property
     def _too_soon(self) -> bool:
@@ -291,7 +308,18 @@ class Editor(Input):
             (Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
         ]:
             keys.add(*key.split(), filter=when)(run)  # type: ignore[arg-type]
+        for key in ("c-i", "c-s", "c-o", "c-f", "c-r", "c-d"):  # the last binding of a key goes first
+            keys.add(key, filter=self._acts(key))(lambda _, key=key: self._act(key))
         return keys
+
+    def _acts(self, key: str) -> Condition:
+        return Condition(lambda: self._question is not None and key in self._question.actions)
+
+    def _act(self, key: str) -> None:
+        if (question := self._question) is not None:
+            typed = self._control.buffer.text
+            found = fitting(question.options, typed)
+            self._settle(Pressed(key, found[question.chosen] if found else None, typed))
 
     def _send(self, *, later: bool) -> None:
         text, question = self._control.buffer.text, self._question
@@ -303,7 +331,9 @@ class Editor(Input):
         elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
-        elif text.strip() and (sent := self._enter(text.strip(), later=later)) is not None:
+        elif not text.strip():
+            self._talk.do(self._talk.go_on())
+        elif (sent := self._enter(text.strip(), later=later)) is not None:
             self._buffer.text = sent if len(sent) <= _HISTORY_ENTRY else text
             self._remember()
 
@@ -317,8 +347,10 @@ class Editor(Input):
     def _escape(self) -> None:
         if self._control.buffer.complete_state:
             self._control.buffer.cancel_completion()
-        else:
-            self._interrupt()
+        elif not self._interrupt() and not self._buffer.text:
+            if time.monotonic() - self._escaped_at < _TWICE:
+                self._talk.do(self._talk.go_back())
+            self._escaped_at = time.monotonic()
 
     def _stop(self) -> None:
         if self._interrupt():

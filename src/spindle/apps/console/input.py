@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.apps.console import clipboard
 from spindle.apps.console.look import Look, clean, fit, one_line, rows, visible
+from spindle.base.text_editor import edited
 from spindle.client import image_file
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ def fitting(options: Iterable[str], typed: str) -> list[int]:
     return [at for at, option in enumerate(options) if all(word in option.lower() for word in words)]
 
 
+class Pressed(NamedTuple):
+    """An answer: a key that does something with the list."""
+
+    key: str
+    at: int | None
+    """The option that was marked; None: nothing fitted."""
+    typed: str
+
+
 @dataclass
 class Question:
     title: str
@@ -50,6 +60,8 @@ class Question:
     prefill: str = ""
     secret: bool = False
     """Whether the typed text is a key or a password, which is not shown."""
+    actions: tuple[str, ...] = ()
+    """Keys that end the question with `Pressed`."""
     chosen: int = 0
     """The option that Enter takes, of those that fit the typed text."""
 
@@ -63,11 +75,7 @@ class Question:
                 return cls(f"{title}\n{message}".strip(), ["Yes", "No"], "yn")
             case "select":
                 options = [one_line(str(option)) for option in request.get("options") or ()]
-                about_permissions = options[:1] == ["Allow once"] and options[-1:] == ["Deny"]
-                # Allow once; always what the question is about, or more; the first in all sessions; deny
-                saved = options[-2:-1] != [] and options[-2].endswith("(in all sessions)")
-                keys = f"y{'abc'[: len(options) - 2 - saved]}{'A' * saved}n"
-                return cls(title, options, keys if about_permissions else "")
+                return cls(title, options)
         hint = f" ({one_line(request['placeholder'])})" if request.get("placeholder") else ""
         return cls(title + hint, prefill=clean(request.get("prefill") or ""))
 
@@ -128,6 +136,10 @@ class Input:
             finally:
                 self._question = None
                 self._end()
+
+    async def edit(self, text: str, suffix: str) -> str:
+        """Let the user edit a text in the editor of their choice; return it as they left it."""
+        return await asyncio.to_thread(edited, text, suffix)
 
     def _begin(self, question: Question) -> None:
         """Show the question."""
@@ -278,5 +290,7 @@ class LineInput(Input):
             self._lines = self._lines[:-1] + "\n"
             return
         text, self._lines = self._lines.strip(), ""
+        if not text:
+            self._talk.do(self._talk.go_on())
         if not text or self._enter(text) is None:
             self.refresh()

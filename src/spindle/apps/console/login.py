@@ -32,7 +32,7 @@ def offered() -> list[tuple[str, str]]:
     return [(name, ", or ".join(ways)) for name in names if (ways := _ways(name))]
 
 
-class Login:
+class ChatLogin:
     """The `Person` who signs in, at the chat."""
 
     def __init__(self, talk: "Talk") -> None:

@@ -41,7 +41,7 @@ class Screen(Application[None]):
     """
 
     view: "View"
-    output: "Output"
+    output: "ScreenOutput"
     unwritten = ""
     """Text to print above the prompt at the next drawing."""
     _printed = ""
@@ -185,7 +185,7 @@ class Screen(Application[None]):
             self.view.above -= sum(more)
 
 
-class Output(Vt100_Output):
+class ScreenOutput(Vt100_Output):
     held = False
     """Whether output waits: erasing, printing and drawing are written together, so that the prompt never flickers."""
     shortened = False

@@ -4,12 +4,10 @@ Extensions, templates and skills bring other slash commands.
 """
 
 import os
-import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter, PathCompleter
@@ -19,6 +17,9 @@ from spindle.apps.console import clipboard
 from spindle.apps.console.changes import Changes
 from spindle.apps.console.input import Question, fitting
 from spindle.apps.console.look import one_line
+from spindle.apps.console.picker import SessionPicker, label_of
+from spindle.apps.console.slash_command import SlashCommand, SlashOption
+from spindle.apps.console.status import server_line, show_status
 from spindle.apps.console.view import money, text_of
 from spindle.client import RpcError
 from spindle.shapes.permission_modes import PERMISSION_MODES
@@ -47,22 +48,6 @@ _SHOWN = 30
 _PAGES = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
 
 
-class Option(NamedTuple):
-    value: str
-    """A possible argument."""
-    label: str = ""
-    is_now: bool = False
-
-
-class SlashCommand(NamedTuple):
-    run: Callable[[str], Awaitable[Any]]
-    usage: str
-    about: str
-    options: Callable[[], Awaitable[list[Option]]] | None = None
-    question: str = ""
-    """Asked if the argument is not one of the options."""
-
-
 class Slash(DummyCompleter):
     def __init__(self, talk: "Talk") -> None:
         self._talk = talk
@@ -73,13 +58,19 @@ class Slash(DummyCompleter):
             "model": SlashCommand(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
             "thinking": SlashCommand(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
             "new": SlashCommand(lambda _: self._client.new_session(), "", "Begin an empty session"),
-            "resume": SlashCommand(
-                self._resume, "[ID]", "Go on with another session", self._sessions, "Which session?"
-            ),
+            "resume": SlashCommand(self._resume, "[WORDS]", "Go on with another session"),
             "tree": SlashCommand(
                 self._go, "", "Go to another place in this session", self._places, "Go on from where?"
             ),
             "fork": SlashCommand(self._fork, "", "Go back in a new session", self._asked, "Fork before which message?"),
+            "clone": SlashCommand(lambda _: self._client.clone(), "", "Go on in a copy of this session"),
+            "rewind": SlashCommand(
+                self._changes.rewind,
+                "",
+                "Go back to before a message, in files too",
+                self._asked,
+                "Before which message?",
+            ),
             "compact": SlashCommand(
                 lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
             ),
@@ -89,6 +80,7 @@ class Slash(DummyCompleter):
             "diff": SlashCommand(lambda _: self._changes.show(), "", "What has changed in files"),
             "copy": SlashCommand(self._copy, "", "Copy the last answer"),
             "cost": SlashCommand(self._cost, "", "Tokens and money so far"),
+            "status": SlashCommand(lambda _: show_status(talk), "", "What this session is made of"),
             "name": SlashCommand(self._name, "[NAME]", "Name this session"),
             "export": SlashCommand(self._export, "[FILE]", "Write this session as an HTML page"),
             "permissions": SlashCommand(self._permissions, "[MODE]", "What may run", self._modes, "What may run?"),
@@ -97,6 +89,7 @@ class Slash(DummyCompleter):
             ),
             "background": SlashCommand(self._background, "", "Commands that run in the background"),
             "mcp": SlashCommand(self._mcp, "", "The MCP servers and their tools"),
+            **(talk.local.commands if talk.local else {}),
             "help": SlashCommand(self._help, "", "Commands and keys"),
             "quit": SlashCommand(self._quit, "", "Leave"),
             "exit": SlashCommand(self._quit, "", "Leave"),
@@ -106,6 +99,10 @@ class Slash(DummyCompleter):
             self.commands["share-link"] = SlashCommand(self._share_link, "", "The address of this session's web page")
 
     async def run(self, name: str, argument: str) -> None:
+        if name == "login":
+            from spindle.models.ways import provider_of_word
+
+            argument = provider_of_word(argument) or argument
         if (chosen := await self.choose(name, argument)) is not None:
             await self.commands[name].run(chosen)
 
@@ -118,7 +115,8 @@ class Slash(DummyCompleter):
         exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
         fits = exact or _fitting(options, argument)
         if not fits:
-            problem = f"Nothing fits /{name} {argument}" if argument else f"/{name} has nothing to choose from yet"
+            shown = "" if name == "login" else f" {argument}"  # it may be a key
+            problem = f"Nothing fits /{name}{shown}" if argument else f"/{name} has nothing to choose from yet"
             self._say(problem, "yellow")
             return None
         at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
@@ -144,6 +142,10 @@ class Slash(DummyCompleter):
             for command, about in sorted(self._talk.commands.items()):
                 if command.startswith(name):
                     yield Completion(command, -len(name), display=f"/{command}", display_meta=about)
+        elif name == "resume":
+            for item in await self._client.list_sessions(limit=_SHOWN):
+                if fitting([label_of(item, with_cwd=False)], argument):
+                    yield Completion(item["id"], -len(argument), display_meta=label_of(item, with_cwd=False))
         elif name == "export" and self._talk.url is None:  # a server has files of its own
             for page in _PAGES.get_completions(Document(argument), event):
                 yield page
@@ -151,50 +153,61 @@ class Slash(DummyCompleter):
             for option in (await self._arguments(name, argument))[:_SHOWN]:
                 yield Completion(option.value, -len(argument), display_meta=option.label)
 
-    async def _arguments(self, name: str, typed: str) -> list[Option]:
+    async def _arguments(self, name: str, typed: str) -> list[SlashOption]:
         command = self.commands.get(name)
         if command is None:
-            return [Option(text) for text in await self._client.complete_command(name, typed)]
+            return [SlashOption(text) for text in await self._client.complete_command(name, typed)]
         return [] if command.options is None else _fitting(await command.options(), typed)
 
     # -- commands with a choice ------------------------------------------------------------------
 
-    async def _models(self) -> list[Option]:
+    async def _models(self) -> list[SlashOption]:
         models, now = await self._client.get_available_models(), self._talk.state.get("model")
-        return [Option(f"{model['provider']}/{model['id']}", is_now=model == now) for model in models]
+        return [SlashOption(f"{model['provider']}/{model['id']}", is_now=model == now) for model in models]
 
     async def _model(self, name: str) -> None:
         await self._client.set_model(*name.split("/", 1))
         self._say(f"Model: {name}", "dim")
 
-    async def _levels(self) -> list[Option]:
+    async def _levels(self) -> list[SlashOption]:
         levels, now = await self._client.get_available_thinking_levels(), self._talk.state["thinkingLevel"]
-        return [Option(level, is_now=level == now) for level in levels]
+        return [SlashOption(level, is_now=level == now) for level in levels]
 
     async def _think(self, level: str) -> None:
         await self._client.set_thinking_level(level)
         self._say(f"Thinking: {level}", "dim")
 
-    async def _sessions(self) -> list[Option]:
-        return [Option(item["id"], _session_label(item)) for item in await self._client.list_sessions()]
+    async def session(self, words: str = "") -> Json | None:
+        """Return the session that the words name, or that is chosen from the list."""
+        if words:
+            items = await self._client.list_sessions(limit=500)
+            exact = [item for item in items if item["id"] == words]
+            found = exact or [items[at] for at in fitting([label_of(i, with_cwd=False) for i in items], words)]
+            if len(found) == 1:
+                return found[0]
+            if not found:
+                self._say(f"Nothing fits /resume {words}", "yellow")
+                return None
+        return await SessionPicker(self._talk).pick(words)
 
-    async def _resume(self, id: str) -> None:
+    async def _resume(self, words: str) -> None:
+        if (item := await self.session(words)) is None:
+            return
         live = await self._client.list_live_sessions() if self._talk.url is not None else ()
-        if id in (item["currentId"] for item in live):  # other clients may hold it there
-            self._talk.elsewhere = id
+        if item["id"] in (one["currentId"] for one in live):  # other clients may hold it there
+            self._talk.elsewhere = item["id"]
             self._talk.editor.close()
         else:
-            paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
-            await self._client.switch_session(paths[id])
+            await self._client.switch_session(item["path"])
 
-    async def _asked(self) -> list[Option]:
+    async def _asked(self) -> list[SlashOption]:
         messages = await self._client.get_fork_messages()
-        return [Option(message["entryId"], one_line(message["text"])[:200], is_now=True) for message in messages]
+        return [SlashOption(message["entryId"], one_line(message["text"])[:200], is_now=True) for message in messages]
 
     async def _fork(self, id: str) -> None:
         self._talk.editor.put((await self._client.fork(id))["text"])
 
-    async def _places(self) -> list[Option]:
+    async def _places(self) -> list[SlashOption]:
         answer = await self._client.request("get_tree", flat=True)
         return _tree(answer["tree"], answer["leafId"])
 
@@ -206,9 +219,9 @@ class Slash(DummyCompleter):
             done = await self._client.navigate_tree(id, summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")
 
-    async def _modes(self) -> list[Option]:
+    async def _modes(self) -> list[SlashOption]:
         now = self._talk.state["permissionMode"]
-        return [Option(mode, f"{mode:<12} {words.help}", mode == now) for mode, words in PERMISSION_MODES.items()]
+        return [SlashOption(mode, f"{mode:<12} {words.help}", mode == now) for mode, words in PERMISSION_MODES.items()]
 
     async def _permissions(self, mode: str) -> None:
         await self._client.request("set_permissions", mode=mode)
@@ -249,15 +262,15 @@ class Slash(DummyCompleter):
         else:
             self._say("There is nothing to copy with: wl-copy, xclip, xsel or pbcopy", "yellow")
 
-    async def _providers(self) -> list[Option]:
+    async def _providers(self) -> list[SlashOption]:
         from spindle.apps.console.login import offered
 
-        return [Option(name, f"{name:<24} {how}") for name, how in offered()]
+        return [SlashOption(name, f"{name:<24} {how}") for name, how in offered()]
 
     async def _login(self, provider: str) -> None:
-        from spindle.apps.console.login import Login
+        from spindle.apps.console.login import ChatLogin
 
-        await Login(self._talk).run(provider)
+        await ChatLogin(self._talk).run(provider)
 
     async def _background(self, _: str) -> None:
         running = (await self._client.get_state()).get("background") or []
@@ -270,8 +283,7 @@ class Slash(DummyCompleter):
     async def _mcp(self, _: str) -> None:
         servers = (await self._client.get_state()).get("mcpServers") or []
         for server in servers:
-            tools = f" · {server['tools']} tools" if server.get("tools") is not None else ""
-            self._say(one_line(f"{server['name']}: {server['state']}{tools} · {server.get('source') or ''}"))
+            self._say(server_line(server))
             if server.get("error"):
                 self._say(f"  {one_line(server['error'])}", "red", kind="more")
         if not servers:
@@ -294,18 +306,11 @@ class Slash(DummyCompleter):
         self._talk.editor.close()
 
 
-def _fitting(options: list[Option], typed: str) -> list[Option]:
+def _fitting(options: list[SlashOption], typed: str) -> list[SlashOption]:
     return [options[at] for at in fitting((f"{option.value} {option.label}" for option in options), typed)]
 
 
-def _session_label(item: Json) -> str:
-    when = datetime.fromisoformat(item["modified"]).astimezone()
-    day = "" if time.time() - when.timestamp() < 43_200 else when.strftime("%Y-%m-%d ")
-    title = one_line(item.get("name") or item["firstMessage"])[:80]
-    return f"{day}{when:%H:%M}  {title} ({item['messageCount']} messages)"
-
-
-def _tree(nodes: list[Json], leaf: str | None) -> list[Option]:
+def _tree(nodes: list[Json], leaf: str | None) -> list[SlashOption]:
     """Return the entries worth going to, branches indented; ● marks where we are and came from."""
     parents = {node["id"]: node["parentId"] for node in nodes}
     current: set[str | None] = set()
@@ -315,14 +320,14 @@ def _tree(nodes: list[Json], leaf: str | None) -> list[Option]:
     children: dict[str | None, list[Json]] = defaultdict(list)
     for node in nodes:
         children[node["parentId"]].append(node)
-    found: list[Option] = []
+    found: list[SlashOption] = []
     waiting = [(node, 0) for node in reversed(children[None])]
     while waiting:
         node, depth = waiting.pop()
         if title := _title(node["entry"]):
             label = f" [{one_line(node['label'])}]" if node.get("label") else ""
             is_now = node["id"] in current
-            found.append(Option(node["id"], f"{'●' if is_now else ' '} {'  ' * depth}{title}{label}", is_now))
+            found.append(SlashOption(node["id"], f"{'●' if is_now else ' '} {'  ' * depth}{title}{label}", is_now))
         below = children[node["id"]]
         waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
     return found

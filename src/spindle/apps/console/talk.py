@@ -5,18 +5,24 @@ import re
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spindle.apps.console.editor import Editor
+from spindle.apps.console.editor import LineEditor
 from spindle.apps.console.input import LineInput, Question
+from spindle.apps.console.local import LocalCommands
 from spindle.apps.console.look import Look, clean, fit, one_line, rows
+from spindle.apps.console.permissions import PermissionQuestions
 from spindle.apps.console.slash import Slash
 from spindle.apps.console.view import View, money
+from spindle.apps.words import in_the_chat
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.base.spelling import did_you_mean
 from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
 from spindle.shapes.permission_modes import PERMISSION_MODES
+
+if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
 
 Json = dict[str, Any]
 
@@ -36,8 +42,20 @@ _LEARN_AFTER = frozenset(
 
 
 class Talk:
-    def __init__(self, client: RpcClient, *, history: Path, url: str | None = None, vi: bool = False) -> None:
-        """Prepare a chat before its client starts, because the agent may ask at once. `url`: the client's server."""
+    def __init__(
+        self,
+        client: RpcClient,
+        *,
+        history: Path,
+        url: str | None = None,
+        agent: "AgentSession | None" = None,
+        escape: str = "none",
+        vi: bool = False,
+    ) -> None:
+        """Prepare a chat before its client starts, because the agent may ask at once.
+
+        `url`: the client's server; `agent`: the one of this process. `escape`: the command for Esc Esc.
+        """
         self.client = client
         self.url = url
         self.state: Json = {}
@@ -58,12 +76,20 @@ class Talk:
         """Running shell commands of the user, and when each began."""
         self._shell_line = ""
         """The unfinished last line of their output."""
+        self.resumes = False
+        """Whether to go on with a run that was interrupted, without asking."""
+        self._interrupted: Json | None = None
+        """A run that can be gone on with."""
+        self._told_run = ""
         self._tasks = Tasks()
         self._look = look = Look()
         self.view = View(look, lambda text: self.editor.write(text))
+        self.local = None if agent is None else LocalCommands(self, agent)
+        self.escape = escape
         self._slash = Slash(self)
-        self.editor = LineInput(look, self) if look.plain else Editor(look, self, self._slash, history, vi=vi)
+        self.editor = LineInput(look, self) if look.plain else LineEditor(look, self, self._slash, history, vi=vi)
         client.on_ui_request = self._ui_request
+        client.on_permission_request = PermissionQuestions(self).ask
 
     async def run(self, messages: Sequence[str] = (), images: Sequence[Json] = (), *, resume: bool = False) -> int:
         """Talk until the user leaves; return the exit code. `resume`: only choose a session, see `elsewhere`."""
@@ -73,6 +99,7 @@ class Talk:
             await self._head()
         self.view.history(await self.client.get_messages())
         self._receive(Event(self.state["queue"], type="queue_update"))  # of a killed process, perhaps
+        self._tell_interrupted(self.state.get("interruptedRun"))
         if self.state["isStreaming"]:
             self.view.show({"type": "agent_start"})
         editing = asyncio.create_task(self.editor.run())
@@ -133,8 +160,11 @@ class Talk:
 
     async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool) -> None:
         if resume:
-            self.elsewhere = await self._slash.choose("resume")
+            item = await self._slash.session()
+            self.elsewhere = None if item is None else str(item["id" if self.url else "path"])
             self.editor.close()
+        if self.resumes:
+            await self.go_on()
         for message in messages:
             self.do(self.enter(message, images, later=True))
             images = ()
@@ -168,10 +198,39 @@ class Talk:
             await self._slash.run(word, "")
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.run(name, argument.strip())
+        elif is_name and (meant := in_the_chat(name)) is not None:
+            await self._other_word(meant, argument.strip())
         elif is_name and (near or not argument):
             self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
         else:
             await self._prompt(text, images, "followUp" if later else "steer")
+
+    async def _other_word(self, meant: str, argument: str) -> None:
+        """Do what a word of another program means here, or say what to do."""
+        while meant.startswith("/"):
+            name, _, own = meant[1:].partition(" ")
+            if name in self._slash.commands:
+                await self._slash.run(name, own or argument)
+                return
+            meant = in_the_chat(name) or f"There is no command /{name} here"
+        self.view.say(meant, "yellow")
+
+    def _tell_interrupted(self, run: Json | None) -> None:
+        """Say once that a run was cut off, and how to go on with it."""
+        self._interrupted = run
+        if run is not None and run["id"] != self._told_run and not self.resumes:
+            self._told_run = run["id"]
+            calls = ", ".join(call["name"] for call in run["openCalls"])
+            where = f" in {calls}" if calls else ""
+            what = "waits for your answer" if run.get("questions") else f"was interrupted{where}"
+            self.view.say(f"A run {what}: Enter goes on with it, a message gives it up", "yellow")
+
+    async def go_on(self) -> None:
+        """Go on with a run that was interrupted, if there is one."""
+        run, self._interrupted = self._interrupted, None
+        if run is not None:
+            await self.client.resume_run()
+            self.view.show({"type": "agent_start"})
 
     async def _prompt(self, text: str, images: Sequence[Json], behavior: Any) -> None:
         try:
@@ -268,6 +327,11 @@ class Talk:
         await self.client.request("set_permissions", mode=after)
         await self.learn()
 
+    async def go_back(self) -> None:
+        """Do what Esc Esc stands for."""
+        if self.escape in self._slash.commands:
+            await self._slash.run(self.escape, "")
+
     async def next_model(self) -> None:
         """Use the next model; the status shows it."""
         if await self.client.cycle_model() is None:
@@ -288,6 +352,10 @@ class Talk:
     def _receive(self, event: Event) -> None:
         self.view.show(event)
         match event.type:
+            case "run_interrupted":
+                self._tell_interrupted(event["run"])
+            case "agent_start":
+                self._interrupted = None
             case "queue_update":
                 self.queue = [*event["steering"], *event["followUp"]]
             case "bash_execution_update" if self._shell:
@@ -306,6 +374,7 @@ class Talk:
         name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
         self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
         self.view.history(messages)
+        self._tell_interrupted(self.state.get("interruptedRun"))
         if self.remark:
             self.view.say(self.remark, "dim")
             self.remark = ""

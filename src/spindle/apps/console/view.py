@@ -6,6 +6,7 @@ from typing import Any
 
 from spindle.apps.console.look import Look, clean, fit, one_line, printed, rows, visible
 from spindle.apps.console.markdown import Block, Blocks, render
+from spindle.base.spelling import counted
 from spindle.shapes.builtin_tools import TASK_TOOL
 
 Json = dict[str, Any]
@@ -236,8 +237,6 @@ class View:
                 self.say("Interrupted", "yellow", kind="interrupted")
             case "stop" if not any(block["type"] in ("text", "toolCall") for block in message["content"]):
                 self.say("The answer is empty", "yellow")
-            case "length":
-                self.say("The answer is cut off: it reached the model's limit", "yellow")
 
     def _tool(self, result: Json, took: float | None = None) -> None:
         """Print the result of a call: one line, and the change it made or why it failed."""
@@ -268,7 +267,7 @@ class View:
     def history(self, messages: Sequence[Json]) -> None:
         """Print the end of a conversation."""
         if len(messages) > _OF_HISTORY:
-            self.say(f"… {len(messages) - _OF_HISTORY} earlier messages", "dim")
+            self.say(f"… {counted(len(messages) - _OF_HISTORY, 'earlier message')}", "dim")
         for message in messages[-_OF_HISTORY:]:
             try:
                 self.message(message)

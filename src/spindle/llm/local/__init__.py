@@ -118,7 +118,7 @@ _QUANTIZATIONS = {
 }  # fmt: skip
 
 
-class Header(msgspec.Struct, frozen=True):
+class ModelHeader(msgspec.Struct, frozen=True):
     size_label: str
     """Such as `135M` or `7B`; empty if the file does not say."""
     quantization: str
@@ -133,7 +133,7 @@ class Header(msgspec.Struct, frozen=True):
         return self.file_size + context * self.bytes_per_token
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> ModelHeader:
     """Read the head of a file. Raises `LocalModelError` if the file is missing or damaged.
 
     Reading stops at the vocabulary, which is most of the head and of no interest here, so it takes well under a
@@ -152,7 +152,7 @@ def read_header(path: Path) -> Header:
         raise LocalModelError(f"{path} is not a sound GGUF file ({reason}). Remove it and get it again") from None
     prefix = f"{values.get('general.architecture')}."
     facts = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
-    return Header(
+    return ModelHeader(
         size_label=str(values.get("general.size_label", "")),
         quantization=_QUANTIZATIONS.get(values.get("general.file_type", -1), ""),
         context_length=_count(facts.get("context_length")),

@@ -17,8 +17,8 @@ from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.local import LocalModelError, model_file
 from spindle.llm.local.grammar import ReplyReader
-from spindle.llm.local.llama_server import Facts, Wanted, lease
-from spindle.llm.local.prompts import Plan, make_plan
+from spindle.llm.local.llama_server import Facts, WantedModel, lease
+from spindle.llm.local.prompts import PromptPlan, make_plan
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.events import TextDelta
 from spindle.shapes.model import Model
@@ -29,7 +29,7 @@ _HEADERS = {"connection": "close"}
 
 async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
     """Ask a local model, loading it first if it is not running."""
-    wanted = Wanted(
+    wanted = WantedModel(
         path=model_file(agent_dir() / "models", model.id),
         name=model.id,
         context=model.context_window,
@@ -47,7 +47,7 @@ async def stream(model: Model, request: Request, options: StreamOptions) -> Asyn
         yield Finished(LiveMessage(model).finish("error", str(error)))
 
 
-def _ask(model: Model, facts: Facts, plan: Plan, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+def _ask(model: Model, facts: Facts, plan: PromptPlan, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
     async def add_keys(body: Any) -> Any:
         body |= plan.body
         return await options.on_payload(body) if options.on_payload else body
@@ -65,7 +65,9 @@ def _ask(model: Model, facts: Facts, plan: Plan, options: StreamOptions) -> Asyn
     return openai_chat.stream(server, plan.request, asked)
 
 
-async def _constrained(model: Model, chunks: AsyncGenerator[Chunk, None], plan: Plan) -> AsyncGenerator[Chunk, None]:
+async def _constrained(
+    model: Model, chunks: AsyncGenerator[Chunk, None], plan: PromptPlan
+) -> AsyncGenerator[Chunk, None]:
     """Read a reply in our own form out of the server's text."""
     live = LiveMessage(model)
     reader = ReplyReader(live, plan.calls)

@@ -19,8 +19,9 @@ from typing import IO
 
 import msgspec
 
-from spindle.base import children, limits
-from spindle.llm.local import RUNTIME, Header, LocalModelError, check_machine, read_header
+from spindle.base import limits
+from spindle.llm.local import RUNTIME, LocalModelError, ModelHeader, check_machine, read_header
+from spindle.programs import children
 from spindle.shapes.codec import decode, encode
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
@@ -29,7 +30,7 @@ _LOG_LIMIT = 20_000
 _GIVEN_UP = "Loading was given up"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedModel(msgspec.Struct, frozen=True):
     """The model to run, and how."""
 
     path: Path
@@ -54,7 +55,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def lease(wanted: Wanted) -> AsyncIterator[Facts]:
+async def lease(wanted: WantedModel) -> AsyncIterator[Facts]:
     """Give a server with that model, starting it if need be. Raises `LocalModelError`."""
     server = _claim(wanted)
     try:
@@ -78,10 +79,10 @@ def stop_all() -> None:
 # -- leases --------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_servers: dict[Wanted, "_Server"] = {}
+_servers: dict[WantedModel, "_Server"] = {}
 
 
-def _claim(wanted: Wanted) -> "_Server":
+def _claim(wanted: WantedModel) -> "_Server":
     with _lock:
         if not _servers:
             atexit.register(stop_all)  # more than once does no harm
@@ -107,7 +108,7 @@ def _release(server: "_Server") -> None:
 
 
 class _Server:
-    def __init__(self, wanted: Wanted, instead_of: "list[_Server]") -> None:
+    def __init__(self, wanted: WantedModel, instead_of: "list[_Server]") -> None:
         self.wanted = wanted
         self.users = 0
         self.facts: Future[Facts] = Future()
@@ -240,7 +241,7 @@ _MAX_THREADS = 8
 _GIB = 1 << 30
 
 
-def check_memory(path: Path, header: Header, context: int) -> None:
+def check_memory(path: Path, header: ModelHeader, context: int) -> None:
     """Raise `LocalModelError` if the model cannot fit."""
     free, needed = available_memory(), header.memory(context)
     if free is not None and needed > free:

@@ -61,7 +61,7 @@ _TINY_REPORTS = (
 )
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PromptPlan(msgspec.Struct, frozen=True):
     """How to ask this model."""
 
     request: Request
@@ -74,20 +74,20 @@ class Plan(msgspec.Struct, frozen=True):
     """Tools that a constrained reply may call."""
 
 
-def make_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
+def make_plan(facts: Facts, request: Request, max_tokens: int) -> PromptPlan:
     """Return how to ask the model; the request's history must be clean (`transform_request`)."""
     small = facts.parameters < SMALL
     if not request.tools or facts.tools:
         if request.tools and small:
             request = Request(_SHORT_PROMPT, request.messages, [_brief(tool) for tool in request.tools])
         body = {"chat_template_kwargs": {"enable_thinking": False}} if facts.thinking else {}
-        return Plan(_fit(request, facts.context - max_tokens), max_tokens, body)
+        return PromptPlan(_fit(request, facts.context - max_tokens), max_tokens, body)
     if facts.parameters < TINY:
         return _tiny_plan(facts, request, min(max_tokens, _TINY_TOKENS))
     return _plain_plan(facts, request, _SHORT_PROMPT if small else request.system_prompt, max_tokens)
 
 
-def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: int) -> Plan:
+def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: int) -> PromptPlan:
     """Plan for a model that has not learnt to call tools."""
     rules = [system_prompt, "", "Every reply has one of these forms:", f"{ANSWER}(what you tell the user)"]
     for tool in map(_brief, request.tools):
@@ -98,10 +98,10 @@ def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: 
     calls = _calls_in_a_row(request.messages)
     stuck = len(calls) >= _MAX_CALLS or (len(calls) > 1 and calls[-1] == calls[-2])
     tools = [] if stuck else request.tools
-    return Plan(asked, max_tokens, {"grammar": reply_grammar(tools)}, True, [tool.name for tool in tools])
+    return PromptPlan(asked, max_tokens, {"grammar": reply_grammar(tools)}, True, [tool.name for tool in tools])
 
 
-def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
+def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> PromptPlan:
     """Plan for a model that needs to be led by the hand."""
     room = facts.context - max_tokens
     # The most likely word each time, because random ones make no sense; no long passage twice, or the model loops.
@@ -111,7 +111,7 @@ def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
         for question, printed, answer in _TINY_REPORTS:
             led += [_user(f"{question}\n\nbash printed:\n{printed}"), _spoken(answer)]
         report = Request(_TINY_REPORT, [*led, _user(_last_exchange(request.messages))])
-        return Plan(report, max_tokens, body | {"grammar": ONE_LINE})
+        return PromptPlan(report, max_tokens, body | {"grammar": ONE_LINE})
     tools = [tool for tool in request.tools if tool.name not in _TOO_HARD]
     if any(tool.name == "bash" for tool in tools):
         tools = [tool for tool in tools if tool.name not in _DONE_BY_BASH]
@@ -119,7 +119,7 @@ def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
     asked = _fit(Request(prompt, _as_talk(request.messages, _TINY_CHARS)), room)
     asked = Request(asked.system_prompt, [*_examples(tools), *asked.messages])
     grammar = reply_grammar(tools, only_looking=True)
-    return Plan(asked, max_tokens, body | {"grammar": grammar}, True, [tool.name for tool in tools])
+    return PromptPlan(asked, max_tokens, body | {"grammar": grammar}, True, [tool.name for tool in tools])
 
 
 def _examples(tools: Sequence[ToolSpec]) -> list[ModelMessage]:

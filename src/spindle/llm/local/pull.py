@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from spindle.base import children
 from spindle.base.limits import MODEL_DOWNLOAD, PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
+from spindle.programs import children
 
 if TYPE_CHECKING:
     from email.message import Message

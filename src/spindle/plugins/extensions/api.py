@@ -6,23 +6,29 @@ once all extensions are loaded, from events, tools and commands.
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-from spindle.base.children import environment
-from spindle.base.process import run
+from msgspec.structs import replace
+
+from spindle.base.spelling import did_you_mean
+from spindle.models.model_registry import VIRTUAL
+from spindle.models.virtual import Router
 from spindle.plugins.extensions.events import EVENTS
 from spindle.plugins.extensions.generation import Board, Extension, ExtensionCommand, Flag, Handler
 from spindle.plugins.extensions.handlers import ExtensionHooks
 from spindle.plugins.extensions.providers import make_provider
-from spindle.plugins.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
+from spindle.plugins.extensions.tools import WrappedTool, as_content, as_custom_message, make_tool, require_json
+from spindle.programs.children import environment
+from spindle.programs.process import run
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Image, Text, custom_message, text_of
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
-from spindle.tools.base import Tool, ToolError, ToolSettings
+from spindle.tools.base import Tool, ToolError
+from spindle.workspace.settings import ToolSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 UserContent = str | list[Text | Image]
@@ -88,7 +94,8 @@ class Agent:
         handler given, returns a function that removes it again. Raises `ValueError` for an unknown event.
         """
         if event not in EVENTS:
-            raise ValueError(f'Unknown event "{event}". Known are: {", ".join(sorted(EVENTS))}')
+            near = did_you_mean(event, EVENTS)
+            raise ValueError(f'Unknown event "{event}".{near} Known are: {", ".join(sorted(EVENTS))}')
         tools = None if tool is None else frozenset([tool] if isinstance(tool, str) else tool)
 
         def add(function: Callable[..., Any]) -> Handler:
@@ -155,7 +162,11 @@ class Agent:
         parameters: Any = None,
         sequential: bool = False,
         interruptible: bool = True,
+        safe_to_retry: bool = False,
         prepare: Callable[[Any], Any] | None = None,
+        annotations: Mapping[str, bool] | None = None,
+        output_schema: dict[str, Any] | None = None,
+        exposure: Literal["direct", "hidden"] = "direct",
         render_call: Any = None,
         render_result: Any = None,
     ) -> Callable[[F], F]: ...
@@ -173,8 +184,11 @@ class Agent:
 
         Name, description and parameters come from the function, its docstring and its signature unless given
         (`parameters` may be a JSON Schema or a pydantic model). Keyword-only `ctx`, `update` and `call_id` are
-        filled in. A tool named like a built-in one replaces it. `render_call` and `render_result` are accepted and
-        ignored, like `shortcut`. Raises `TypeError`, and `ValueError` for a bad name.
+        filled in. A tool named like a built-in one replaces it. Of `annotations`, those of MCP, `readOnlyHint` and
+        `destructiveHint` tell permissions what a call does. `output_schema` describes the structured result
+        (`details`), which is checked. A tool with `exposure` `hidden` is for `execute_tool` only, until `active_tools`
+        names it. `render_call` and `render_result` are accepted and ignored, like `shortcut`. Raises `TypeError`, and
+        `ValueError` for a bad name.
         """
 
         def add(function: F) -> F:
@@ -183,7 +197,7 @@ class Agent:
             tool = make_tool(function, make_context, report, home, guidelines=tuple(guidelines), **options)
             self._extension.tools[tool.name] = tool
             if self._binding.bound and self._generation.tools()[tool.name] is tool:
-                self._binding.do(lambda agent: agent.add_extension_tool(tool))
+                self._binding.do(lambda agent: agent.toolbox.add_extension_tool(tool))
             return function
 
         def report(name: str, error: Exception) -> None:
@@ -198,17 +212,17 @@ class Agent:
         """Make the result of a tool if a plain text is not enough. `details` is for user interfaces, not the model."""
         return ToolResult([*([Text(text)] if text or not images else []), *images], details, terminate)
 
-    def builtin(self, name: str) -> BuiltinTool:
+    def builtin(self, name: str) -> WrappedTool:
         """Return a built-in tool, to wrap it in a tool of your own. Raises `LookupError`."""
         tool = self._generation.builtin_tool(name)
         if tool is None:
             raise LookupError(f'There is no built-in tool "{name}"')
-        return BuiltinTool(tool, self._binding)
+        return WrappedTool(tool, self._binding)
 
     @property
     def active_tools(self) -> list[str]:
         """Names of the tools the model may use; assign to change them."""
-        return [tool.name for tool in self._binding.agent.active_tools()]
+        return [tool.name for tool in self._binding.agent.toolbox.active_tools()]
 
     @active_tools.setter
     def active_tools(self, names: Sequence[str]) -> None:
@@ -216,8 +230,16 @@ class Agent:
             raise TypeError(f"active_tools is a list of names: [{names!r}]")
         self._binding.do(lambda agent: agent.set_active_tools(list(names)))
 
+    async def register_mcp_server(self, name: str, **config: Any) -> None:
+        """Add an MCP server to this session, with the keys of `.mcp.json`: `command` and `args`, or `url`.
+
+        Call it in a handler, such as that of `session_start`. Servers of the user's files of that name count more.
+        Raises `AgentError` for a configuration that makes no sense.
+        """
+        await self._binding.carry_out(lambda agent: agent.mcp_servers.add(name, config))
+
     def all_tools(self) -> list[Tool]:
-        return self._binding.agent.all_tools()
+        return self._binding.agent.toolbox.all()
 
     # -- commands, options -----------------------------------------------------------------------
 
@@ -275,6 +297,20 @@ class Agent:
         """
         made = make_provider(name, config, stream, self._extension.home)
         self._extension.providers[name] = made
+        if self._binding.bound:
+            self._binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
+
+    def virtual_model(self, name: str, route: Callable[..., Any], **model: Any) -> None:
+        """Add a model whose requests are answered by others: `route(request)` gives the name of one, or a `Model`.
+
+        `model` has what the list of models shows, in the spelling of `models.json`: `contextWindow`, `cost`, `input` …
+        An answer has the name and the price of the model that gave it. Raises `ValueError`.
+        """
+        config = {"api": VIRTUAL, "base_url": "http://virtual.invalid", "api_key": "none"}
+        wanted = {"id": name, "name": name, **model}
+        made = make_provider(name, {**config, "models": [wanted]}, None, self._extension.home)
+        router = Router(name, lambda request: self._extension.home.call(route, request))
+        self._extension.providers[name] = made = replace(made, stream=router)
         if self._binding.bound:
             self._binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
 

@@ -14,6 +14,7 @@ from spindle.plugins.extensions.ui import UI
 from spindle.sessions import SessionManager
 from spindle.sessions.session import Session
 from spindle.shapes.codec import decode, to_builtins
+from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import ToolError
@@ -31,6 +32,18 @@ class Replaced(Wire):
     cancelled: bool
     text: str | None = None
     """After a fork: the text of the message it was made at."""
+
+
+class AskedModel(Model, dict=True):
+    """The current model, which can be asked."""
+
+    async def complete(self, prompt: str, *, system: str = "", max_tokens: int | None = None) -> str:
+        """Return the model's answer to a prompt alone, without the conversation and without tools.
+
+        It counts for the limits and the cost of the run and the session. Raises `AgentError` if there is none.
+        """
+        binding: Binding = self.__dict__["binding"]
+        return await binding.carry_out(lambda agent: agent.complete(prompt, system=system, max_tokens=max_tokens))
 
 
 class Context:
@@ -73,8 +86,27 @@ class Context:
         return self._binding.agent.resources.registry
 
     @property
-    def model(self) -> Model | None:
-        return self._binding.agent.model
+    def model(self) -> AskedModel | None:
+        """The current model; `await ctx.model.complete(prompt)` asks it."""
+        model = self._binding.agent.model
+        if model is None:
+            return None
+        asked = AskedModel(**{name: getattr(model, name) for name in model.__struct_fields__})
+        asked.__dict__["binding"] = self._binding
+        return asked
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as they are in force: those of the user, the project and the command line. A copy."""
+        settings: dict[str, Any] = to_builtins(self._binding.agent.resources.settings)
+        return settings
+
+    async def execute_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Call a tool that the model may use. Rules, other extensions and the user decide as for the model's calls.
+
+        Raises `ToolError` if the call is refused or the tool fails.
+        """
+        return await self._binding.carry_out(lambda agent: agent.execute_tool(name, arguments))
 
     @property
     def thinking_level(self) -> ThinkingLevel:

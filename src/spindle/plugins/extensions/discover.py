@@ -10,8 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from spindle.base.agent_dir import agent_dir
 from spindle.resources.loader import Resources
 from spindle.resources.sources import Source
+from spindle.resources.trust import EXTENSIONS, TrustStore, content_of
 
 _FOREIGN = frozenset((".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", ".jsx"))
 _FOREIGN_PACKAGE = ("package.json", "index.ts", "index.js")
@@ -71,6 +73,34 @@ def find_extensions(sources: Iterable[Source], cwd: Path) -> tuple[list[Candidat
             else:
                 candidates.append(Candidate(source, named, path))
     return candidates, foreign
+
+
+def project_code(candidates: Iterable[Candidate], cwd: Path) -> dict[Path, list[Candidate]]:
+    """Return the extensions of the project by the file or folder that the user agrees to as a whole.
+
+    Not those that are installed: the project only names them.
+    """
+    found: dict[Path, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.source.scope == "project" and candidate.path is not None:
+            folder = cwd / EXTENSIONS
+            place = folder if candidate.path.is_relative_to(folder) else candidate.path
+            found.setdefault(place, []).append(candidate)
+    return found
+
+
+def known_as(place: Path, resources: Resources) -> Path:
+    """Return the name under which the user agrees: that of the project which a checkout was made of."""
+    cwd = resources.cwd
+    return resources.trust.project / place.relative_to(cwd) if place.is_relative_to(cwd) else place
+
+
+def agree_to_extensions(resources: Resources) -> None:
+    """Remember that the user agrees to all code of the project as it is now. Raises `BadFile`, `OSError`."""
+    store = TrustStore(agent_dir())
+    for place in project_code(find_candidates(resources, ())[0], resources.cwd):
+        if content := content_of(place):
+            store.agree(known_as(place, resources), content)
 
 
 def _look(source: Source) -> Iterator[Path]:

@@ -198,7 +198,7 @@ class _MessageEvent(ExtensionEvent):
     def message(self) -> AgentMessage:
         """The message so far. For an answer in progress this makes a copy, so read it only if you need it."""
         if isinstance(self._message, LiveSource):
-            return self._message.snapshot()
+            return self._message.so_far()
         found: AgentMessage = self._message
         return found
 
@@ -282,6 +282,13 @@ class UserBashEvent(ExtensionEvent, tag="user_bash"):
 
 
 # -- choices, dialogs ----------------------------------------------------------------------------
+
+
+class McpServersChangeEvent(ExtensionEvent, tag="mcp_servers_change"):
+    """The MCP servers of the session have changed: a client or an extension has set others."""
+
+    servers: list[str]
+    """Their names."""
 
 
 class ModelSelectEvent(ExtensionEvent, tag="model_select"):

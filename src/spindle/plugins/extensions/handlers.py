@@ -436,9 +436,10 @@ class ExtensionHooks(Hooks):
             except Exception as error:
                 # A handler that fails blocks the call.
                 self.report(handler.extension.path, "tool_call", error)
-                raise Blocked(error_text(error)) from None
+                raise Blocked(error_text(error), by="error") from None
             if answer.get("block"):
-                raise Blocked(str(answer.get("reason") or BLOCKED), terminate=answer.get("terminate") is True)
+                reason, ends = str(answer.get("reason") or BLOCKED), answer.get("terminate") is True
+                raise Blocked(reason, terminate=ends, by="extension")
         return event.input
 
     async def tool_result(
@@ -458,6 +459,10 @@ class ExtensionHooks(Hooks):
         return ToolResult(event.content, event.details, result.terminate), event.is_error
 
     # -- the model's server ----------------------------------------------------------------------
+
+    @property
+    def wants_payload(self) -> bool:
+        return "before_provider_request" in self.listening
 
     async def before_provider_request(self, payload: Any) -> Any:
         event = events.BeforeProviderRequestEvent(payload)

@@ -5,6 +5,7 @@ one.
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,11 @@ from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
-from spindle.base.user_files import Standing
-from spindle.plugins.extensions.discover import find_candidates
+from spindle.base.user_files import BadFile, Standing
+from spindle.plugins.extensions.discover import Candidate, find_candidates, known_as, project_code
 from spindle.resources.loader import Resources
-from spindle.resources.trust import TrustStore, gated_paths
-from spindle.shapes.events import ExtensionError
+from spindle.resources.trust import NOT_AGREED, TrustStore, content_of, gated_paths
+from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is an extension
@@ -69,6 +70,11 @@ class ExtensionHost:
         """Why the session begins and which session was before it, until extensions are told."""
         self._beginning: asyncio.Task[None] | None = None
         """The task that tells them."""
+        self._unagreed: dict[Path, tuple[str, list[Candidate]]] = {}
+        """Code of the project that the user has not agreed to: its content, and the extensions in it."""
+        self._complained: set[Path] = set()
+        """Those that were warned of at the start."""
+        self._asking: asyncio.Task[None] | None = None
         self._tasks = Tasks()
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
@@ -77,7 +83,7 @@ class ExtensionHost:
             return
         from spindle.plugins.extensions.generation import Generation
         from spindle.plugins.extensions.handlers import ExtensionHooks
-        from spindle.plugins.extensions.loader import load_extensions, register_providers
+        from spindle.plugins.extensions.loader import forget_compiled, load_extensions, register_providers
 
         generation = Generation(self._options.flags, builtin)
         hooks = ExtensionHooks(generation)
@@ -88,7 +94,13 @@ class ExtensionHost:
         failures = await load_extensions(own, hooks, before=before)
         if "project_trust" in hooks.listening and await self._ask_for_trust(resources, hooks, mode):
             candidates, foreign = find_candidates(resources, self._options.factories)
-        project = [candidate for candidate in candidates if candidate.source.scope == "project"]
+        self._unagreed = self._not_agreed(resources, candidates)
+        project = [
+            candidate
+            for candidate in candidates
+            if candidate.source.scope == "project" and not any(candidate in left for _, left in self._unagreed.values())
+        ]
+        forget_compiled(project)
         failures += await load_extensions(project, hooks, before=before)
         if project:
             generation.sort([candidate.name for candidate in candidates])
@@ -106,6 +118,9 @@ class ExtensionHost:
             self._options.warn(Standing(FOREIGN.format(", ".join(map(str, foreign)))))
         for conflict in conflicts:
             self._options.warn(Standing(conflict))
+        for place in self._unagreed:
+            self._options.warn(f"Cannot use {place}: {NOT_AGREED}")
+            self._complained.add(place)
 
     def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
         self._agent = agent
@@ -128,6 +143,8 @@ class ExtensionHost:
         return self.hooks.command_context(same)
 
     async def begin(self) -> None:
+        if self._unagreed and self._asking is None:
+            self._asking = self._tasks.spawn(self._ask_about_code(), "spindle-extensions-ask")
         untold, self._untold = self._untold, None
         if untold is not None and self.hooks is not None:
             self._beginning = self._tasks.spawn(self._begin(self.hooks, *untold), "spindle-begin")
@@ -173,6 +190,42 @@ class ExtensionHost:
         return [] if hooks is None else list(hooks.generation.flags().values())
 
     # -- trust -----------------------------------------------------------------------------------
+
+    def _not_agreed(
+        self, resources: Resources, candidates: Sequence[Candidate]
+    ) -> dict[Path, tuple[str, list[Candidate]]]:
+        places = project_code(candidates, resources.cwd)
+        store = TrustStore(agent_dir()) if places else None
+        found = {}
+        for place, inside in places.items():
+            content = content_of(place)
+            if store and not (content and store.is_agreed(known_as(place, resources), content, resources.trust)):
+                found[place] = content, inside
+        return found
+
+    async def _ask_about_code(self) -> None:
+        """Ask the user whether changed code of the project may be loaded; load it if so."""
+        agent, agreed = self._agent, False
+        assert agent is not None
+        for place, (content, inside) in list(self._unagreed.items()):
+            names = "\n".join(str(candidate.path) for candidate in inside)
+            about = f"They are new, or have changed since you agreed to them. They run as you do:\n{names}"
+            title = f"Load the extensions of {place}?"
+            request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=about)
+            alone = not content or agent.resources.options.user_folder
+            answer = None if alone else await agent.dialogs.ask(request)
+            if answer is None or answer.get("confirmed") is not True or content_of(place) != content:
+                if answer is not None or place not in self._complained:
+                    agent.publish(Notice(f"Cannot use {place}: {NOT_AGREED}"))
+                continue
+            try:
+                TrustStore(agent_dir()).agree(known_as(place, agent.resources), content)
+                agreed = True
+            except (BadFile, OSError) as error:
+                agent.publish(ExtensionError(str(place), "load", str(error)))
+        self._asking = None
+        if agreed:
+            await agent.reload()
 
     async def _ask_for_trust(self, resources: Resources, hooks: "ExtensionHooks", mode: str) -> bool:
         """Let extensions of the user decide about the project. Return whether that changed the extensions to load."""

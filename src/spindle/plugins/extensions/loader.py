@@ -142,7 +142,20 @@ def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
         installed = _entry_point(candidate.named)
         if installed is not None:
             return installed
-    raise NotLoadable(f"Extension path does not exist: {candidate.source.path}")
+    raise NotLoadable(f"Extension path does not exist: {candidate.source.path}{_near(candidate)}")
+
+
+def _near(candidate: Candidate) -> str:
+    """Return which extension may have been meant: one that is installed, or a file beside."""
+    from importlib.metadata import entry_points
+
+    from spindle.base.spelling import did_you_mean
+
+    names = {point.name for point in entry_points(group=ENTRY_POINTS)}
+    folder = candidate.source.path.parent
+    files = {path.name for path in folder.glob("*.py")} if folder.is_dir() else set()
+    near = did_you_mean(candidate.named, names) or did_you_mean(candidate.source.path.name, files)
+    return f".{near}" if near else ""
 
 
 def _attribute(module: ModuleType, name: str) -> Callable[[Agent], Any]:
@@ -159,6 +172,17 @@ def _entry_point(name: str) -> Callable[[Agent], Any] | None:
         found = point.load()
         return _attribute(found, FACTORY) if isinstance(found, ModuleType) else found
     return None
+
+
+def forget_compiled(candidates: Iterable[Candidate]) -> None:
+    """Remove what Python keeps of compiled files: anybody may have put it there, and the user agreed to the texts."""
+    import shutil
+
+    for candidate in candidates:
+        if candidate.path is not None:
+            folder = candidate.path if candidate.path.is_dir() else candidate.path.parent
+            for place in [folder / "__pycache__", *folder.glob("**/__pycache__")]:
+                shutil.rmtree(place, ignore_errors=True)
 
 
 # -- importing -----------------------------------------------------------------------------------

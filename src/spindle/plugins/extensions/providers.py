@@ -20,7 +20,7 @@ from spindle.shapes.model import Model
 
 _KEYS = dict(zip(ProviderSpec.__struct_fields__, ProviderSpec.__struct_encode_fields__, strict=True))
 """Keys in Python's spelling, and in that of `models.json`."""
-_CALLBACKS = ("on_payload", "on_headers", "on_response", "before_send", "renew")
+_CALLBACKS = ("on_payload", "on_headers", "on_response", "renew")
 """Options that a stream function may call."""
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from spindle.base.signature import read_signature
 from spindle.plugins.extensions.context import Context
 from spindle.plugins.extensions.generation import Binding
 from spindle.plugins.extensions.threads import HERE, Home
+from spindle.shapes.builtin_tools import Effect
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import (
@@ -28,6 +29,7 @@ from spindle.shapes.messages import (
     message_from_value,
 )
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.validate import validate_arguments
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _RESULT_KEYS = frozenset(("content", "details", "terminate"))
@@ -44,6 +46,9 @@ def make_tool(
     name: str | None = None,
     description: str | None = None,
     parameters: Any = None,
+    annotations: Mapping[str, bool] | None = None,
+    output_schema: dict[str, Any] | None = None,
+    exposure: Literal["direct", "hidden"] = "direct",
     **options: Any,
 ) -> Tool:
     """Make a tool of a function. `report` gets errors that are not for the model: bugs.
@@ -73,8 +78,16 @@ def make_tool(
         except Exception as error:
             report(called, error)
             raise
-        return as_tool_result(value, called)
+        result = as_tool_result(value, called)
+        if output_schema is not None and result.details is not None:
+            await validate_arguments(called, output_schema, result.details)
+        return result
 
+    if exposure not in ("direct", "hidden"):
+        raise ValueError(f"exposure is direct or hidden, not {exposure!r}")
+    hints = annotations or {}
+    effect: Effect | None = "destroys" if hints.get("destructiveHint") else None
+    options |= {"effect": "reads" if hints.get("readOnlyHint") else effect, "shown": exposure == "direct"}
     text = description if description is not None else inspect.getdoc(function) or ""
     return Tool(called, text, signature.parameters, execute, **options)
 
@@ -95,7 +108,7 @@ def _updater(name: str, tool_context: ToolContext) -> Callable[[Any], None]:
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltinTool:
+class WrappedTool:
     """A built-in tool for an extension that wraps or replaces it."""
 
     tool: Tool

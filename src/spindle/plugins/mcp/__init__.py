@@ -2,6 +2,8 @@
 
 from typing import Any, TypeAlias
 
+from spindle.base.strangers import words
+
 Message: TypeAlias = dict[str, Any]
 """A JSON object of the protocol."""
 
@@ -10,7 +12,7 @@ class McpError(Exception):
     """A server cannot be used, or refused a request; the text says why."""
 
     def __init__(self, text: str, code: int = 0, data: object = None) -> None:
-        super().__init__(text)
+        super().__init__(words(text))
         self.code = code
         """Code of the JSON-RPC error; 0 for other errors."""
         self.data = data

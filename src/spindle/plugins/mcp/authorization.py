@@ -23,7 +23,7 @@ _ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 T = TypeVar("T")
 
 
-class Client(Struct, frozen=True):
+class OAuthClient(Struct, frozen=True):
     """Our identity at an authorization server."""
 
     client_id: str | None
@@ -132,7 +132,7 @@ async def register(endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def token_request(
-    url: str, issuer: str, client: Client, form: dict[str, str], signer: Signer | None = None
+    url: str, issuer: str, client: OAuthClient, form: dict[str, str], signer: Signer | None = None
 ) -> dict[str, Any]:
     """Ask for a token and return the answer. Raises `LoginNeeded` if our grant is no longer valid, else `McpError`."""
     _require_safe(url)

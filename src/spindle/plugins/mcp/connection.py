@@ -18,10 +18,11 @@ from msgspec import Struct, field
 
 from spindle.base import limits, trace
 from spindle.base.flow import Tasks
+from spindle.base.strangers import MAX_BYTES, read_json
 from spindle.base.version import __version__
 from spindle.plugins.mcp import McpError, Message
-from spindle.shapes.codec import decode
-from spindle.tools.base import well_formed
+from spindle.shapes.codec import encode
+from spindle.workspace.texts import well_formed
 
 MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -33,6 +34,8 @@ _UNSUPPORTED_VERSION: Final = -32022
 _MAX_ROUNDS: Final = 10
 """How often a server may ask for input before it answers."""
 _MAX_PAGES: Final = 100
+_MAX_ITEMS: Final = 10_000
+"""Of one list, over all pages."""
 _MAX_FAILURES: Final = 5
 """Failures in a row of the stream of changes."""
 _MAX_AT_ONCE: Final = 1000
@@ -44,10 +47,11 @@ Ask = Callable[[Message], Awaitable[Message]]
 """Takes the parameters of an `elicitation/create`, returns its result."""
 
 
-class Transport(Protocol):
+class ServerTransport(Protocol):
     """Carries messages to a server; its messages go to `receive`, and the end of the connection to `closed`."""
 
-    receive: Callable[[Message], None]
+    receive: Callable[[Message], bool]
+    """Says whether somebody waited for the message."""
     closed: Callable[[str], None]
     """Called with a reason when no more messages can come."""
     paired: bool
@@ -75,7 +79,7 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-class _Pending(Struct):
+class _PendingRequest(Struct):
     """A request that waits for its answer."""
 
     answer: asyncio.Future[Any]
@@ -87,11 +91,13 @@ class _Pending(Struct):
     """Questions of the server to the user: the clock stops meanwhile, and no question outlives the request."""
     left: float | None = None
     """Seconds left when the clock goes on."""
+    latest: float = field(default_factory=lambda: asyncio.get_running_loop().time() + limits.MCP_LONGEST)
+    """The clock cannot be set to a later time, whatever progress is reported."""
 
     def set_clock(self, left: float | None) -> None:
         """Give the request `left` seconds from now on, or from the end of the last question."""
         self.left = left
-        end = None if self.questions or left is None else asyncio.get_running_loop().time() + left
+        end = None if self.questions or left is None else min(asyncio.get_running_loop().time() + left, self.latest)
         with suppress(RuntimeError):  # the request has ended
             self.clock.reschedule(end)
 
@@ -112,10 +118,10 @@ class ServerInfo(Struct):
         return isinstance(found, dict) and (feature is None or found.get(feature) is True)
 
 
-class Connection:
+class ServerConnection:
     def __init__(
         self,
-        transport: Transport,
+        transport: ServerTransport,
         cwd: str,
         changed: Callable[[str], None] = lambda method: None,
         lost: Callable[[str], None] = lambda reason: None,
@@ -126,7 +132,7 @@ class Connection:
         self._changed = changed
         self._lost = lost
         self._ids = count(1)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingRequest] = {}
         self._tasks = Tasks()
         self._answers: dict[int | str, asyncio.Task[None]] = {}
         """Answers to requests of the server, by request id."""
@@ -299,7 +305,7 @@ class Connection:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         sending = self._tasks.spawn(self._transport.send(message, routing), "spindle-mcp-send", report=False)
         clock = asyncio.timeout(timeout)
-        pending = self._pending[id] = _Pending(answer, clock, timeout, progress, ask)
+        pending = self._pending[id] = _PendingRequest(answer, clock, timeout, progress, ask)
         try:
             async with clock:
                 await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
@@ -333,7 +339,8 @@ class Connection:
 
     # -- messages of the server ------------------------------------------------------------------
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: Message) -> bool:
+        """Take a message. Say whether it is an answer that somebody waits for."""
         method, id = message.get("method"), message.get("id")
         if isinstance(method, str):
             if id is None:
@@ -342,14 +349,15 @@ class Connection:
                 self._answers[id] = self._tasks.spawn(
                     self._answer(id, method, message.get("params")), "spindle-mcp-answer"
                 )
-            return
+            return False
         pending = self._pending.get(id) if isinstance(id, int) else None
         if pending is None or pending.answer.done():
-            return
+            return False
         if (error := message.get("error")) is not None:
             pending.answer.set_exception(rpc_error(error))
         else:
             pending.answer.set_result(message.get("result"))
+        return True
 
     def _notified(self, method: str, params: Any) -> None:
         params = params if isinstance(params, dict) else {}
@@ -385,7 +393,7 @@ class Connection:
         with suppress(McpError):
             await self._transport.send(reply, {})
 
-    async def _question(self, params: Any, pending: _Pending) -> Message:
+    async def _question(self, params: Any, pending: _PendingRequest) -> Message:
         """Ask the user a question that belongs to a request of ours, while the request goes on."""
         task = asyncio.current_task()
         assert task is not None
@@ -447,20 +455,21 @@ class Connection:
 async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, key: str) -> list[Any]:
     """Return the items of all pages of a list; `get` asks for one page. Raises `McpError`."""
     items: list[Any] = []
-    cursor = None
+    cursor, size = None, 0
     for _ in range(_MAX_PAGES):
         page = await get(method, {} if cursor is None else {"cursor": cursor})
         found = page.get(key)
         items += found if isinstance(found, list) else []
         cursor = page.get("nextCursor")
-        if not isinstance(cursor, str) or not cursor:
+        size += len(encode(found)) if cursor else 0
+        if not isinstance(cursor, str) or not cursor or len(items) > _MAX_ITEMS or size > MAX_BYTES:
             break
-    return items
+    return items[:_MAX_ITEMS]
 
 
 def read_message(data: bytes) -> Any:
-    """Return a message of a server, without lone surrogates, which JSON can carry. Raises `DecodeError`."""
-    message = decode(data)
+    """Return a message of a server, without lone surrogates, which JSON can carry. Raises `StrangerError`."""
+    message = read_json(data)
     return _whole(message) if b"\\ud" in data or b"\\uD" in data else message
 
 
@@ -475,8 +484,7 @@ def _whole(value: Any) -> Any:
 def rpc_error(error: Any) -> McpError:
     """Return the exception for the `error` of a message."""
     if not isinstance(error, dict):
-        return McpError(str(error)[:2000], -32603)
+        return McpError(error if isinstance(error, str) else "no reason given", -32603)
     code, text = error.get("code"), error.get("message")
-    return McpError(
-        str(text or "no reason given")[:2000], code if isinstance(code, int) and code else -32603, error.get("data")
-    )
+    text = text if isinstance(text, str) and text else "no reason given"
+    return McpError(text, code if isinstance(code, int) and code else -32603, error.get("data"))

@@ -10,12 +10,14 @@ from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Image, Text
 from spindle.tools.base import ToolContext, ToolError, format_size
-from spindle.tools.files import run_abandonable
 from spindle.tools.truncate import keep_whole
+from spindle.workspace.threads import run_abandonable
 
 MAX_TEXT: Final = 20 * 1024
 """Bytes of text in one result; of more, the middle is cut."""
 _MAX_IMAGES: Final = 20
+_MAX_ITEMS: Final = 1000
+"""Pieces of content in one result."""
 
 
 _ASKS_WITH_REQUESTS = (
@@ -44,7 +46,7 @@ async def tool_result(answer: Message, context: ToolContext) -> ToolResult:
 async def blocks_of(items: list[Any], context: ToolContext | None = None) -> list[Text | Image]:
     """Return content blocks in our form."""
     blocks: list[Text | Image] = []
-    for item in items:
+    for item in items[:_MAX_ITEMS]:
         if not isinstance(item, dict):
             continue
         kind = item.get("type")
@@ -60,7 +62,9 @@ async def blocks_of(items: list[Any], context: ToolContext | None = None) -> lis
         elif kind == "resource":
             blocks += await resource(item.get("resource"), context)
         else:
-            blocks.append(Text(f"[Content of the unknown type {kind!r}.]"))
+            blocks.append(Text("[Content of an unknown type.]"))
+    if len(items) > _MAX_ITEMS:
+        blocks.append(Text(f"[{len(items) - _MAX_ITEMS} more pieces of content are left out.]"))
     return blocks
 
 

@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from spindle.agent.dialogs import Dialogs
 from spindle.plugins.mcp import Message
@@ -32,7 +32,14 @@ class Choice(Wire):
     shown: str
 
 
-async def elicit(server: str, params: Message, dialogs: Dialogs, call_id: str | None = None) -> Message:
+_ACTIONS: Final = {None: "cancel", True: "accept", False: "decline"}
+Confirm: TypeAlias = Callable[[str, str], Awaitable[bool | None]]
+"""Asks a yes-or-no question: a title and a text. None: there is no answer."""
+
+
+async def elicit(
+    server: str, params: Message, dialogs: Dialogs, confirm: Confirm, call_id: str | None = None
+) -> Message:
     """Ask the user, and return the result of `elicitation/create`; `call_id`: the tool call that it belongs to."""
     if not dialogs.has_ui:
         return {"action": "decline"}
@@ -41,15 +48,12 @@ async def elicit(server: str, params: Message, dialogs: Dialogs, call_id: str | 
     head = f'MCP server "{server}": {message}'
     if params.get("mode") == "url":
         text = f"{message}\n\nOpen this address, then confirm: {params.get('url')}"
-        answer = await ask(method="confirm", title=f'MCP server "{server}" asks you to visit a page', message=text)
-        return {"action": "cancel" if answer is None else "accept" if answer.get("confirmed") is True else "decline"}
+        return {"action": _ACTIONS[await confirm(f'MCP server "{server}" asks you to visit a page', text)]}
     schema = params.get("requestedSchema")
     fields = fields_of(schema)
     if not fields:
-        answer = await ask(method="confirm", title=f'MCP server "{server}" asks', message=message)
-        if answer is None:
-            return {"action": "cancel"}
-        return {"action": "accept", "content": {}} if answer.get("confirmed") is True else {"action": "decline"}
+        agreed = await confirm(f'MCP server "{server}" asks', message)
+        return {"action": _ACTIONS[agreed]} | ({"content": {}} if agreed else {})
     required = schema.get("required") if isinstance(schema, dict) else None
     content: Message = {}
     try:

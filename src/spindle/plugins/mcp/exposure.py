@@ -10,11 +10,11 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
@@ -23,12 +23,11 @@ from spindle.plugins.mcp import McpError, Message
 from spindle.plugins.mcp.offers import ServerPrompts, ServerResources, ask_user
 from spindle.plugins.mcp.shared_server import Listing, RemoteTool, Server
 from spindle.plugins.mcp.tool_names import serves, tool_name
+from spindle.sessions.facts import Fact, facts, keep
 from spindle.shapes.builtin_tools import Effect
-from spindle.shapes.events import Notice, StateChanged, ToolResult
+from spindle.shapes.events import EntryAppended, Notice, StateChanged, ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 
-ENTRY: Final = "spindle.mcp"
-"""Custom entries of a session: `direct` (names of servers) once, `loaded` (tools) for every search."""
 DIRECT_TOOLS: Final = 24
 DIRECT_BYTES: Final = 32_000
 """Descriptions of tools up to this size are direct: about 8,000 tokens."""
@@ -43,6 +42,14 @@ class LoadedTool(Struct, frozen=True):
 
     server: str
     tool: RemoteTool
+
+
+class ServerTools(Fact):
+    """Tools that the model sees: those of direct servers, noted once, or those that one search has loaded."""
+
+    entry_type: ClassVar[str] = "spindle.mcp"
+    direct: list[str] | None = None
+    loaded: list[LoadedTool] = field(default_factory=list)
 
 
 class SessionTools(Hooks):
@@ -74,25 +81,13 @@ class SessionTools(Hooks):
         self._search_tool = [self._make_search()]
         self._resource_tools = ServerResources(agent, self._servers).tools()
         self.prompts = ServerPrompts(agent, self._servers)
-        for entry in agent.session.entries:
-            if entry.type == "custom" and ENTRY.encode() in entry.raw and entry.value.get("customType") == ENTRY:
-                self._recall(entry.value.get("data"))
+        for fact in facts(agent.session.entries, ServerTools):
+            self._direct = self._direct if fact.direct is None else fact.direct
+            loaded = [item for item in fact.loaded if item.server in self._servers]
+            self._loaded |= {tool_name(item.server, item.tool.name): item for item in loaded}
         for server in servers:
             server.listeners.add(self.refresh)
         self.refresh()
-
-    def _recall(self, data: Any) -> None:
-        if not isinstance(data, dict):
-            return
-        if isinstance(direct := data.get("direct"), list):
-            self._direct = [name for name in direct if isinstance(name, str)]
-        try:
-            loaded = msgspec.convert(data.get("loaded") or [], list[LoadedTool])
-        except msgspec.ValidationError:
-            return
-        for item in loaded:
-            if item.server in self._servers:
-                self._loaded[tool_name(item.server, item.tool.name)] = item
 
     def detach(self) -> None:
         """Listen to the servers no more, and let go of the tools, which hold this object.
@@ -121,7 +116,7 @@ class SessionTools(Hooks):
         visible = self._visible()
         if visible != self._shown:
             self._shown = visible
-            self._agent.use_server_tools(visible)
+            self._agent.toolbox.use_server_tools(visible)
 
     def _visible(self) -> list[Tool]:
         tools: list[Tool] = []
@@ -148,6 +143,9 @@ class SessionTools(Hooks):
         known = [server for server in self._servers.values() if server.listing and server.config.exposure is None]
         return [server.name for server in known] if _few([server.listing for server in known]) else []
 
+    def _keep(self, fact: ServerTools) -> None:
+        self._agent.publish(EntryAppended(keep(self._agent.session, fact).value))
+
     def _direct_servers(self) -> set[str]:
         chosen = self._choose() if self._direct is None else self._direct
         # A list may have grown since.
@@ -157,7 +155,7 @@ class SessionTools(Hooks):
         if self._direct is None and self._servers:
             await self._wait_for_direct()
             self._direct = self._choose()
-            self._agent.append_entry(ENTRY, {"direct": self._direct})
+            self._keep(ServerTools(direct=self._direct))
         self.refresh()
         return True
 
@@ -201,7 +199,7 @@ class SessionTools(Hooks):
     async def _call(self, server: Server, tool: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
         from spindle.plugins.mcp.content import tool_result
 
-        progress = _Progress(context)
+        progress = _ServerProgress(context)
         try:
             return await tool_result(
                 await server.call(tool, args, progress.take, partial(ask_user, self._agent, server.name, call_id)),
@@ -256,7 +254,7 @@ class SessionTools(Hooks):
         if fresh:
             for item in fresh:
                 self._loaded[tool_name(item.server, item.tool.name)] = item
-            self._agent.append_entry(ENTRY, {"loaded": msgspec.to_builtins(fresh)})
+            self._keep(ServerTools(loaded=fresh))
             self.refresh()
 
     async def tool_missing(self, name: str) -> None:
@@ -301,7 +299,7 @@ class SessionTools(Hooks):
         return [item for score, item in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
 
-class _Progress:
+class _ServerProgress:
     """Shows the progress that a server reports; not more often than a person can read."""
 
     def __init__(self, context: ToolContext) -> None:
@@ -325,7 +323,9 @@ def _few(listings: Sequence[Listing | None]) -> bool:
 
 
 def _exposure(server: Server, tool: RemoteTool, direct: set[str]) -> str:
-    given = server.config.tool_exposure.get(tool.name) or server.config.exposure
+    config = server.config
+    matching = (value for pattern, value in config.tool_exposure.items() if fnmatchcase(tool.name, pattern))
+    given = config.tool_exposure.get(tool.name) or next(matching, config.exposure)
     return given or ("direct" if server.name in direct else "deferred")
 
 

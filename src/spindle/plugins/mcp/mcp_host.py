@@ -5,7 +5,6 @@ An agent without servers only looks for three files; the rest is imported when t
 
 import asyncio
 import os
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,8 @@ from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile, Standing
 from spindle.resources.loader import Resources
 from spindle.resources.trust import MCP_FILES, TrustStore
-from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
+from spindle.shapes.events import ExtensionError, Notice, StateChanged
+from spindle.shapes.tool_lists import may_match
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is a server
@@ -52,7 +52,7 @@ def is_server_tool(name: str) -> bool:
 
 def mcp_host(options: McpOptions, tools: Sequence[str] | None) -> "list[McpHost]":
     """Return the host, if there may be servers and any of their tools may be used; `tools`: the allowed tools."""
-    wanted = tools is None or options.servers or any(map(is_server_tool, tools))
+    wanted = tools is None or options.servers or any(is_server_tool(tool) or may_match(tool, "mcp__") for tool in tools)
     options = replace(options, named=tools or ())
     return [McpHost(options)] if wanted and options.servers is not False else []
 
@@ -64,6 +64,8 @@ class McpHost:
         self._options = options
         self._set: Any = options.servers
         """Servers of the client."""
+        self._added: dict[str, dict[str, Any]] = {}
+        """Servers of extensions, by name."""
         self._found: Servers | None = None
         """Servers as loaded last; `bind` puts them in force."""
         self._agent: AgentSession | None = None
@@ -80,6 +82,8 @@ class McpHost:
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
         self._found = self._read(resources, self._set)
         if self._found is not None and self._agent is None:
+            for note in self._found.notes:
+                self._options.warn(Standing(note))
             for name, problem in self._found.problems.items():
                 is_file = os.path.isabs(name)  # problems of a whole file have its path as their name
                 text = f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
@@ -91,13 +95,16 @@ class McpHost:
         places = [] if alone else [os.path.join(agent_dir(), "mcp.json")]
         if trust.trusted:
             places += [os.path.join(cwd, name) for name in MCP_FILES]
-        if not (self._options.files or client or any(map(os.path.exists, places))):
+        if not (self._options.files or client or self._added or any(map(os.path.exists, places))):
             return None
         from spindle.plugins.mcp import McpError
         from spindle.plugins.mcp.server_config import Servers, load_servers
 
-        found = Servers() if alone else load_servers(cwd, trust, self._options.files)
+        found = Servers()
         try:
+            found.add(self._added, "client: an extension")
+            if not alone:
+                found = load_servers(cwd, trust, self._options.files, found)
             if client:
                 found.add(client, "client")
         except McpError as error:
@@ -132,7 +139,7 @@ class McpHost:
             agent.hooks.add(self._tools)
             agent.hooks.add(self._tools.prompts)
         else:
-            agent.use_server_tools(())
+            agent.toolbox.use_server_tools(())
         gone = [server for server in before if server not in self._servers]
         if gone:
             from spindle.plugins.mcp.shared_server import leave
@@ -165,10 +172,8 @@ class McpHost:
         for path, text in files.items():
             title = f"Start the MCP servers of {path}?"
             about = f"They are new, or have changed since you agreed to them:\n{shown_servers(path, text)}"
-            request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=about)
-            answer = None if agent.resources.options.user_folder else await agent.dialogs.ask(request)
-            if answer is None or answer.get("confirmed") is not True:
-                agent.publish(Notice(f"Cannot use {path}: {NOT_AGREED}."))
+            if agent.resources.options.user_folder or await agent.confirm("trust", title, about) is not True:
+                agent.publish(Notice(f"Cannot use {path}: {NOT_AGREED}.", "info"))  # was told as a warning at the start
                 continue
             try:
                 name = path.relative_to(agent.cwd)
@@ -224,6 +229,14 @@ class McpHost:
 
         return any(serves(server.name, tool) for server in self._servers)
 
+    async def add(self, name: str, config: dict[str, Any]) -> None:
+        added, self._added = self._added, {**self._added, name: config}
+        try:
+            await self.set(self._set)
+        except AgentError:
+            self._added = added
+            raise
+
     async def set(self, servers: Any) -> list[McpServerState]:
         agent = self._agent
         assert agent is not None
@@ -236,4 +249,5 @@ class McpHost:
         self._use(found)
         agent.publish(StateChanged())
         await self.begin()
+        await agent.hooks.notify("mcp_servers_change", servers=[state.name for state in self.states()])
         return self.states()

@@ -1,6 +1,6 @@
 """Logins at HTTP servers: OAuth 2.1 with discovery, PKCE, registration and refresh. Imported for HTTP servers only.
 
-`Login` gives the transport a token and is told when one is refused. Getting a first token takes a person with a
+`ServerLogin` gives the transport a token and is told when one is refused. Getting a first token takes a person with a
 browser, so it happens in `spindle mcp login` alone, unless the entry has the credentials of a program; everywhere else
 a token is only renewed. Requests to authorization servers are in `authorization`. Tokens are kept in `mcp-auth.json` in
 the agent directory, which only the user may read, by the server's address and the issuer.
@@ -28,7 +28,7 @@ from spindle.plugins.mcp import LoginNeeded, McpError
 from spindle.plugins.mcp.authorization import (
     KEY_METHOD,
     METHODS,
-    Client,
+    OAuthClient,
     ResourceMetadata,
     ServerMetadata,
     Signer,
@@ -72,7 +72,7 @@ class Record(Struct, frozen=True):
 
     issuer: str
     token_endpoint: str
-    client: Client
+    client: OAuthClient
     tokens: Tokens | None = None
     resource: str | None = None
     dpop_key: str | None = None
@@ -114,7 +114,7 @@ def keep(url: str, record: Record | None) -> None:
 # -- one server --------------------------------------------------------------------------------------
 
 
-class Login:
+class ServerLogin:
     def __init__(self, config: ServerConfig, browser: Browser | None = None) -> None:
         """`config` is resolved. Without a browser no person can log in, and tokens are only renewed."""
         self._url = config.url or ""
@@ -271,7 +271,9 @@ class Login:
                 "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
                 **more,
             }
-            client = Client(provider.client_id, provider.client_secret, secret_method(provider.client_secret, None))
+            client = OAuthClient(
+                provider.client_id, provider.client_secret, secret_method(provider.client_secret, None)
+            )
             answer = await token_request(provider.token_endpoint, provider.token_endpoint, client, exchange)
             return {"grant_type": _JWT_BEARER, "assertion": answer["access_token"], **more}
         if given.assertion is not None:
@@ -282,7 +284,7 @@ class Login:
 
     async def _ask_user(
         self, metadata: ServerMetadata, scope: str | None, target: str | None
-    ) -> tuple[Client, dict[str, str]]:
+    ) -> tuple[OAuthClient, dict[str, str]]:
         """Let the user log in; return the client and the form of the request for a token. Raises `McpError`."""
         if (browser := self._browser) is None:
             raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
@@ -331,14 +333,14 @@ class Login:
         self._asked = scope
         return scope
 
-    async def _client(self, metadata: ServerMetadata, browser: Browser, scope: str | None) -> Client:
+    async def _client(self, metadata: ServerMetadata, browser: Browser, scope: str | None) -> OAuthClient:
         """Return our identity at this authorization server. Raises `McpError`."""
         given, before = self._given, self._record
         supported = metadata.token_endpoint_auth_methods_supported
         if given.client_id:
             return _given_client(given, metadata)
         if given.client_metadata_url and metadata.client_id_metadata_document_supported:
-            return Client(given.client_metadata_url)
+            return OAuthClient(given.client_metadata_url)
         if (
             before is not None
             and before.issuer == metadata.issuer
@@ -367,7 +369,7 @@ class Login:
         method = answer.get("token_endpoint_auth_method") or fallback
         if method not in METHODS or (method != "none" and secret is None):
             raise McpError(f"its authorization server wants {method!r}, which is not known here")
-        return Client(answer["client_id"], secret, method, browser.redirect_uri)
+        return OAuthClient(answer["client_id"], secret, method, browser.redirect_uri)
 
 
 def _code(back: Mapping[str, str], state: str, metadata: ServerMetadata) -> str:
@@ -386,12 +388,12 @@ def _code(back: Mapping[str, str], state: str, metadata: ServerMetadata) -> str:
     return back["code"]
 
 
-def _given_client(given: OAuthOptions, metadata: ServerMetadata) -> Client:
+def _given_client(given: OAuthOptions, metadata: ServerMetadata) -> OAuthClient:
     """Return the client that was registered by hand. Its private key is not kept."""
     if given.private_key is not None:
-        return Client(given.client_id, method=KEY_METHOD)
+        return OAuthClient(given.client_id, method=KEY_METHOD)
     method = secret_method(given.client_secret, metadata.token_endpoint_auth_methods_supported)
-    return Client(given.client_id, given.client_secret, method)
+    return OAuthClient(given.client_id, given.client_secret, method)
 
 
 def _is_for_programs(given: OAuthOptions, grants: list[str] | None) -> bool:

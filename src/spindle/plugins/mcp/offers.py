@@ -31,7 +31,8 @@ async def ask_user(agent: AgentSession, server: str, call_id: str | None, params
     """Answer a question of a server, which the user is asked."""
     from spindle.plugins.mcp.elicitation import elicit
 
-    return await elicit(server, params, agent.dialogs, call_id)
+    confirm = partial(agent.confirm, "confirm", tool_call_id=call_id)
+    return await elicit(server, params, agent.dialogs, confirm, call_id)
 
 
 class ServerResources:
@@ -169,7 +170,7 @@ class ServerPrompts(Hooks):
 
     async def _prompt(self, server: Server, prompt: RemotePrompt, rest: str) -> tuple[str, list[Image]]:
         """Return the text and images of a prompt. Raises `McpError`."""
-        from spindle.plugins.mcp.content import blocks_of
+        from spindle.plugins.mcp.content import blocks_of, cut
 
         given = _prompt_arguments(prompt, rest)
         params = {"name": prompt.name, **({"arguments": given} if given else {})}
@@ -182,6 +183,7 @@ class ServerPrompts(Hooks):
                     blocks.append(Text("Assistant:"))
                 blocks += await blocks_of([message.get("content")])
         # The first line is ours, so that no text of a server can be a slash command.
+        blocks = cut(blocks)
         head = f'Prompt "{prompt.name}" of the MCP server "{server.name}":'
         return "\n\n".join([head, text_of(blocks, "\n\n")]), [b for b in blocks if isinstance(b, Image)]
 

@@ -10,22 +10,21 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from spindle.base import children, limits
-from spindle.base.process import Process
+from spindle.base import limits
+from spindle.base.strangers import MAX_BYTES, Patience, StrangerError
 from spindle.plugins.mcp import McpError, Message
 from spindle.plugins.mcp.connection import read_message
 from spindle.plugins.mcp.server_config import ServerConfig
-from spindle.shapes.codec import DecodeError, encode
+from spindle.programs import children
+from spindle.programs.process import Process
+from spindle.shapes.codec import encode
 
 if TYPE_CHECKING:
-    from spindle.tools.sandbox import Sandbox, Wanted
+    from spindle.workspace.sandbox import Sandbox, Wanted
 
-_MAX_LINE: Final = 64 << 20
-"""Bytes of one message; a server that sends more is ended."""
+_MOST_UNSENT: Final = 64 << 20
 _ANSWER: Final = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,9})\b')
 _PARSE_ERROR: Final = -32700
-_MAX_STRAYS: Final = 10_000
-"""Most lines on stdout that are not messages."""
 _MAX_ERRORS: Final = 8 * 1024
 """Bytes of stderr that are remembered."""
 
@@ -49,9 +48,9 @@ class PipeTransport:
         self._errors = bytearray()
         self._stray = ""
         """The last line on stdout that is not a message."""
-        self._strays = 0
+        self._patience = Patience()
         self._ending = False
-        self.receive: Callable[[Message], None]
+        self.receive: Callable[[Message], bool]
         self.closed: Callable[[str], None]
 
     @property
@@ -71,7 +70,7 @@ class PipeTransport:
         try:
             env, fence = children.environment(self._withheld, config.env), None
             if self._wanted is not None:
-                from spindle.tools.sandbox import Sandbox, SandboxError
+                from spindle.workspace.sandbox import Sandbox, SandboxError
 
                 try:
                     self._sandbox = Sandbox(self._wanted)
@@ -99,7 +98,7 @@ class PipeTransport:
         if self._process is None or self._ending:
             raise McpError("it does not run")
         self._process.write(encode(message) + b"\n")
-        if self._process.unread > _MAX_LINE:
+        if self._process.unread > _MOST_UNSENT:
             self._give_up("it does not read what it is sent")
 
     def handshaken(self, version: str) -> None:
@@ -123,39 +122,43 @@ class PipeTransport:
         if rest:
             self._rest.append(rest)
             self._size += len(rest)
-            if self._size > _MAX_LINE:
+            if self._size > MAX_BYTES:
                 self._rest, self._size = [], 0
-                self._give_up(f"it sent a message of more than {_MAX_LINE >> 20} MB")
+                self._give_up(f"it sent a message of more than {MAX_BYTES >> 20} MB")
         for line in lines:
             if self._ending:
                 return
-            self._take(line)
+            try:
+                self._take(line)
+            except StrangerError as error:
+                self._give_up(f"it sent {error}")
 
     def _take(self, line: bytes) -> None:
+        """Raises `StrangerError` if the server is to be ended."""
         line = line.removeprefix(b"\xef\xbb\xbf").strip()
         if not line.startswith((b"{", b"[")):
             self._take_stray(line)
             return
         try:
             message: Any = read_message(line)
-        except DecodeError as error:
+        except StrangerError as error:
             if found := _ANSWER.match(line):  # NaN, for example: end the wait for this answer
-                failure = {"code": _PARSE_ERROR, "message": f"its answer is not JSON: {error}"}
+                failure = {"code": _PARSE_ERROR, "message": f"it sent {error}"}
                 self.receive({"id": int(found[1]), "error": failure})
+            elif b'"jsonrpc"' in line[:200] + line[-200:]:  # nobody knows which answer it is
+                raise
             else:
                 self._take_stray(line)
             return
-        for item in message if isinstance(message, list) else [message]:
-            if isinstance(item, dict):
-                self.receive(item)
+        items = [item for item in message if isinstance(item, dict)] if isinstance(message, list) else [message]
+        if sum(map(self.receive, items)) < len(items):
+            self._patience.spend(len(line))
 
     def _take_stray(self, line: bytes) -> None:
         """Remember the last line that is not a message: some servers print a banner on stdout."""
         if not line:
             return
-        self._strays += 1
-        if self._strays > _MAX_STRAYS:
-            self._give_up("it writes other things than messages to its stdout")
+        self._patience.spend(len(line))
         self._stray = line[:500].decode("utf-8", "replace")
 
     def _read_errors(self, data: bytes) -> None:

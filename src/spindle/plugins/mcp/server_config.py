@@ -10,7 +10,7 @@ from _blake2 import blake2b  # `hashlib` would load OpenSSL, which delays every 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +27,8 @@ from spindle.shapes.codec import encode
 
 Exposure = Literal["direct", "deferred", "hidden"]
 """Tools are shown to the model at once, wait behind `tool_search`, or are not shown."""
+_CODE_MODE: Final = ("codemode", "codemode-deferred")
+"""Exposures of pi: its scripts may call the tools. Here they wait behind `tool_search`."""
 KEYS: Final = ("mcpServers", "servers")
 """Keys that may hold the servers in a file; the second is that of VS Code."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -143,6 +145,8 @@ class Servers(Struct):
     configs: dict[str, ServerConfig] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """Why an entry, or a whole file, cannot be used; by name or path."""
+    notes: list[str] = field(default_factory=list)
+    """Values that are read in another way than they are written, or passed over."""
     unagreed: dict[Path, str] = field(default_factory=dict)
     """The content of files that the user has not agreed to."""
 
@@ -150,13 +154,43 @@ class Servers(Struct):
         """Take the entries of one source: an object by name, or a list with names in it, as ACP has it."""
         for name, entry in _entries(value):
             try:
-                config = _read(name, entry, source, trusted, self.configs.get(name))
+                config = _read(name, self._readable(name, entry, source), source, trusted, self.configs.get(name))
             except (ValueError, msgspec.ValidationError) as error:
                 self.configs.pop(name, None)
                 self.problems[name] = f"{source}: {error}"
                 continue
             self.problems.pop(name, None)
             self.configs[name] = config
+
+    def _readable(self, name: str, entry: Any, source: str) -> Any:
+        """Return the entry with exposures that we know; the others are noted."""
+        if not isinstance(entry, dict):
+            return entry
+        given = entry.get("toolExposure")
+        by_tool = dict(given) if isinstance(given, dict) else {}
+        places = [(entry := dict(entry), "exposure"), *((by_tool, tool) for tool in [*by_tool])]
+        for place, key in places:
+            if (value := place.get(key)) is None or value in get_args(Exposure):
+                continue
+            if value in _CODE_MODE:
+                place[key] = "deferred"
+                self._note_code_mode(name)
+            else:
+                del place[key]
+                what = "exposure" if place is entry else f"toolExposure of {key}"
+                choices = ", ".join(get_args(Exposure))
+                self.notes.append(f"{source}: {name}: {what}: {encode(value).decode()} is none of {choices}")
+        return entry | {"toolExposure": by_tool} if isinstance(given, dict) else entry
+
+    def _note_code_mode(self, name: str) -> None:
+        """Note once that servers are written for pi's code mode."""
+        start = 'MCP servers with "exposure": "codemode" are read as "deferred", as there is no code mode: '
+        for index, note in enumerate(self.notes):
+            if note.startswith(start):
+                if name not in note.removeprefix(start).split(", "):
+                    self.notes[index] = f"{note}, {name}"
+                return
+        self.notes.append(start + name)
 
     def add_file(
         self,
@@ -203,9 +237,14 @@ def user_file() -> Path:
     return agent_dir() / "mcp.json"
 
 
-def load_servers(cwd: str | Path, trust: TrustDecision, files: Sequence[str] = ()) -> Servers:
-    """Read the user's file, those of a trusted project as far as the user has agreed to them, then `files`."""
-    servers, store = Servers(), TrustStore(agent_dir())
+def load_servers(
+    cwd: str | Path, trust: TrustDecision, files: Sequence[str] = (), before: Servers | None = None
+) -> Servers:
+    """Read the user's file, those of a trusted project as far as the user has agreed to them, then `files`.
+
+    They add to `before`, and override its servers by name.
+    """
+    servers, store = before or Servers(), TrustStore(agent_dir())
     servers.add_file(user_file())
     for name in MCP_FILES if trust.trusted else ():
         path = Path(cwd) / name

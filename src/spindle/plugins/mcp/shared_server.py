@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -26,8 +26,8 @@ from spindle.plugins.mcp.server_config import ServerConfig
 from spindle.shapes.codec import encode
 
 if TYPE_CHECKING:  # loaded when a server is started
-    from spindle.plugins.mcp.connection import Ask, Connection, Transport
-    from spindle.tools.sandbox import Wanted
+    from spindle.plugins.mcp.connection import Ask, ServerConnection, ServerTransport
+    from spindle.workspace.sandbox import Wanted
 
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
@@ -38,6 +38,8 @@ _MAX_TOOLS: Final = 1000
 _MAX_SCHEMA: Final = 100_000
 """Bytes of the schema of one tool; a tool with more is left out."""
 _MAX_DESCRIPTION: Final = 8000
+_MAX_NAME: Final = 200
+_MAX_ARGUMENTS: Final = 100
 _FAILURES: Final = 2
 """After this many failures in a row a server is not started again for a while."""
 
@@ -94,8 +96,8 @@ class Server:
         self._cache = agent_dir() / "mcp-cache" / f"{config.key()}.json"
         self._tasks = Tasks()
         self._starting: asyncio.Task[None] | None = None
-        self._transport: Transport | None = None
-        self._connection: Connection | None = None
+        self._transport: ServerTransport | None = None
+        self._connection: ServerConnection | None = None
         self._refreshing: asyncio.Task[None] | None = None
         """The task that asks for a changed list."""
         self._changed_again = False
@@ -180,7 +182,7 @@ class Server:
 
     # -- starting and ending ---------------------------------------------------------------------
 
-    async def connected(self) -> "Connection":
+    async def connected(self) -> "ServerConnection":
         """Return the connection, after starting the server if need be. Raises `McpError`."""
         if self._starting is None and self._connection is not None and self._connection.ended is None:
             return self._connection
@@ -239,13 +241,13 @@ class Server:
             raise McpError(self.error or connection.ended)
         self._take(listing)
 
-    async def _open(self, *, probe: bool) -> "Connection":
-        from spindle.plugins.mcp.connection import HANDSHAKE, Connection
+    async def _open(self, *, probe: bool) -> "ServerConnection":
+        from spindle.plugins.mcp.connection import HANDSHAKE, ServerConnection
         from spindle.plugins.mcp.server_config import resolve
 
         self._transport = self._make_transport(await resolve(self.config))
         self._connection = None
-        connection = Connection(self._transport, self.cwd, self._changed, self._lost)
+        connection = ServerConnection(self._transport, self.cwd, self._changed, self._lost)
         try:
             version = self.config.protocol or (HANDSHAKE[0] if self.config.sse else None)
             await connection.open(probe=probe, version=version)
@@ -255,7 +257,7 @@ class Server:
         self._connection = connection
         return connection
 
-    def _make_transport(self, config: ServerConfig) -> "Transport":
+    def _make_transport(self, config: ServerConfig) -> "ServerTransport":
         if config.url is None:
             from spindle.plugins.mcp.pipe import PipeTransport
 
@@ -302,7 +304,7 @@ class Server:
 
     # -- listings --------------------------------------------------------------------------------
 
-    async def _ask_listing(self, connection: "Connection") -> Listing:
+    async def _ask_listing(self, connection: "ServerConnection") -> Listing:
         from spindle.plugins.mcp.connection import pages
 
         info, get = connection.info, partial(connection.request, timeout=self.config.timeout)
@@ -459,7 +461,7 @@ def _read_tools(items: list[Any]) -> list[RemoteTool]:
     """Return the tools that make sense, each once."""
     found: dict[str, RemoteTool] = {}
     for item in items:
-        if not isinstance(item, dict) or not isinstance(name := item.get("name"), str) or not name:
+        if not isinstance(item, dict) or not _is_name(name := item.get("name")):
             continue
         schema = _read_schema(item.get("inputSchema"))
         if schema is None or len(found) >= _MAX_TOOLS:
@@ -501,11 +503,11 @@ def _read_schema(schema: Any) -> Message | None:
 def _read_prompts(items: list[Any]) -> list[RemotePrompt]:
     found: dict[str, RemotePrompt] = {}
     for item in items[:_MAX_TOOLS]:
-        if not isinstance(item, dict) or not isinstance(name := item.get("name"), str) or not name:
+        if not isinstance(item, dict) or not _is_name(name := item.get("name")):
             continue
         given = item.get("arguments")
         arguments = (
-            [a for a in given if isinstance(a, dict) and isinstance(a.get("name"), str)]
+            [a for a in given[:_MAX_ARGUMENTS] if isinstance(a, dict) and _is_name(a.get("name"))]
             if isinstance(given, list)
             else []
         )
@@ -516,6 +518,10 @@ def _read_prompts(items: list[Any]) -> list[RemotePrompt]:
             [a["name"] for a in arguments if a.get("required") is True],
         )
     return list(found.values())
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= _MAX_NAME
 
 
 def _text(value: Any, limit: int) -> str:

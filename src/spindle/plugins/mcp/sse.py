@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
+from spindle.base.strangers import StrangerError
 from spindle.llm import http
 from spindle.plugins.mcp import McpError, Message, Unreachable
-from spindle.plugins.mcp.streamable import BROKEN, EventStream, HttpTransport
+from spindle.plugins.mcp.streamable import BROKEN, HttpTransport, ServerEvents
 from spindle.shapes.codec import encode
 
 
@@ -30,6 +31,8 @@ class SseTransport(HttpTransport):
             async with self._request("POST", headers, encode(message), await self._target) as response:
                 if not 200 <= response.status < 300:
                     raise await self._refusal(response)
+        except StrangerError as error:
+            raise McpError(f"it sent {error}") from None
         except BROKEN as error:
             raise Unreachable(str(error)) from None
 
@@ -41,6 +44,8 @@ class SseTransport(HttpTransport):
                 await self._take_stream(response)
         except McpError as error:
             failure = error
+        except StrangerError as error:
+            failure = McpError(f"it sent {error}")
         except BROKEN as error:
             failure = Unreachable(str(error))
         if self._target.done():
@@ -48,13 +53,13 @@ class SseTransport(HttpTransport):
         else:
             self._target.set_exception(failure)
 
-    async def _take_stream(self, response: http.Response) -> None:
+    async def _take_stream(self, response: http.HttpResponse) -> None:
         if response.status != 200:
             raise await self._refusal(response)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             raise McpError(f'it answered with {kind or "nothing"} instead of a stream: is its type "http"?')
-        await self._take_events(response, EventStream(self._found), None)
+        await self._take_events(response, ServerEvents(self._patience, self._found), None)
 
     def _found(self, address: str) -> None:
         """Take the address for messages. Messages hold secrets, so they go to no other origin."""

@@ -16,16 +16,18 @@ from urllib.parse import urljoin, urlsplit
 
 from spindle.base import limits
 from spindle.base.flow import Tasks
+from spindle.base.strangers import MAX_BYTES, Patience, StrangerError
 from spindle.llm import http
 from spindle.plugins.mcp import LoginNeeded, McpError, Message, SessionForgotten, Unreachable
 from spindle.plugins.mcp.connection import read_message, rpc_error
 from spindle.plugins.mcp.server_config import ServerConfig
-from spindle.shapes.codec import DecodeError, encode
+from spindle.shapes.codec import encode
 
 if TYPE_CHECKING:
-    from spindle.plugins.mcp.oauth import Login
+    from spindle.plugins.mcp.oauth import ServerLogin
 
-_MAX_BODY: Final = 64 << 20
+_MAX_LINES: Final = 100_000
+"""Lines of one event."""
 _MAX_ATTEMPTS: Final = 4
 """Attempts of one request: to another address, with another token, with a nonce in its proof."""
 _RECONNECTS: Final = 5
@@ -39,7 +41,7 @@ _HEADER: Final = "x-mcp-header"
 class HttpTransport:
     paired = True
 
-    def __init__(self, config: ServerConfig, login: "Login | None" = None) -> None:
+    def __init__(self, config: ServerConfig, login: "ServerLogin | None" = None) -> None:
         """`config` is resolved. `login` gives and renews tokens; None: use those that are kept for the server."""
         self._url = config.url or ""
         self._headers = {name.lower(): value for name, value in config.headers.items()}
@@ -49,7 +51,8 @@ class HttpTransport:
         self._version: str | None = None
         """Version of the protocol, once agreed on with a server of the earlier era."""
         self._tasks = Tasks()
-        self.receive: Callable[[Message], None]
+        self._patience = Patience()
+        self.receive: Callable[[Message], bool]
         self.closed: Callable[[str], None]
 
     @property
@@ -64,9 +67,9 @@ class HttpTransport:
         if os.environ.get("PI_OFFLINE") and host not in ("localhost", "::1") and not host.startswith("127."):
             raise McpError("it is out there, and this run is to stay offline")
         if self._login is None and "authorization" not in self._headers:
-            from spindle.plugins.mcp.oauth import Login
+            from spindle.plugins.mcp.oauth import ServerLogin
 
-            self._login = Login(self._config)
+            self._login = ServerLogin(self._config)
 
     def handshaken(self, version: str) -> None:
         self._version = version
@@ -93,6 +96,8 @@ class HttpTransport:
                 if message.get("method") == "initialize":
                     self._session_id = response.headers.get("mcp-session-id")
                 await self._take_answer(response, id)
+        except StrangerError as error:
+            raise McpError(f"it sent {error}") from None
         except BROKEN as error:
             raise Unreachable(str(error)) from None
 
@@ -101,7 +106,7 @@ class HttpTransport:
     @asynccontextmanager
     async def _request(
         self, method: str, headers: Mapping[str, str], body: bytes | None, url: str | None = None
-    ) -> AsyncGenerator[http.Response, None]:
+    ) -> AsyncGenerator[http.HttpResponse, None]:
         """Send a request; once more with another token if the server refuses the first. Raises `McpError`.
 
         `url`: another address than that of the server.
@@ -126,7 +131,7 @@ class HttpTransport:
                 return
         raise McpError("it refuses every login, or redirects in a circle")
 
-    def _follow(self, response: http.Response) -> bool:
+    def _follow(self, response: http.HttpResponse) -> bool:
         """Use another address on the same server from now on."""
         target = urljoin(self._url, response.headers.get("location", ""))
         here, there = urlsplit(self._url), urlsplit(target)
@@ -135,7 +140,7 @@ class HttpTransport:
         self._url = target
         return True
 
-    async def _refusal(self, response: http.Response) -> McpError:
+    async def _refusal(self, response: http.HttpResponse) -> McpError:
         """Return the error for an answer other than success."""
         body = await _read(response)
         # The protocol wants 404 for an unknown session; servers built on the official example answer 400.
@@ -143,7 +148,7 @@ class HttpTransport:
             response.status == 404 or (response.status == 400 and b"session" in body[:2000].lower())
         ):
             return SessionForgotten("it has forgotten the session")
-        with suppress(DecodeError):
+        with suppress(StrangerError):
             answer = read_message(body)
             if isinstance(answer, dict) and answer.get("error") is not None:
                 return rpc_error(answer["error"])
@@ -158,21 +163,18 @@ class HttpTransport:
             text = 'it may speak the transport of 2024: set "type": "sse" in its entry'
         return McpError(f"HTTP status {response.status}{f': {text}' if text else ''}", _INVALID)
 
-    async def _take_answer(self, response: http.Response, id: Any) -> None:
-        """Pass on all messages up to the answer to request `id`. Raises `McpError`."""
+    async def _take_answer(self, response: http.HttpResponse, id: Any) -> None:
+        """Pass on all messages up to the answer to request `id`. Raises `McpError`, `StrangerError`."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            try:
-                answer = read_message(await _read(response))
-            except DecodeError as error:
-                raise McpError(f"its answer is not JSON: {error}") from None
+            answer = read_message(await _read(response))
             for item in answer if isinstance(answer, list) else [answer]:
                 if isinstance(item, dict):
                     self.receive(item if item.get("id") is not None or "method" in item else {**item, "id": id})
             return
         if kind != "text/event-stream":
             raise McpError(f"it answered with HTTP status {response.status} and {kind or 'nothing'}", _INVALID)
-        events = EventStream()
+        events = ServerEvents(self._patience)
         if await self._take_events(response, events, id):
             return
         for _ in range(_RECONNECTS):
@@ -186,54 +188,57 @@ class HttpTransport:
                     return
         raise Unreachable("the stream ended before the answer came")
 
-    async def _take_events(self, response: http.Response, events: "EventStream", id: Any) -> bool:
-        """Pass on the messages of a stream, up to the answer to `id`; say whether that came."""
+    async def _take_events(self, response: http.HttpResponse, events: "ServerEvents", id: Any) -> bool:
+        """Pass on the messages of a stream, up to the answer to `id`; say whether that came. Raises `StrangerError`."""
         while data := await response.read():
             for event in events.feed(data):
-                try:
-                    message = read_message(event)
-                except DecodeError:
-                    continue
+                message = read_message(event)
                 for item in message if isinstance(message, list) else [message]:
-                    if isinstance(item, dict):
-                        self.receive(item)
-                        if id is not None and item.get("id") == id and "method" not in item:
-                            return True
+                    if not (isinstance(item, dict) and self.receive(item)):
+                        self._patience.spend(len(event))
+                    elif id is not None and item.get("id") == id:
+                        return True
         events.broken()
         return False
 
     async def _hear(self) -> None:
         """Read the stream of messages that answer no request, from a server of the earlier era, until it ends."""
-        events, silent = EventStream(), 0
+        events, silent = ServerEvents(self._patience), 0
         while silent < _RECONNECTS:
             headers = {} if events.last_id is None else {"last-event-id": events.last_id}
             began, before = time.monotonic(), events.count
-            with suppress(McpError, *BROKEN):
+            try:
                 async with self._request("GET", headers, None) as response:
                     if response.status != 200:
                         return  # most servers have no such stream
                     await self._take_events(response, events, None)
+            except StrangerError as error:
+                self.closed(f"it sent {error}")
+                return
+            except (McpError, *BROKEN):
+                pass
             # Proxies end every stream after a while; that is no failure.
             lived = events.count > before or time.monotonic() - began > limits.MCP_PROBE
             silent = 0 if lived else silent + 1
             await asyncio.sleep(events.retry)
 
 
-async def _read(response: http.Response) -> bytes:
-    """Return the body of a response. Raises `McpError`."""
+async def _read(response: http.HttpResponse) -> bytes:
+    """Return the body of a response. Raises `StrangerError`."""
     body = bytearray()
     while data := await response.read():
         body += data
-        if len(body) > _MAX_BODY:
-            raise McpError(f"its answer has more than {_MAX_BODY >> 20} MB")
+        if len(body) > MAX_BYTES:
+            raise StrangerError(f"an answer of more than {MAX_BYTES >> 20} MB")
     return bytes(body)
 
 
-class EventStream:
+class ServerEvents:
     """Splits a stream into the data of its events, and remembers how to resume it."""
 
-    def __init__(self, on_endpoint: Callable[[str], None] | None = None) -> None:
+    def __init__(self, patience: Patience, on_endpoint: Callable[[str], None] | None = None) -> None:
         """`on_endpoint` gets the data of events that name an address."""
+        self._patience = patience
         self._on_endpoint = on_endpoint
         self.last_id: str | None = None
         self.retry: float = limits.MCP_RECONNECT
@@ -243,7 +248,7 @@ class EventStream:
         self._after_cr = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes and return the data of complete events. Raises `McpError` for an event that is too long."""
+        """Take bytes and return the data of complete events. Raises `StrangerError` for an event that is too long."""
         if self._after_cr:
             data = data.removeprefix(b"\n")
         self._after_cr = data.endswith(b"\r")
@@ -252,8 +257,8 @@ class EventStream:
         ends = b"\n\n" in data or (data.startswith(b"\n") and self._rest.endswith(b"\n"))
         self._rest += data
         if not ends:
-            if len(self._rest) > _MAX_BODY:
-                raise McpError(f"it sent an event of more than {_MAX_BODY >> 20} MB")
+            if len(self._rest) > MAX_BYTES:
+                raise StrangerError(f"an event of more than {MAX_BYTES >> 20} MB")
             return []
         *blocks, rest = bytes(self._rest).split(b"\n\n")
         self._rest = bytearray(rest)
@@ -265,6 +270,8 @@ class EventStream:
 
     def _take(self, block: bytes) -> bytes:
         self.count += 1
+        if block.count(b"\n") > _MAX_LINES:
+            raise StrangerError(f"an event of more than {_MAX_LINES:,} lines")
         lines, kind = [], b""
         for line in block.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
             name, _, value = line.partition(b":")
@@ -276,10 +283,12 @@ class EventStream:
             elif name == b"id" and b"\0" not in value:
                 self.last_id = value.decode("utf-8", "replace") or None
             elif name == b"retry" and value.isdigit():
-                self.retry = min(int(value) / 1000, 60.0)
+                self.retry = min(max(int(value[:9]) / 1000, 0.1), 60.0)
         if kind == b"endpoint" and self._on_endpoint is not None:
             self._on_endpoint(b"".join(lines).decode("utf-8", "replace"))
             return b""
+        if not lines:
+            self._patience.spend(len(block))
         return b"\n".join(lines)
 
 

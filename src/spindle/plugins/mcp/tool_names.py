@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from spindle.shapes.tool_lists import may_match
+
 _MAX_NAME: Final = 64
 
 
@@ -20,8 +22,8 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def serves(server: str, tool: str) -> bool:
-    """Say whether a tool's name for the model is that of a tool of this server."""
-    return tool.startswith(tool_name(server, ""))
+    """Say whether a name, or a pattern of names, may be for a tool of this server."""
+    return may_match(tool, tool_name(server, ""))
 
 
 def _checksum(text: str) -> str:

@@ -6,20 +6,20 @@ from typing import Annotated, Any
 import msgspec
 
 from spindle.agent.run.result import RunResult
-from spindle.agent.snapshot import SessionStats
+from spindle.agent.state import SessionStats
 from spindle.protocol.registry import Call, command
 from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
-from spindle.shapes.messages import Wire
+from spindle.shapes.messages import MessageOnWire, Wire, shown_as
 
 
 @command("get_messages", key="messages")
-def get_messages(call: Call) -> list[Any]:
+def get_messages(call: Call) -> list[MessageOnWire]:
     """Return the current context."""
     return call.agent.stored_messages(documented=call.client.dialect.documented)
 
 
 class MessagesPage(Wire):
-    messages: list[Any]
+    messages: list[MessageOnWire]
     total_messages: int
     next_cursor: str | None = None
     """`cursor` of the next page; left out on the last one."""
@@ -57,7 +57,7 @@ async def get_session_stats(call: Call) -> SessionStats:
 
 
 class EntriesData(Wire):
-    entries: list[Any]
+    entries: list[Annotated[Any, shown_as("Entry")]]
     leaf_id: str | None
     more: bool = False
     """Whether there are earlier entries than these; only with `limit`."""
@@ -79,8 +79,17 @@ def get_entries(
     return answer | {"more": True} if more else answer
 
 
+class EntryNode(Wire):
+    entry: Annotated[Any, shown_as("Entry")]
+    children: list["EntryNode"] | None = None
+    label: str | None = None
+    label_timestamp: str | None = None
+    id: str | None = None
+    parent_id: str | None = None
+
+
 class TreeData(Wire):
-    tree: list[Any]
+    tree: list[EntryNode]
     leaf_id: str | None
 
 
@@ -182,9 +191,7 @@ async def complete_path(call: Call, prefix: str = "") -> list[str]:
 @command("list_checkpoints")
 async def list_checkpoints(call: Call) -> CheckpointList:
     """Return the checkpoints of this session: the states of the files before turns that wrote to them."""
-    from spindle.agent.features import undo
-
-    return await undo.checkpoints_of(call.agent)
+    return await call.agent.undo.checkpoints()
 
 
 @command("get_changes")
@@ -193,9 +200,7 @@ async def get_changes(call: Call, from_: str | None = None, to: str | None = Non
 
     `from` and `to` are ids of checkpoints; without `to`, the files as they are now.
     """
-    from spindle.agent.features import undo
-
-    return await undo.changes(call.agent, from_, to)
+    return await call.agent.undo.changes(from_, to)
 
 
 @command("restore")
@@ -215,7 +220,5 @@ async def restore(
     `dryRun` nothing changes, and the answer says what would. Files that were changed outside of the agent's runs are
     only overwritten with `force`.
     """
-    from spindle.agent.features import undo
-
     how = {"conversation": conversation, "dry_run": dry_run, "force": force}
-    return await undo.restore(call.agent, checkpoint, files, hunks=hunks, **how)
+    return await call.agent.undo.restore(checkpoint, files, hunks=hunks, **how)

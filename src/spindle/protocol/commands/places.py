@@ -1,10 +1,34 @@
 """Commands that lead elsewhere: other sessions, other places in the tree."""
 
+from typing import TYPE_CHECKING
+
 from spindle.agent import AgentError
-from spindle.protocol.registry import Call, LiveInfo, Wanted, command
+from spindle.agent.features.client_login import LoginProvider, log_in, login_providers
+from spindle.protocol.registry import Call, LiveInfo, WantedSession, command
 from spindle.sessions.entries import iso_time
 from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import SandboxChoice
+
+if TYPE_CHECKING:
+    from spindle.sessions.index import SessionInfo
+
+
+@command("get_login_providers", key="providers")
+def get_login_providers(call: Call) -> list[LoginProvider]:
+    """Return the providers that offer a sign-in, and whether there is a login."""
+    return login_providers(call.agent.resources.registry.auth)
+
+
+class LoggedIn(Wire):
+    provider_id: str
+
+
+@command("login")
+async def login(call: Call, provider_id: str) -> LoggedIn:
+    """Sign in to a provider: the client gets the address as `extension_ui_request` `open_url`, and may be asked for
+    what has to be pasted. The response comes when the login is kept."""
+    await log_in(provider_id, call.agent.dialogs, call.agent.resources.registry.auth)
+    return LoggedIn(provider_id)
 
 
 @command("new_session", key="cancelled")
@@ -53,6 +77,7 @@ async def open_session(
     call: Call,
     cwd: str | None = None,
     session: str | None = None,
+    copy: bool = False,
     model: str | None = None,
     name: str | None = None,
     session_dir: str | None = None,
@@ -62,7 +87,8 @@ async def open_session(
 ) -> LiveInfo:
     """Open another session beside this one: a new session, or the stored one that `session` (id or path) names.
 
-    Its `id` is the `sessionId` of its commands and events. `sandbox` is as in `set_permissions`. With `exec`, a command
+    Its `id` is the `sessionId` of its commands and events. With `copy` it is a copy of the stored one, which another
+    process may hold. `sandbox` is as in `set_permissions`. With `exec`, a command
     such as `docker exec -i NAME`, tools work elsewhere, in `execCwd` (elsewhere.md). `sessionDir`, as oh-my-pi has it,
     is refused.
     """
@@ -70,7 +96,9 @@ async def open_session(
         raise AgentError(
             "open_session takes no sessionDir here: start the agent with --session-dir, or use switch_session"
         )
-    wanted = Wanted(cwd=cwd, session=session, model=model, name=name, sandbox=sandbox, exec=exec, exec_cwd=exec_cwd)
+    wanted = WantedSession(
+        cwd=cwd, session=session, copy=copy, model=model, name=name, sandbox=sandbox, exec=exec, exec_cwd=exec_cwd
+    )
     return await call.client.open_session(wanted)
 
 
@@ -97,26 +125,46 @@ class SessionItem(Wire, kw_only=True):
     message_count: int
 
 
-@command("list_sessions", key="sessions")
-async def list_sessions(call: Call, everywhere: bool = False) -> list[SessionItem]:
-    """Return the stored sessions of this working directory, the latest first.
+def session_item(info: "SessionInfo") -> SessionItem:
+    return SessionItem(
+        id=info.id,
+        path=info.path,
+        cwd=info.cwd,
+        name=info.name,
+        first_message=info.first_message,
+        modified=iso_time(info.modified),
+        message_count=info.message_count,
+    )
 
-    With `everywhere` the latest 500 of all directories that sessions may work in; `open_session` takes their ids.
+
+class SessionList(Wire, kw_only=True):
+    sessions: list[SessionItem]
+    next_cursor: str | None = None
+    """The `cursor` of the next page; left out on the last one."""
+    as_of: int
+    """Unix milliseconds of the latest change; `changedSince` takes it."""
+
+
+@command("list_sessions")
+async def list_sessions(
+    call: Call,
+    everywhere: bool = False,
+    limit: int | None = None,
+    cursor: str | None = None,
+    changed_since: int | None = None,
+) -> SessionList:
+    """Return the stored sessions of this working directory, the latest first; with `limit`, page by page.
+
+    With `everywhere`, of all directories that sessions may work in, at most 500 at a time; `open_session` takes their
+    ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included.
     """
     from spindle.agent import library
 
-    return [
-        SessionItem(
-            id=info.id,
-            path=info.path,
-            cwd=info.cwd,
-            name=info.name,
-            first_message=info.first_message,
-            modified=iso_time(info.modified),
-            message_count=info.message_count,
-        )
-        for info in await library.stored_sessions(call.agent, everywhere)
-    ]
+    page = await library.stored_sessions(
+        call.agent, everywhere, limit=limit, cursor=cursor, changed_since=changed_since
+    )
+    sessions = [session_item(info) for info in page.sessions]
+    return SessionList(sessions=sessions, next_cursor=page.cursor, as_of=page.as_of)
 
 
 class FoundSession(Wire):
@@ -124,15 +172,30 @@ class FoundSession(Wire):
     snippet: str
     """The text around the words."""
     entry_id: str | None
-    """The entry with the message that has them."""
+    """The entry with the message that has them; null if it is the name of the session."""
+    session: SessionItem
+    """The session, as a list shows it."""
 
 
-@command("search_sessions", key="sessions")
-async def search_sessions(call: Call, query: str, everywhere: bool = False) -> list[FoundSession]:
-    """Return those of the sessions of `list_sessions` in which one message contains all words of the query."""
+class FoundSessions(Wire):
+    sessions: list[FoundSession]
+    next_cursor: str | None = None
+    """The `cursor` of the next page; left out on the last one."""
+
+
+@command("search_sessions")
+async def search_sessions(
+    call: Call, query: str, everywhere: bool = False, limit: int | None = None, cursor: str | None = None
+) -> FoundSessions:
+    """Return those of the sessions of `list_sessions` whose name, or one message, contains all words of the query.
+
+    They come in pages of `limit`, 50 unless told.
+    """
     from spindle.agent import library
 
-    return [FoundSession(*found) for found in await library.search_sessions(call.agent, query, everywhere)]
+    found, cursor = await library.search_sessions(call.agent, query, everywhere, limit=limit, cursor=cursor)
+    sessions = [FoundSession(info.id, snippet, entry, session_item(info)) for info, snippet, entry in found]
+    return FoundSessions(sessions, cursor)
 
 
 @command("delete_session", key="cancelled")

@@ -2,14 +2,19 @@
 
 from typing import Any, Literal
 
+from msgspec import UNSET
+
 from spindle.agent import AgentError
+from spindle.agent.fences.options import PermissionState
 from spindle.agent.hooks import McpServerState
 from spindle.agent.model_choice import CycledModel
-from spindle.agent.permissions.approval import PermissionState
 from spindle.agent.queues import QueueMode
-from spindle.agent.snapshot import State
+from spindle.agent.session import AgentSession
+from spindle.agent.state import AgentState
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import Call, command
+from spindle.resources.sources import CommandItem
+from spindle.shapes.approvals import Allow, Answer, Deny, Keep
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.sandbox import SandboxChoice
@@ -17,13 +22,13 @@ from spindle.tools.todo import TodoPhase
 
 
 @command("get_state")
-def get_state(call: Call) -> State:
+def get_state(call: Call) -> AgentState:
     """Return the state of the agent."""
     return call.agent.state()
 
 
 @command("get_commands", key="commands")
-def get_commands(call: Call) -> list[Any]:
+def get_commands(call: Call) -> list[CommandItem]:
     """Return the slash commands: commands of extensions, prompt templates, skills."""
     return call.agent.commands()
 
@@ -38,8 +43,12 @@ class AvailableCommand(Wire):
 @command("get_available_commands", key="commands")
 def get_available_commands(call: Call) -> list[AvailableCommand]:
     """Return the slash commands as oh-my-pi lists them; `get_commands` tells more."""
+    return available_commands(call.agent)
+
+
+def available_commands(agent: AgentSession) -> list[AvailableCommand]:
     kinds = {"prompt": "file"}
-    return [AvailableCommand(c.name, c.description, kinds.get(c.source, c.source)) for c in call.agent.commands()]
+    return [AvailableCommand(c.name, c.description, kinds.get(c.source, c.source)) for c in agent.commands()]
 
 
 @command("complete_command", key="completions")
@@ -119,7 +128,7 @@ class Negotiated(Wire):
 
 @command("negotiate_protocol")
 def negotiate_protocol(call: Call, protocol_version: int) -> Negotiated:
-    """Speak version 2 of oh-my-pi's protocol from now on; on stdin and stdout only.
+    """Speak version 2 of oh-my-pi's protocol from now on, in all sessions; on stdin and stdout only.
 
     `prompt_result` tells the end of each prompt, `session_settled` that nothing follows. A line of more than 1 MiB
     comes as `rpc_chunk` frames: `chunkId`, `index`, `count`, `byteLength` of the line, and `data`, a piece in base64.
@@ -132,7 +141,7 @@ def negotiate_protocol(call: Call, protocol_version: int) -> Negotiated:
 
 @command("set_event_filter", key="events")
 def set_event_filter(call: Call, events: list[str] | None = None) -> list[str] | None:
-    """Send only events of these types, or all (null); on stdin and stdout only.
+    """Send only events of these types, or all (null), in all sessions; on stdin and stdout only.
 
     Responses, questions, calls of host tools and `prompt_result` are always sent.
     """
@@ -182,10 +191,54 @@ def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) 
     return call.agent.permissions(tool, arguments)
 
 
+@command("answer_permission")
+async def answer_permission(
+    call: Call,
+    question: str,
+    behavior: Literal["allow", "deny"],
+    input: Any = None,
+    keep: Keep | None = None,
+    rules: list[str] | None = None,
+    reason: str | None = None,
+    stop: bool = False,
+) -> None:
+    """Answer the `permission_request` with the id `question`. The first answer counts.
+
+    With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep`
+    (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none. With `deny`:
+    `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question
+    stays open.
+    """
+    await call.agent.answer_permission(question, answer_of(behavior, input, keep, rules, reason, stop))
+
+
+def answer_of(
+    behavior: str, input: Any, keep: Keep | None, rules: list[str] | None, reason: str | None, stop: bool
+) -> Answer:
+    """Raises `AgentError` for fields that do not go together."""
+    if behavior == "allow":
+        if reason or stop:
+            raise AgentError('"reason" and "stop" go with the behavior "deny"')
+        return Allow(UNSET if input is None else input, keep, rules or ())
+    if input is not None or keep or rules:
+        raise AgentError('"input", "keep" and "rules" go with the behavior "allow"')
+    return Deny(reason or "", stop)
+
+
 @command("set_host_tools", key="toolNames")
 def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
     """Declare the tools that run in the client, replacing those declared before."""
     return call.agent.set_host_tools(tools)
+
+
+@command("set_host_uri_schemes", key="schemes")
+def set_host_uri_schemes(call: Call, schemes: list[Any]) -> list[str]:
+    """Declare schemes of addresses that the client serves: objects with `scheme` (such as `db`) and `writable`.
+
+    The tools `read` and `write` then take such addresses (`db://users/1`) as their path, and ask the client with
+    `host_uri_request`. The schemes replace those declared before.
+    """
+    return call.agent.set_host_uri_schemes(schemes)
 
 
 @command("set_mcp_servers", key="servers")

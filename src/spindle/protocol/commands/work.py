@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Literal, TypeVar, Unpack
 
+from spindle.agent import AgentError
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions
-from spindle.agent.snapshot import Queued
+from spindle.agent.state import Queued
 from spindle.base import trace
+from spindle.protocol.commands.setup import answer_of
 from spindle.protocol.registry import Call, command
+from spindle.shapes.approvals import Keep
 from spindle.shapes.events import CompactionResult
-from spindle.shapes.messages import Image, Wire, text_of
+from spindle.shapes.messages import Image, ImageOnWire, Wire, text_of
 from spindle.shapes.run_limits import LimitArguments, RunLimits
 from spindle.tools.user_bash import BashOutput
 
@@ -22,21 +25,25 @@ IDLE_ABORT_S = 0.01
 async def prompt(
     call: Call,
     message: str,
-    images: Sequence[Any] = (),
+    images: Sequence[ImageOnWire] = (),
     streaming_behavior: Literal["steer", "followUp"] | None = None,
     json_schema: dict[str, Any] | None = None,
+    enabled_tools: Sequence[str] | None = None,
+    fallback: Sequence[str] | None = None,
     traceparent: str | None = None,
     **limits: Unpack[LimitArguments],
 ) -> Disposition:
     """Send a message. The response comes once it is accepted, queued or handled; the run's events follow.
 
-    Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
-    `traceparent` (W3C) makes the run part of a trace of the client's.
+    Limits (model calls, US dollars, seconds, tokens), the JSON Schema of the result, the list `enabledTools` (see
+    cli.md) and `fallback`, the models that answer if the model cannot (see providers.md; an empty list: none), hold for
+    the run it starts. `traceparent` (W3C) makes the run part of a trace of the client's.
     """
     trace.follow(traceparent)
     wanted = RunLimits(**limits)
     account = call.client.account
-    options = RunOptions(limits=wanted if account is None else account.limited(wanted), schema=json_schema)
+    limited = wanted if account is None else account.limited(wanted)
+    options = RunOptions(limits=limited, schema=json_schema, tools=enabled_tools, fallback=fallback)
     return await _accepted(call, call.agent.submit(message, images, streaming_behavior, options=options))
 
 
@@ -54,13 +61,13 @@ async def _counted(call: Call, submitting: Coroutine[Any, Any, T]) -> T:
 
 
 @command("steer", key="disposition")
-async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+async def steer(call: Call, message: str, images: Sequence[ImageOnWire] = ()) -> Disposition:
     """Queue a message that the model gets before its next call in this run, or with the next run."""
     return await call.agent.steer(message, images)
 
 
 @command("follow_up", key="disposition")
-async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+async def follow_up(call: Call, message: str, images: Sequence[ImageOnWire] = ()) -> Disposition:
     """Queue a message that the model gets when the run would otherwise end."""
     return await _counted(call, call.agent.follow_up(message, images))
 
@@ -79,9 +86,46 @@ async def abort(call: Call) -> None:
 
 
 @command("abort_and_prompt", key="disposition")
-async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+async def abort_and_prompt(call: Call, message: str, images: Sequence[ImageOnWire] = ()) -> Disposition:
     """Stop as `abort` does, then send a message."""
     return await _accepted(call, call.agent.abort_and_submit(message, images))
+
+
+@command("resume_run", key="disposition")
+async def resume_run(call: Call) -> Disposition:
+    """Go on with a run that the end of its process cut off (`interruptedRun` in `get_state`); its events follow.
+
+    Limits hold on. Open calls of tools that only read are made again; the model is told of the others.
+    """
+    return await _accepted(call, call.agent.resume_run())
+
+
+@command("answer_question", key="disposition")
+async def answer_question(
+    call: Call,
+    question: str,
+    behavior: Literal["allow", "deny"],
+    input: Any = None,
+    keep: Keep | None = None,
+    rules: list[str] | None = None,
+    reason: str | None = None,
+    stop: bool = False,
+) -> Literal["started", "answered"]:
+    """Answer a question as `answer_permission` does, also one whose run waits in the session (`interruptedRun`).
+
+    `started`: no other question waits, and the run goes on with the answer; its events follow. `answered`: the run goes
+    on anyway, or waits for the answer to another question.
+    """
+    if await call.agent.answer_question(question, answer_of(behavior, input, keep, rules, reason, stop)):
+        await _accepted(call, call.agent.resume_run())
+        return "started"
+    return "answered"
+
+
+@command("abandon_run")
+async def abandon_run(call: Call) -> None:
+    """Give up a run that the end of its process cut off; another prompt does the same. The conversation stays."""
+    await call.agent.abandon_run()
 
 
 @command("abort_commands", key="commands")
@@ -131,6 +175,19 @@ async def send_queued(call: Call, queued_id: str) -> None:
 async def abort_retry(call: Call) -> None:
     """End the wait for a retry; the run is over then."""
     await call.agent.abort_retry()
+
+
+class HandedOff(Wire):
+    pass
+
+
+@command("handoff")
+async def handoff(call: Call, custom_instructions: str | None = None) -> HandedOff:
+    """Go on from a summary of the conversation, as `compact`; refused while a run goes on. A command of oh-my-pi."""
+    if call.agent.state().is_streaming:
+        raise AgentError("Cannot hand off while a response is in progress")
+    await call.agent.compact(custom_instructions)
+    return HandedOff()
 
 
 @command("compact")

@@ -5,6 +5,7 @@ const FIRST_DELAY = 400;
 const LONGEST_DELAY = 10_000;
 const GOODBYE = 1000;
 const NO_SUCH_SESSION = 4004;
+const IN_USE = 4009;
 const BEAT = 20_000;
 const BEAT_TIMEOUT = 8000;
 const { wire } = globalThis; // of early.js
@@ -28,7 +29,7 @@ export function addressWithToken(sessionId) {
 export class Connection {
   /**
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of
-   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session` and `closed` (by the agent, for
+   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session`, `held` (elsewhere) and `closed` (by the agent, for
    * good); `askToken(wrong)` returns a promise of a token.
    * @param {any} fields
    */
@@ -38,6 +39,7 @@ export class Connection {
     this.onState = onState;
     this.askToken = askToken;
     this.sessionId = null;
+    this.copy = false; // whether a copy of that session is wanted
     this.seen = null; // number of the last event; null: nothing that could be gone on with
     this.socket = null;
     this.calls = new Map();
@@ -56,9 +58,10 @@ export class Connection {
    * Leave the present session and go to another; null is a new one.
    * @param {string | null} sessionId
    */
-  open(sessionId) {
+  open(sessionId, copy = false) {
     this.drop();
     this.sessionId = sessionId;
+    this.copy = copy;
     this.seen = null;
     this.failures = 0;
     this.connect();
@@ -117,7 +120,7 @@ export class Connection {
     this.timer = 0;
     this.onState('connecting');
     const early = wire.takeFirst(this.sessionId);
-    const socket = early?.socket ?? wire.open(this.sessionId, this.seen);
+    const socket = early?.socket ?? wire.open(this.sessionId, this.seen, this.copy);
     this.socket = socket;
     let opened = socket.readyState === WebSocket.OPEN;
     socket.addEventListener('open', () => {
@@ -190,6 +193,7 @@ export class Connection {
       else this.onEvent({ type: 'client_error', error: frame.error });
     } else if (frame.type === 'ready' && 'sessionId' in frame) {
       this.failures = 0;
+      this.copy = false; // it is made; after a break it is gone on with
       this.sessionId = frame.sessionId;
       this.seen = frame.eventCount;
       this.onState('open');
@@ -203,8 +207,8 @@ export class Connection {
   /** @param {boolean} opened */
   async lost(opened, code = 0, reason = '') {
     this.drop();
-    if (code === NO_SUCH_SESSION) {
-      this.onState('lost-session');
+    if (code === NO_SUCH_SESSION || code === IN_USE) {
+      this.onState(code === IN_USE ? 'held' : 'lost-session', { id: this.sessionId });
       return;
     }
     if (code === GOODBYE) {

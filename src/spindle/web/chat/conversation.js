@@ -165,9 +165,18 @@ export class Conversation {
    */
   tellUnanswered(path) {
     const { message } = path.findLast(({ type }) => type === 'message' || type === 'compaction')?.raw ?? {};
-    const calls = message?.role === 'assistant' && message.stopReason === 'toolUse';
+    const calls =
+      this.session.state.interruptedRun || (message?.role === 'assistant' && message.stopReason === 'toolUse');
     if (!calls && message?.role !== 'user' && message?.role !== 'toolResult') return null;
     this.showHalf();
+    if (this.session.state.interruptedRun) {
+      const open = this.session.state.interruptedRun.openCalls.map((/** @type {any} */ { name }) => name).join(', ');
+      return this.notice(
+        'warning',
+        `This run was interrupted${open && ` in ${open}`}`,
+        button('link', () => this.actions.resume(), 'Go on'),
+      );
+    }
     return this.notice(
       'warning',
       'The work ended here before there was an answer',

@@ -1,14 +1,9 @@
 // Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
 
-import { diffView, rowsOfEdit, rowsOfText } from '../shared/diff.js';
 import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
-import { languageOfPath } from '../shared/highlight.js';
 import { reconcile } from '../shared/reconcile.js';
+import { aboutOf, inputEditor, keeping, previewOf, questionTitle } from './permission-question.js';
 import { oneStop } from './roving.js';
-
-/** @param {any} edit */
-const isEdit = edit =>
-  Object.keys(edit).sort().join() === 'newText,oldText' && Object.values(edit).every(text => typeof text === 'string');
 
 /**
  * What is offered: words, and the rule that they stand for.
@@ -20,62 +15,12 @@ function offerWords(offer) {
 }
 
 /**
- * What a tool would do. Whatever is not known to the last key is shown as it came: nothing may be hidden here.
- * @param {string | undefined} tool
- * @param {any} message
- */
-function callOf(tool, message) {
-  const raw = el('pre', { class: 'question', tabindex: '0' }, message);
-  if (tool !== 'edit' && tool !== 'write') return raw; // a lone text stands for itself; it may look like anything
-  try {
-    const { path, content, edits, ...others } = JSON.parse(message);
-    const known = tool === 'edit' ? content === undefined && edits.every(isEdit) : edits === undefined;
-    if (!known || Object.keys(others).length || typeof (content ?? '') !== 'string') return raw;
-    const rows = tool === 'edit' ? rowsOfEdit({ edits }) : rowsOfText(content);
-    return el(
-      'div',
-      { class: 'question', tabindex: '0' },
-      el('code', null, path),
-      diffView(rows, languageOfPath(path)),
-    );
-  } catch {
-    return raw;
-  }
-}
-
-/**
  * Whether a card shows all of what is asked about, and nothing else.
  * @param {LiveCard} card
- * @param {any} message
+ * @param {any} command
  */
-function isShown(card, message) {
-  const { args, name } = card;
-  const keys = Object.keys(args).sort().join();
-  if (name === 'bash') return keys === 'command' && args.command === message;
-  if (name === 'write' && keys !== 'content,path') return false;
-  if (name === 'edit' && (keys !== 'edits,path' || !args.edits.every(isEdit))) return false;
-  if (name !== 'write' && name !== 'edit') return false;
-  try {
-    return JSON.stringify(sorted(args)) === JSON.stringify(sorted(JSON.parse(message)));
-  } catch {
-    return false;
-  }
-}
-
-/**
- * @param {any} value
- * @returns {any}
- */
-const sorted = value =>
-  value && typeof value === 'object' && !Array.isArray(value)
-    ? Object.fromEntries(
-        Object.keys(value)
-          .sort()
-          .map(key => [key, sorted(value[key])]),
-      )
-    : Array.isArray(value)
-      ? value.map(sorted)
-      : value;
+const isShown = (card, command) =>
+  card.name === 'bash' && Object.keys(card.args).join() === 'command' && card.args.command === command;
 
 export class Dialogs {
   /**
@@ -91,7 +36,10 @@ export class Dialogs {
     this.open = new Map(); // by the request's id
     this.statuses = new Map(); // key → text
     this.widgets = new Map(); // key → {place, text}
+    this.requests = new Set(); // ids of questions about calls: their dialogs, which follow, are left out
     session.on('extension_ui_request', (/** @type {any} */ request) => this.receive(request));
+    session.on('permission_request', (/** @type {any} */ request) => this.permission(request));
+    session.on('permission_answered', (/** @type {any} */ { id }) => this.close(id));
     session.on('attached', (/** @type {any} */ { known }) => known || this.forget());
     // What was asked before the conversation was loaded belongs to a call in it.
     session.on('reset', () => this.open.forEach(asked => this.place(asked)));
@@ -113,7 +61,7 @@ export class Dialogs {
       setTitle: this.setTitle,
       set_editor_text: this.setEditorText,
     };
-    methods[request.method]?.call(this, request);
+    if (!this.requests.has(request.id)) methods[request.method]?.call(this, request);
   }
 
   // -- questions ----------------------------------------------------------------------------------
@@ -121,27 +69,16 @@ export class Dialogs {
   /** @param {any} request */
   confirm(request) {
     const { title = '', message = '' } = request;
-    const tool = /^Allow (.+)\?$/.exec(title)?.[1];
-    const [yes, no] = tool ? ['Allow', 'Deny'] : ['Yes', 'No'];
     /** @param {boolean} confirmed */
-    const answer = (confirmed, more = {}) =>
-      this.answer(request, { confirmed, ...more }, tool ? '' : `${confirmed ? 'Yes' : 'No'}: ${title}`, confirmed);
-    const reason = tool
-      ? this.reasonField(request, (/** @type {any} */ value) => answer(false, { reason: value }))
-      : null;
+    const answer = confirmed => this.answer(request, { confirmed }, `${confirmed ? 'Yes' : 'No'}: ${title}`, confirmed);
     const buttons = [
-      button('primary', () => answer(true), yes, el('kbd', null, 'Alt+Y')),
-      button('plain', () => answer(false, reason?.value ? { reason: reason.value } : {}), no, el('kbd', null, 'Alt+N')),
+      button('primary', () => answer(true), 'Yes', el('kbd', null, 'Alt+Y')),
+      button('plain', () => answer(false), 'No', el('kbd', null, 'Alt+N')),
     ];
     buttons[0].dataset.answer = 'yes';
     buttons[1].dataset.answer = 'no';
-    for (const offer of request.offers ?? []) {
-      const always = button('link', () => answer(true, { always: offer }), ...offerWords(offer));
-      always.title = 'Only calls that fit this rule, and only in this conversation';
-      buttons.push(always);
-    }
-    const question = message ? callOf(tool, message) : null;
-    this.ask(request, tool ? 'shield' : 'warning', question, reason, el('div', { class: 'buttons' }, ...buttons));
+    const question = message ? el('pre', { class: 'question', tabindex: '0' }, message) : null;
+    this.ask(request, 'warning', question, el('div', { class: 'buttons' }, ...buttons));
   }
 
   /**
@@ -177,11 +114,6 @@ export class Dialogs {
 
   /** @param {any} request */
   select(request) {
-    const about = /^(Allow \S+\?) ([^]*)$/.exec(request.title ?? '');
-    if (request.toolCallId && about) {
-      this.permission(request, about[1], about[2]);
-      return;
-    }
     /** @param {any} value */
     const pick = value => this.answer(request, { value }, `${request.title}: ${value}`, true);
     const options = (request.options ?? []).map((/** @type {any} */ value) =>
@@ -194,32 +126,67 @@ export class Dialogs {
   }
 
   /**
-   * The question of a permission rule: once, always, or no.
+   * A question about a call: once, with another input, always, or no.
    * @param {any} request
-   * @param {string} title
-   * @param {any} message
    */
-  permission(request, title, message) {
-    const options = request.options ?? [];
-    /** @param {any} value */
-    const answer = (value, more = {}) => this.answer(request, { value, ...more }, '', true);
-    const no = options.at(-1);
-    const reason = this.reasonField(request, (/** @type {string} */ text) => answer(no, { reason: text }));
-    const buttons = options.map((/** @type {any} */ value, /** @type {number} */ i) => {
-      const more = () => (value === no && reason.value ? { reason: reason.value } : {});
-      const kind = i === 0 ? 'primary' : value === no ? 'plain' : 'link';
-      const key = i === 0 ? 'Alt+Y' : value === no ? 'Alt+N' : '';
-      const made = button(kind, () => answer(value, more()), ...offerWords(value), key ? el('kbd', null, key) : null);
-      if (key) made.dataset.answer = i === 0 ? 'yes' : 'no';
-      return made;
-    });
-    const tool = title.slice('Allow '.length, -1);
+  permission(request) {
+    this.requests.add(request.id);
+    const trouble = el('p', { class: 'wrong', role: 'alert', hidden: true });
+    /** @param {any} fields */
+    const answer = async fields => {
+      try {
+        await this.session.wire.call('answer_permission', { question: request.id, ...fields });
+        this.close(request.id);
+        this.composer.field.focus();
+      } catch (error) {
+        trouble.textContent = error instanceof Error ? error.message : String(error);
+        trouble.hidden = false;
+      }
+    };
+    const deny = (more = {}) =>
+      answer({ behavior: 'deny', ...(reason.value.trim() ? { reason: reason.value.trim() } : {}), ...more });
+    const reason = this.reasonField(request, () => deny());
+    const isCall = request.kind === 'tool' || request.kind === 'outside';
+    const [yes, no] = isCall ? ['Allow', 'Deny'] : ['Yes', 'No'];
+    const allow = button('primary', () => answer({ behavior: 'allow' }), yes, el('kbd', null, 'Alt+Y'));
+    const refuse = button('plain', () => deny(), no, el('kbd', null, 'Alt+N'));
+    allow.dataset.answer = 'yes';
+    refuse.dataset.answer = 'no';
+    const buttons = [allow, refuse];
+    if (request.kind === 'tool') {
+      const edit = button(
+        'plain',
+        () => {
+          edit.disabled = true;
+          buttonRow.before(
+            inputEditor(request, (input, wrong) => {
+              trouble.textContent = wrong;
+              trouble.hidden = !wrong;
+              if (!wrong) answer({ behavior: 'allow', input });
+            }),
+          );
+        },
+        'Edit…',
+      );
+      edit.title = 'Change the input of the call before it runs';
+      const stop = button('plain', () => deny({ stop: true }), 'Deny and stop');
+      stop.title = 'The run ends';
+      buttons.push(edit, stop);
+    }
+    for (const one of keeping(request)) {
+      const always = button('link', () => answer(one.fields), ...offerWords(one.text + one.where));
+      always.title = one.title;
+      buttons.push(always);
+    }
+    const buttonRow = el('div', { class: 'buttons' }, ...buttons);
     this.ask(
-      { ...request, title, message },
-      'shield',
-      callOf(tool, message),
-      reason,
-      el('div', { class: 'buttons' }, ...buttons),
+      { ...request, title: questionTitle(request), message: request.preview?.command ?? '' },
+      isCall ? 'shield' : 'warning',
+      aboutOf(request),
+      previewOf(request),
+      isCall ? reason : null,
+      trouble,
+      buttonRow,
     );
   }
 
@@ -348,6 +315,7 @@ export class Dialogs {
   /** @param {string} id */
   close(id) {
     unsent.set(`answer-${id}`, null);
+    this.requests.delete(id);
     this.takeAway(id);
   }
 
@@ -367,6 +335,7 @@ export class Dialogs {
   /** Another session: nothing of the old one is of use. */
   forget() {
     for (const id of [...this.open.keys()]) this.takeAway(id);
+    this.requests.clear();
     this.statuses.clear();
     this.widgets.clear();
     this.showExtras();

@@ -27,12 +27,13 @@ globalThis.wire = {
    * A socket to a session; null is a new one. `since` is the number of the last event that was seen.
    * @param {string} sessionId
    */
-  open(sessionId, since = null) {
+  open(sessionId, since = null, copy = false) {
     const url = new URL('rpc', document.baseURI);
     url.protocol = url.protocol.replace('http', 'ws');
     url.hash = url.search = '';
     if (sessionId) url.searchParams.set('session', sessionId);
     if (since !== null) url.searchParams.set('since', since);
+    if (copy) url.searchParams.set('copy', 'true');
     url.searchParams.set('deltas', 'gathered');
     const token = sessionStorage.getItem(this.TOKEN);
     const bytes = token === null ? '' : String.fromCharCode(...new TextEncoder().encode(token));

@@ -1,6 +1,6 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
-import { $, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
+import { $, button, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { ChangesPane } from './changes-pane.js';
@@ -37,6 +37,7 @@ const conversation = new Conversation(session, {
   undo,
   branch,
   goOn,
+  resume: () => session.attempt(() => session.call('resume_run')),
   again: regenerate,
   againWith: (/** @type {HTMLElement} */ anchor) => pickers.pickModel(anchor, regenerate),
   nameOf: (/** @type {any} */ message) => pickers.nameOf(message),
@@ -285,13 +286,29 @@ addEventListener('popstate', () => {
   if (idInAddress() !== session.id) session.open(idInAddress());
 });
 
-session.on('connection', (/** @type {any} */ { state }) => {
+session.on('connection', (/** @type {any} */ { state, id }) => {
+  if (state === 'held') leaveHeld(id);
   if (state !== 'lost-session') return;
   toast('That conversation is not here any more. This is a new one.', 'info');
   composer.moveOn(idInAddress() ?? session.id);
   history.replaceState(null, '', location.pathname);
   session.open(null);
 });
+
+/**
+ * Another program writes to this conversation: begin a new one, so that the page can be used, and offer ways to go on.
+ * @param {string | null} id
+ */
+function leaveHeld(id) {
+  history.replaceState(null, '', location.pathname);
+  session.open(null);
+  const go = (/** @type {boolean} */ copy) => () => {
+    note.remove();
+    session.open(id, copy);
+  };
+  const ways = [button('link', go(true), 'Continue in a copy'), button('link', go(false), 'Try again')];
+  const note = toast('Another program holds that conversation. This is a new one.', 'info', ...ways);
+}
 
 // -- the token ------------------------------------------------------------------------------------
 

@@ -36,7 +36,11 @@ export class Notices {
   /** @param {string} stopReason */
   ended(stopReason) {
     const last = this.session.messages.findLast(({ role }) => role === 'assistant');
-    this.tell('✓ ', stopReason === 'error' ? 'Failed' : 'Done', oneLine(textOf(last?.content ?? ''), 160));
+    this.tell(
+      '✓ ',
+      stopReason === 'error' ? 'Failed' : stopReason === 'length' ? 'Cut off' : 'Done',
+      oneLine(textOf(last?.content ?? ''), 160),
+    );
   }
 
   /**

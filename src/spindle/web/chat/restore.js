@@ -21,29 +21,34 @@ export async function restore(session, what, { title, words, yes, done }) {
   if (!(await confirm(title, question.filter(Boolean).join('\n\n'), yes))) return null;
   const told = await session.call('restore', { ...what, force: conflicts.length > 0 || undefined });
   if (told.cancelled) throw new Error('Not done: an extension does not allow it');
-  for (const { path, why } of told.failed ?? []) session.report(`${path} could not be restored: ${why}`);
   await session.loaded?.catch(() => null); // with the conversation, the page has changed
   await session.updateEntries();
   offerBack(session, told.checkpoint, what.conversation, done);
   return told;
 }
 
+/** What is offered to each session now. @type {WeakMap<Session, HTMLElement>} */
+const offers = new WeakMap();
+
 /**
- * Say what was done, and offer the way back.
+ * Say what was done, and offer the way back: until the next run begins, and in this conversation only. What it would
+ * overwrite is asked about, and it can be taken back like everything else.
  * @param {Session} session
  * @param {any} checkpoint
  * @param {any} conversation
  * @param {any} done
  */
 function offerBack(session, checkpoint, conversation, done) {
+  if (!offers.has(session))
+    for (const type of ['agent_start', 'reset']) session.on(type, () => offers.get(session)?.remove());
+  offers.get(session)?.remove();
   const takeBack = () =>
     session.attempt(async () => {
-      note.remove();
-      await session.call('restore', { checkpoint, conversation });
-      await session.loaded?.catch(() => null);
-      await session.updateEntries();
+      const words = 'Files get the state that they had before it.';
+      const told = { title: 'Take that back?', words, yes: 'Take it back', done: 'It was taken back.' };
+      await restore(session, { checkpoint, conversation }, told);
     });
-  const note = session.report(done, 'info', button('link', takeBack, 'Take that back'));
+  offers.set(session, session.report(done, 'info', button('link', takeBack, 'Take that back')));
 }
 
 /** @param {any[]} files */

@@ -21,7 +21,13 @@ const CHANGES_STATE = new Set([
 const messagesOf = path => path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
 
 // What is said once, and is not part of what is fetched.
-const NOT_STORED = new Set(['extension_ui_request', 'notice', 'permission_denied']);
+const NOT_STORED = new Set([
+  'extension_ui_request',
+  'notice',
+  'permission_answered',
+  'permission_denied',
+  'permission_request',
+]);
 
 export class Session {
   /** @type {string | null} */
@@ -108,12 +114,12 @@ export class Session {
   // -- going to a session -------------------------------------------------------------------------
 
   /** @param {string | null} sessionId */
-  open(sessionId) {
+  open(sessionId, copy = false) {
     this.clear();
     this.entries.clear();
     this.emit('reset', { path: [] });
     this.emit('state');
-    this.wire.open(sessionId);
+    this.wire.open(sessionId, copy);
   }
 
   /** @param {any} fields */

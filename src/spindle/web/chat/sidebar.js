@@ -7,6 +7,7 @@ import { confirm } from './confirm.js';
 import { editInPlace } from './edit-in-place.js';
 import { daysAgo, fullTime, shortTime } from './figures.js';
 import { openMenu } from './menu.js';
+import { StoredList } from './stored-list.js';
 import { titleOf } from './titles.js';
 
 /** @import { Child } from '../shared/reconcile.js' */
@@ -32,14 +33,14 @@ export class Sidebar {
   constructor(session, tree) {
     this.session = session;
     this.tree = tree;
-    /** @type {any[]} */
-    this.sessions = []; // of this directory
-    /** @type {any[]} */
-    this.elsewhere = []; // of others
+    const call = (/** @type {string} */ command, /** @type {any} */ fields) => session.call(command, fields);
+    this.here = new StoredList(call, false);
+    this.everywhere = new StoredList(call, true);
+    this.listed = ''; // the directory of the conversations that are shown
     this.folded = new Map(); // directory → whether the reader has folded it away
     /** @type {Map<string, any> | null} */
     this.live = new Map(); // by id; null if the server cannot tell
-    this.inside = new Map(); // id → where the words were found: {snippet, entryId}
+    this.inside = new Map(); // id → where the words were found: {snippet, entryId, session}
     this.seenRunning = new Set(); // conversations that ran when they were last looked at, or have ended since
     $('open-sidebar').addEventListener('click', () => this.toggle());
     $('close-sidebar').addEventListener('click', () => this.toggle(false));
@@ -117,23 +118,53 @@ export class Sidebar {
     return name === 'tree' ? this.tree.show() : this.refresh();
   }
 
-  /** Learn what is stored for other directories; many files are read for it, so it is done once the page stands. */
+  /** Conversations of this directory, the latest first. */
+  get sessions() {
+    return this.withFound(this.here.sessions, one => one.cwd === this.session.cwd);
+  }
+
+  /** Conversations of other directories. */
+  get elsewhere() {
+    const isElsewhere = (/** @type {any} */ one) => one.cwd !== this.session.cwd;
+    return this.withFound(this.everywhere.sessions.filter(isElsewhere), isElsewhere);
+  }
+
+  /**
+   * Add those that were found by their words, and are on no page that was asked for.
+   * @param {any[]} known
+   * @param {(one: any) => boolean} isWanted
+   */
+  withFound(known, isWanted) {
+    const ids = new Set(known.map(one => one.id));
+    const found = [...this.inside.values()].map(hit => hit.session);
+    return [...known, ...found.filter(one => !ids.has(one.id) && isWanted(one))];
+  }
+
+  /** Learn what is stored for other directories, once the page stands. */
   lookElsewhere() {
     const { cwd } = this.session;
     this.lookedFrom = cwd;
     return this.session.attempt(async () => {
-      const { sessions } = await this.session.call('list_sessions', { everywhere: true });
-      if (cwd !== this.session.cwd) return;
-      this.elsewhere = sessions.filter((/** @type {any} */ one) => one.cwd !== cwd);
-      this.showSessions();
+      await this.everywhere.look();
+      if (cwd === this.session.cwd) this.showSessions();
     });
   }
 
   refresh() {
     return this.session.attempt(async () => {
+      const { cwd } = this.session;
       if (!this.session.id) return;
-      const [{ sessions }] = await Promise.all([this.session.call('list_sessions'), this.refreshLive()]);
-      this.sessions = sessions;
+      if (cwd !== this.listed) this.here.forget();
+      this.listed = cwd;
+      await Promise.all([this.here.look(), this.refreshLive()]);
+      this.showSessions();
+    });
+  }
+
+  /** Show older conversations, too. */
+  showMore() {
+    return this.session.attempt(async () => {
+      await Promise.all([this.here.more(), this.everywhere.more()]);
       this.showSessions();
     });
   }
@@ -212,6 +243,10 @@ export class Sidebar {
     for (const [place, sessions] of places) {
       const state = JSON.stringify([searching, sessions.map(one => this.line(one, false).state)]);
       lines.push({ key: `in ${place}`, state, build: () => this.place(place, sessions, searching) });
+    }
+    if (!searching && (this.here.cursor ?? this.everywhere.cursor) !== undefined) {
+      const on = { click: () => this.showMore() };
+      lines.push({ key: 'more', build: () => el('button', { type: 'button', class: 'more', on }, 'Show more') });
     }
     const none = searching ? 'Nothing found' : 'Conversations will be listed here';
     if (!lines.length) lines.push({ key: none, build: () => el('p', { class: 'empty' }, none) });
@@ -308,7 +343,8 @@ export class Sidebar {
     const when = el('small', null, found ? `… ${found.snippet} …` : where + facts);
     const click = () => {
       this.closeDrawer();
-      if (found) this.session.emit('hit', { id, entryId: found.entryId, text: $('session-search').value.trim() });
+      if (!found?.entryId) return;
+      this.session.emit('hit', { id, entryId: found.entryId, text: $('session-search').value.trim() });
     };
     const link = el('a', { ...props, on: { click } }, el('span', null, title), when);
     const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
@@ -371,6 +407,8 @@ export class Sidebar {
     await this.session.attempt(async () => {
       await this.session.aside(id, 'delete_session');
       this.session.emit('deleted', id);
+      this.here.forget();
+      this.everywhere.forget();
       await this.refresh();
       await this.lookElsewhere();
     });

@@ -178,6 +178,7 @@ export class StatusView {
       waiting: 'Offline',
       closed: 'Closed',
       'lost-session': 'Not found',
+      held: 'Held elsewhere',
     };
     $('connection').textContent = words[state];
     document.body.dataset.connection = state;

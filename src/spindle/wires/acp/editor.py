@@ -1,37 +1,34 @@
-"""`spindle acp`: the agent of an editor that speaks the Agent Client Protocol, from its first request to its end."""
+"""An editor that speaks the Agent Client Protocol, on whichever transport: its requests, its sessions, their ends."""
 
 import asyncio
-import base64
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from spindle.base import limits, trace
 from spindle.base.version import __version__
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live_session import LiveSession
-from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
-from spindle.protocol.registry import REPLIES, Wanted
+from spindle.protocol.pool import AgentSource, SessionPool, UnknownSession
+from spindle.protocol.registry import REPLIES, WantedSession
 from spindle.resources.loader import ClientPrompt
 from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
-from spindle.sessions.index import SessionInfo
 from spindle.sessions.open import branched
+from spindle.sessions.pages import BadCursor
 from spindle.wires.acp.json_rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     NOT_FOUND,
-    Connection,
-    RpcError,
+    JsonRpcError,
+    RpcConnection,
 )
 from spindle.wires.acp.options import modes, options
-from spindle.wires.acp.seat import EditorSeat, Wishes
+from spindle.wires.acp.seat import EditorChoices, EditorSeat
 from spindle.wires.acp.view import EditorAbilities
-from spindle.wires.pipe.stdio import Exit, StdioWire
 
 PAGE = 100
 """Sessions in one answer of `session/list`."""
@@ -47,16 +44,6 @@ KEYS = {
     "GEMINI_API_KEY": "Google",
     "OPENROUTER_API_KEY": "OpenRouter",
 }
-
-
-class StoredSessions(AgentSource, Protocol):
-    """Makes agents, and finds and deletes sessions on disk."""
-
-    def stored(self, cwd: str | None) -> list[SessionInfo]:
-        """Return the stored sessions of a directory, or all, the latest first. Blocks."""
-
-    def delete(self, path: str) -> None:
-        """Remove a session that no process writes to. Raises `SessionError`. Blocks."""
 
 
 class _SystemPrompt(msgspec.Struct):
@@ -84,19 +71,19 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class Editor:
-    def __init__(self, wire: StdioWire, source: StoredSessions, limits: PoolBounds) -> None:
-        self._wire = wire
+    def __init__(self, source: AgentSource, pool: SessionPool, *, signs_in: bool = True) -> None:
+        """`signs_in`: the editor may be told how to get a key, as it has the agent's environment."""
         self._source = source
-        self._pool = SessionPool(source, limits)
-        self._connection = Connection(wire, self._handle)
+        self._pool = pool
+        self._signs_in = signs_in
+        self.connection = RpcConnection(self._handle)
         self._can = EditorAbilities()
         self._initialized = False
         self._seats: dict[str, EditorSeat] = {}
-        self._kept: dict[str, Wishes] = {}
+        self._kept: dict[str, EditorChoices] = {}
         """Wishes for sessions that are no longer in memory, by id."""
         self._prompts: set[tuple[str, Any]] = set()
         """Session and request id of prompts that are not answered yet."""
-        self._exit = Exit()
         self._methods: dict[str, Callable[[_Params, Any], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
             "session/new": self._new,
@@ -115,25 +102,21 @@ class Editor:
             "session/set_model": self._set_model,
         }
 
-    async def run(self) -> int:
-        """Serve until stdin ends or a signal comes. Return the exit code."""
-        with trace.span("connection", wire="acp"):
-            return await self._serve()
+    # -- the end ---------------------------------------------------------------------------------
 
-    async def _serve(self) -> int:
-        self._exit.catch_signals()
-        self._wire.attach(self._connection.outbox, self._exit.lost)
-        reading = asyncio.create_task(self._connection.read())
-        reading.add_done_callback(lambda _: self._exit.end(0))
-        code = await self._exit.code
-        reading.cancel()
+    async def leave(self) -> None:
+        """Leave all sessions: questions that are open are answered with no, and runs go on."""
+        seats, self._seats = list(self._seats.values()), {}
+        for seat in seats:
+            self._pool.leave(seat, seat.live)
+        await asyncio.gather(*(seat.end() for seat in seats))
+        await self.connection.close()
+
+    async def end(self) -> None:
+        """Leave all sessions and end them."""
         await asyncio.gather(*(seat.end() for seat in self._seats.values()))
         await self._pool.close()
-        await self._connection.close()
-        if code != 1:
-            await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
-        self._wire.close()
-        return code
+        await self.connection.close()
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -141,20 +124,20 @@ class Editor:
         if method == "initialize":
             return self._initialize(params)
         if method == "$/cancel_request":
-            self._connection.cancel(params.get("requestId"))
+            self.connection.cancel(params.get("requestId"))
             return None
         if not self._initialized:
-            raise RpcError(INVALID_REQUEST, "The first request must be initialize")
+            raise JsonRpcError(INVALID_REQUEST, "The first request must be initialize")
         if method.startswith(OURS) and (name := method.removeprefix(OURS)) in _OUR_FRAMES:
             given = {key: value for key, value in params.items() if key not in ("sessionId", "_meta")}
             return await (await self._seat(str(params.get("sessionId", "")))).command(name, given)
         if method not in self._methods:
-            raise RpcError(METHOD_NOT_FOUND, f"There is no method {method}")
+            raise JsonRpcError(METHOD_NOT_FOUND, f"There is no method {method}")
         return await self._methods[method](msgspec.convert(params, _Params), id)
 
     def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(params.get("protocolVersion"), int):
-            raise RpcError(INVALID_PARAMS, "protocolVersion must be a number")
+            raise JsonRpcError(INVALID_PARAMS, "protocolVersion must be a number")
         offered = _at(params, "clientCapabilities")
         self._can = EditorAbilities(
             forms=_at(offered, "elicitation").get("form") is not None,
@@ -177,22 +160,25 @@ class Editor:
             "protocolVersion": 1,
             "agentInfo": {"name": "spindle", "title": "Spindle", "version": __version__},
             "agentCapabilities": capabilities,
-            "authMethods": list(_auth_methods(terminal=_at(offered, "auth").get("terminal") is True)),
+            "authMethods": self._auth_methods(terminal=_at(offered, "auth").get("terminal") is True),
         }
+
+    def _auth_methods(self, *, terminal: bool) -> list[dict[str, Any]]:
+        return list(_auth_methods(terminal=terminal)) if self._signs_in else []
 
     async def _authenticate(self, params: _Params, _: Any) -> dict[str, Any]:
         name = params.method_id.removeprefix("env:")
         if name in KEYS and not os.environ.get(name):
-            raise RpcError(AUTH_REQUIRED, f"Set {name} in the environment of the editor, then start it again")
+            raise JsonRpcError(AUTH_REQUIRED, f"Set {name} in the environment of the editor, then start it again")
         if name not in KEYS and params.method_id != "login":
-            raise RpcError(INVALID_PARAMS, f"There is no way to sign in called {params.method_id}")
+            raise JsonRpcError(INVALID_PARAMS, f"There is no way to sign in called {params.method_id}")
         return {}
 
     # -- sessions --------------------------------------------------------------------------------
 
     async def _new(self, params: _Params, _: Any) -> dict[str, Any]:
         wishes = _wishes(params)
-        live = await self._pool.open(Wanted(cwd=wishes.cwd))
+        live = await self._pool.open(WantedSession(cwd=wishes.cwd))
         seat = await self._sit(live.handle, live, wishes)
         return {"sessionId": live.handle, **self._choices(seat)}
 
@@ -212,11 +198,11 @@ class Editor:
         path: str | None = None
         if session.leaf_id is not None:
             if session.path is None:
-                raise RpcError(INVALID_REQUEST, "This session is in memory only, so it cannot be forked")
+                raise JsonRpcError(INVALID_REQUEST, "This session is in memory only, so it cannot be forked")
             with branched(session, session.leaf_id) as copy:
                 if copy.path is not None and copy.path.exists():  # else there is no message yet
                     path = str(copy.path)
-        live = await self._pool.open(Wanted(cwd=wishes.cwd, session=path))
+        live = await self._pool.open(WantedSession(cwd=wishes.cwd, session=path))
         seat = await self._sit(live.handle, live, wishes)
         return {"sessionId": live.handle, **self._choices(seat)}
 
@@ -228,25 +214,26 @@ class Editor:
         return seat
 
     async def _seat(self, id: str, cwd: str | None = None) -> EditorSeat:
-        """Return the seat in a session, which is loaded from disk if it is not live. Raises `RpcError`."""
+        """Return the seat in a session, which is loaded from disk if it is not live. Raises `JsonRpcError`."""
         if (seat := self._seats.get(id)) is not None:
             return seat
         if not id:
-            raise RpcError(INVALID_PARAMS, "sessionId is required")
+            raise JsonRpcError(INVALID_PARAMS, "sessionId is required")
         if is_path(id):
-            raise RpcError(NOT_FOUND, f"{id} is no id of a session")
+            raise JsonRpcError(NOT_FOUND, f"{id} is no id of a session")
         kept = self._kept.get(id)
         try:
             live = await self._pool.get(id, cwd=cwd or (kept.cwd if kept else None))
         except UnknownSession as error:
-            raise RpcError(NOT_FOUND, str(error)) from None
+            raise JsonRpcError(NOT_FOUND, str(error)) from None
         return await self._sit(id, live)
 
-    async def _sit(self, id: str, live: LiveSession, wishes: Wishes | None = None) -> EditorSeat:
+    async def _sit(self, id: str, live: LiveSession, wishes: EditorChoices | None = None) -> EditorSeat:
         """Take a seat. `wishes` are for a new session: they are applied before the seat sends its first update."""
         if (seat := self._seats.get(id)) is not None:  # another request was quicker
             return seat
-        seat = self._seats[id] = EditorSeat(id, live, self._connection, self._can, self._left)
+        seat = self._seats[id] = EditorSeat(id, live, self.connection, self._can, self._left)
+        seat.account = self._pool.account
         await self._pool.get(live.handle, seat)
         if wishes is not None:
             await seat.use(wishes)
@@ -265,9 +252,11 @@ class Editor:
         return {"modes": modes(seat.agent), "configOptions": options(seat.agent)}
 
     async def _list(self, params: _Params, _: Any) -> dict[str, Any]:
-        start = _read_cursor(params.cursor)
-        found = await asyncio.to_thread(self._source.stored, params.cwd and _directory(params.cwd))
-        page = found[start : start + PAGE]
+        cwd = params.cwd and _directory(params.cwd)
+        try:
+            page = await asyncio.to_thread(self._source.stored, cwd, limit=PAGE, cursor=params.cursor)
+        except BadCursor as error:
+            raise JsonRpcError(INVALID_PARAMS, str(error)) from None
         sessions = [
             {
                 "sessionId": info.id,
@@ -275,10 +264,9 @@ class Editor:
                 "title": " ".join((info.name or info.first_message).split())[:200],
                 "updatedAt": iso_time(info.modified),
             }
-            for info in page
+            for info in page.sessions
         ]
-        cursor = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
-        return {"sessions": sessions, "nextCursor": cursor if start + PAGE < len(found) else None}
+        return {"sessions": sessions, "nextCursor": page.cursor}
 
     async def _close(self, params: _Params, _: Any) -> dict[str, Any]:
         if (seat := self._seats.get(params.session_id)) is not None:
@@ -301,13 +289,13 @@ class Editor:
         if id in self._seats:
             return {"status": "open"}
         if is_path(id) or await asyncio.to_thread(self._source.find, id, None) is None:
-            raise RpcError(NOT_FOUND, f"There is no session {id}", {"sessionId": id})
+            raise JsonRpcError(NOT_FOUND, f"There is no session {id}", {"sessionId": id})
         return {"status": "saved"}
 
     async def _set_title(self, params: _Params, _: Any) -> dict[str, Any]:
         title = " ".join(params.title.split())
         if not title:
-            raise RpcError(INVALID_PARAMS, "title must not be empty")
+            raise JsonRpcError(INVALID_PARAMS, "title must not be empty")
         (await self._seat(params.session_id)).agent.set_name(title)
         return {"title": title}
 
@@ -316,7 +304,7 @@ class Editor:
     async def _prompt(self, params: _Params, id: Any) -> dict[str, Any]:
         behavior = _at(params.meta or {}, "spindle").get("behavior", "steer")
         if behavior not in ("steer", "followUp", "follow_up"):
-            raise RpcError(INVALID_PARAMS, "_meta.spindle.behavior must be steer or follow_up")
+            raise JsonRpcError(INVALID_PARAMS, "_meta.spindle.behavior must be steer or follow_up")
         this = params.session_id, id
         self._prompts.add(this)
         try:
@@ -335,7 +323,7 @@ class Editor:
             session, id = this
             if session == params.session_id:
                 self._prompts.discard(this)
-                self._connection.cancel(id)
+                self.connection.cancel(id)
         if (seat := self._seats.get(params.session_id)) is not None:
             await seat.cancel()
 
@@ -363,15 +351,8 @@ def _at(value: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _directory(path: str | None, name: str = "cwd") -> str:
     if path is None or not os.path.isabs(path):
-        raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
+        raise JsonRpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
     return path
-
-
-def _read_cursor(cursor: str | None) -> int:
-    try:
-        return 0 if cursor is None else max(0, int(base64.urlsafe_b64decode(cursor.encode())))
-    except ValueError:
-        raise RpcError(INVALID_PARAMS, "The cursor is none of ours") from None
 
 
 def _auth_methods(*, terminal: bool) -> "list[dict[str, Any]]":
@@ -385,8 +366,8 @@ def _auth_methods(*, terminal: bool) -> "list[dict[str, Any]]":
     return methods
 
 
-def _wishes(params: _Params) -> Wishes:
-    return Wishes(
+def _wishes(params: _Params) -> EditorChoices:
+    return EditorChoices(
         _directory(params.cwd),
         params.mcp_servers or [],
         [_directory(path, "an additional directory") for path in params.additional_directories or ()],
@@ -401,9 +382,9 @@ def _client_prompt(params: _Params) -> ClientPrompt | None:
         text = meta.get("append") if isinstance(meta, dict) else meta
         return ClientPrompt(text, replaces=text is meta) if isinstance(text, str) and text else None
     if given.mode not in ("append", "override"):
-        raise RpcError(INVALID_PARAMS, f"systemPrompt.mode must be append or override, not {given.mode!r}")
+        raise JsonRpcError(INVALID_PARAMS, f"systemPrompt.mode must be append or override, not {given.mode!r}")
     texts = [block.get("text") if block.get("type") == "text" else None for block in given.content]
     known = [text for text in texts if isinstance(text, str)]
     if not texts or known != texts:
-        raise RpcError(INVALID_PARAMS, "systemPrompt.content must have one or more blocks, all of type text")
+        raise JsonRpcError(INVALID_PARAMS, "systemPrompt.content must have one or more blocks, all of type text")
     return ClientPrompt("\n\n".join(known), replaces=given.mode == "override")

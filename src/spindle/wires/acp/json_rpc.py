@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0, one object a line, in both directions: either side sends requests and notifications."""
+"""JSON-RPC 2.0 in both directions: either side sends requests and notifications, one object a frame."""
 
 import asyncio
 import itertools
@@ -17,16 +17,15 @@ from spindle.protocol.render import Renderer
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.wires.pipe.framing import LineTooLong
-from spindle.wires.pipe.stdio import StdioWire
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 CANCELLED, AUTH_REQUIRED, NOT_FOUND = -32800, -32000, -32002
 
 Handler = Callable[[str, dict[str, Any], Any], Awaitable[Any]]
-"""Takes method, params and the request's id (None for a notification); returns the result. Raises `RpcError`."""
+"""Takes method, params and the request's id (None for a notification); returns the result. Raises `JsonRpcError`."""
 
 
-class RpcError(Exception):
+class JsonRpcError(Exception):
     """An error answer to a request, ours or that of the other side."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -35,9 +34,8 @@ class RpcError(Exception):
         self.data = data
 
 
-class Connection:
-    def __init__(self, wire: StdioWire, handle: Handler) -> None:
-        self._wire = wire
+class RpcConnection:
+    def __init__(self, handle: Handler) -> None:
         self._handle = handle
         self.outbox = Outbox(Renderer())
         self._tasks = Tasks()
@@ -56,7 +54,7 @@ class Connection:
         self.outbox.put_line(encode({"jsonrpc": "2.0", **frame}) + b"\n")
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the other side and return its result. Raises `RpcError`. Cancelling this cancels the request there."""
+        """Return the result of a request; a cancelled one is cancelled at the other side. Raises `JsonRpcError`."""
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         self._send({"id": number, "method": method, "params": params})
@@ -70,11 +68,6 @@ class Connection:
 
     # -- in --------------------------------------------------------------------------------------
 
-    async def read(self) -> None:
-        """Receive frames until the end of file."""
-        async for line in self._wire.lines():
-            self._receive(line)
-
     async def close(self) -> None:
         """Cancel our requests, and the answers that are not finished."""
         for answer in self._asked.values():
@@ -86,7 +79,8 @@ class Connection:
         if isinstance(id, str | int | float) and (task := self._answering.pop(id, None)) is not None:
             task.cancel()
 
-    def _receive(self, line: bytes | LineTooLong) -> None:
+    def receive(self, line: bytes | LineTooLong) -> None:
+        """Take a frame. Never raises: a frame with a fault gets an error."""
         if isinstance(line, LineTooLong):
             self._refuse(None, PARSE_ERROR, str(line))
             return
@@ -111,7 +105,7 @@ class Connection:
                 task.add_done_callback(lambda task: self._forget(id, task))
         elif (answer := self._asked.get(id)) is not None and not answer.done():
             if isinstance(refusal := frame.get("error"), dict):
-                answer.set_exception(RpcError(refusal.get("code", INTERNAL_ERROR), _reason(refusal)))
+                answer.set_exception(JsonRpcError(refusal.get("code", INTERNAL_ERROR), _reason(refusal)))
             else:
                 answer.set_result(frame.get("result"))
         elif "result" not in frame and "error" not in frame:
@@ -125,7 +119,7 @@ class Connection:
         data: Any = None
         try:
             result = await self._handle(method, params, id)
-        except RpcError as error:
+        except JsonRpcError as error:
             code, text, data = error.code, str(error), error.data
         except (AgentError, SessionError) as error:
             code, text = INTERNAL_ERROR, str(error)

@@ -14,7 +14,7 @@ from spindle.base.limits import EDITOR_ANSWER
 from spindle.shapes.messages import text_of
 from spindle.tools.base import ToolError
 from spindle.tools.bash import exit_code
-from spindle.wires.acp.json_rpc import Connection, RpcError
+from spindle.wires.acp.json_rpc import JsonRpcError, RpcConnection
 from spindle.wires.acp.updates import CallView, Update, terminal_block
 
 KEPT_BYTES = 1 << 20
@@ -27,14 +27,14 @@ class EditorFiles:
 
     name = "the editor"
 
-    def __init__(self, session: str, connection: Connection) -> None:
+    def __init__(self, session: str, connection: RpcConnection) -> None:
         self._session = session
         self._connection = connection
 
     async def read(self, path: str) -> str | None:
         try:
             answer = await self._ask("fs/read_text_file", path=path)
-        except RpcError:
+        except JsonRpcError:
             return None
         text = answer.get("content") if isinstance(answer, dict) else None
         return text if isinstance(text, str) else None
@@ -42,7 +42,7 @@ class EditorFiles:
     async def write(self, path: str, text: str) -> bool:
         try:
             await self._ask("fs/write_text_file", path=path, content=text)
-        except RpcError as error:
+        except JsonRpcError as error:
             if await self.read(path) is None:
                 return False
             raise ToolError(f"The editor did not write {path}: {error}") from None
@@ -58,7 +58,7 @@ class EditorFiles:
 
 
 class EditorTerminals:
-    def __init__(self, session: str, connection: Connection, on_open: Callable[[str, str], None]) -> None:
+    def __init__(self, session: str, connection: RpcConnection, on_open: Callable[[str, str], None]) -> None:
         """`on_open` is called with the ids of the call and its terminal."""
         self._session = session
         self._connection = connection
@@ -89,7 +89,7 @@ class EditorTerminals:
                 answer = await self._connection.request(method, {"sessionId": self._session, **params})
         except TimeoutError:
             raise ToolError(f"The editor did not answer {method} in {within:g} s") from None
-        except RpcError as error:
+        except JsonRpcError as error:
             raise ToolError(f"The editor refused {method}: {error}") from None
         return answer if isinstance(answer, dict) else {}
 
@@ -146,8 +146,8 @@ class ShownCommand(CallView):
         output = {self._key: {"terminal_id": self._id, "data": news}}
         return self._told({"toolCallId": self._id, "status": "in_progress", "_meta": output})
 
-    def end(self, content: list[Any], is_error: bool, details: Any = None) -> Update:
-        update = super().end(content, is_error, details)
+    def end(self, content: list[Any], is_error: bool, details: Any = None, changed: Any = None) -> Update:
+        update = super().end(content, is_error, details, changed)
         if self._sent is not None:  # else it did not run, and the text says why
             code = exit_code(text_of(content)) if is_error else 0
             exit = {"terminal_id": self._id, "exit_code": code, "signal": None}

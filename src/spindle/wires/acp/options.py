@@ -3,9 +3,10 @@
 from typing import Any
 
 from spindle.agent.session import AgentSession
+from spindle.server.account import Account
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.sandbox import SANDBOX_LEVELS
-from spindle.wires.acp.json_rpc import INVALID_PARAMS, RpcError
+from spindle.wires.acp.json_rpc import INVALID_PARAMS, JsonRpcError
 
 _LEVELS = [{"value": id, "name": words.title, "description": words.help} for id, words in SANDBOX_LEVELS.items()]
 _MODES = {id: {"name": words.title, "description": words.help} for id, words in PERMISSION_MODES.items()}
@@ -37,18 +38,22 @@ def _select(id: str, name: str, category: str, value: str, options: list[dict[st
     }  # fmt: skip
 
 
-async def choose(agent: AgentSession, option: str, value: Any) -> None:
-    """Set an option. Raises `RpcError`."""
+async def choose(agent: AgentSession, option: str, value: Any, account: Account | None) -> None:
+    """Set an option, as far as the user may. Raises `JsonRpcError`, `AgentError`."""
     known = {entry["id"]: [choice["value"] for choice in entry["options"]] for entry in options(agent)}
     if option not in known:
-        raise RpcError(INVALID_PARAMS, f"There is no option {option}; there are {', '.join(known)}")
+        raise JsonRpcError(INVALID_PARAMS, f"There is no option {option}; there are {', '.join(known)}")
     if option == "model" and value not in known[option]:
         value = _model_named(agent, str(value)) or value
     if value not in known[option]:
-        raise RpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
+        raise JsonRpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
     if option in ("mode", "sandbox"):
+        if account is not None:
+            account.check("set_permissions", {"mode": None, "allow": None, option: value}, agent)
         agent.set_permissions(**{option: value})
     elif option == "model":
+        if account is not None:
+            account.check_model(str(value))
         provider, _, id = str(value).partition("/")
         await agent.models.set(provider, id)
     else:

@@ -1,20 +1,24 @@
 """Questions of an agent to the user of an editor: about permissions beside the tool call, other dialogs as forms."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
-from spindle.agent.permissions.approval import DENY, ONCE, SAVED
+from spindle.agent import AgentError
+from spindle.agent.fences.questions import DENY, ONCE
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
-from spindle.shapes.events import ExtensionUIRequest
-from spindle.wires.acp.json_rpc import Connection, RpcError
+from spindle.shapes.approvals import Allow, Answer, Deny
+from spindle.shapes.events import ExtensionUIRequest, PermissionRequest
+from spindle.wires.acp.json_rpc import JsonRpcError, RpcConnection
 from spindle.wires.acp.updates import Update
 
 NEVER = "Never allow"
+YES, NO = "Yes", "No"
 
 
 class Questions:
-    def __init__(self, connection: Connection, agent: AgentSession, session_id: str, *, forms: bool) -> None:
+    def __init__(self, connection: RpcConnection, agent: AgentSession, session_id: str, *, forms: bool) -> None:
         """`forms`: whether the editor can show forms."""
         self._connection = connection
         self._agent = agent
@@ -25,7 +29,14 @@ class Questions:
 
     def ask(self, request: ExtensionUIRequest, call: Update | None) -> None:
         """Ask the user; `call` is the tool call that the question is about, if any."""
+        if request.id in self._open:
+            return
         task = self._open[request.id] = self._tasks.spawn(self._ask(request, call), "acp question")
+        task.add_done_callback(lambda _: self._open.pop(request.id, None))
+
+    def ask_about(self, request: PermissionRequest, call: Update) -> None:
+        """Ask the user about a call. The dialog that follows with the same id is left out."""
+        task = self._open[request.id] = self._tasks.spawn(self._ask_about(request, call), "acp question")
         task.add_done_callback(lambda _: self._open.pop(request.id, None))
 
     def withdraw(self, id: str | None) -> None:
@@ -36,47 +47,58 @@ class Questions:
         for task in self._open.values():
             task.cancel()
 
+    async def _ask_about(self, request: PermissionRequest, call: Update) -> None:
+        choices = _choices(request)
+        try:
+            chosen = await self._permission(call, [(text, kind) for text, (kind, _) in choices.items()])
+        except JsonRpcError as error:
+            text = f"the editor could not ask: {error}"
+            self._agent.receive_reply({"type": "extension_ui_response", "id": request.id, "error": text})
+            return
+        kind, answer = choices.get(chosen or "", ("", Deny()))
+        if kind == "reject_always":
+            never = [*client_rules(self._agent)["deny"], *request.suggestions[0].rules]
+            self._agent.set_permissions(deny=never)
+        with suppress(AgentError):  # another client was quicker
+            await self._agent.answer_permission(request.id, answer)
+
     async def _ask(self, request: ExtensionUIRequest, call: Update | None) -> None:
         fields: dict[str, Any] = {"cancelled": True}
         try:
             if request.method in ("confirm", "select") and (call is not None or not self._forms):
-                fields = await self._permission(request, call)
+                fields = await self._choice(request, call)
             elif self._forms:
                 fields = await self._form(request)
-        except RpcError:
-            pass  # the editor cannot ask, so the reply is no
+        except JsonRpcError as error:
+            fields = {"cancelled": True, "error": f"the editor could not ask: {error}"}
         finally:
             self._agent.receive_reply({"type": "extension_ui_response", "id": request.id, **fields})
 
-    async def _permission(self, request: ExtensionUIRequest, call: Update | None) -> dict[str, Any]:
-        rules = request.always or []
-        if request.method == "confirm":
-            options = [("Yes", "allow_once"), ("No", "reject_once")]
-        else:
-            # Editors tell options apart by their kind: of two options of one kind, the wider one is left out.
-            offered = [text for text in request.options or () if not (rules and text.endswith(SAVED))]
-            options = [(text, _kind(text, rules)) for text in offered]
-            if rules and DENY in (request.options or ()):
-                options.append((f"{NEVER} {', '.join(rules)}", "reject_always"))
+    async def _choice(self, request: ExtensionUIRequest, call: Update | None) -> dict[str, Any]:
+        """Ask a question of an extension or a server like one about a call."""
+        is_confirm = request.method == "confirm"
+        texts = [YES, NO] if is_confirm else request.options or []
         about = call or {"toolCallId": request.id, "title": _title(request), "kind": "other", "status": "pending"}
+        chosen = await self._permission(
+            about, [(text, "reject_once" if text in (NO, DENY) else "allow_once") for text in texts]
+        )
+        if chosen is None:
+            return {"cancelled": True}
+        return {"confirmed": chosen == YES} if is_confirm else {"value": chosen}
+
+    async def _permission(self, call: Update, options: list[tuple[str, str]]) -> str | None:
+        """Return the option that the user chose; None: there is no answer. Raises `JsonRpcError`."""
         answer = await self._connection.request(
             "session/request_permission",
             {
                 "sessionId": self._session_id,
-                "toolCall": about,
+                "toolCall": call,
                 "options": [{"optionId": text, "name": text, "kind": kind} for text, kind in options],
             },
         )
         outcome = answer.get("outcome") if isinstance(answer, dict) else None
         chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-        if chosen is None:
-            return {"cancelled": True}
-        if request.method == "confirm":
-            return {"confirmed": chosen == "Yes"}
-        if chosen == f"{NEVER} {', '.join(rules)}":
-            self._agent.set_permissions(deny=[*client_rules(self._agent)["deny"], *rules])
-            chosen = DENY
-        return {"value": chosen}
+        return chosen if isinstance(chosen, str) else None
 
     async def _form(self, request: ExtensionUIRequest) -> dict[str, Any]:
         field: dict[str, Any] = {"type": "string", "title": _title(request)}
@@ -108,10 +130,17 @@ def _title(request: ExtensionUIRequest) -> str:
     return " ".join(text for text in (request.title, request.message) if text) or "Question"
 
 
-def _kind(option: str, rules: list[str]) -> str:
-    if option == DENY:
-        return "reject_once"
-    return "allow_always" if rules and option != ONCE else "allow_once"
+def _choices(request: PermissionRequest) -> dict[str, tuple[str, Answer]]:
+    """Return the options of a question about a call with their kinds and what they answer."""
+    if request.kind not in ("tool", "outside"):
+        return {YES: ("allow_once", Allow()), NO: ("reject_once", Deny())}
+    choices: dict[str, tuple[str, Answer]] = {ONCE: ("allow_once", Allow())}
+    for one in request.suggestions:
+        choices[one.text] = ("allow_always", Allow(keep="session", rules=one.rules))
+    choices[DENY] = ("reject_once", Deny())
+    if request.kind == "tool" and request.suggestions:
+        choices[f"{NEVER} {', '.join(request.suggestions[0].rules)}"] = ("reject_always", Deny())
+    return choices
 
 
 def client_rules(agent: AgentSession) -> dict[str, list[str]]:

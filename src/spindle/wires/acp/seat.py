@@ -25,18 +25,23 @@ from spindle.resources.loader import ClientPrompt
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SandboxLevel
 from spindle.wires.acp import updates
-from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
+from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError, RpcConnection
 from spindle.wires.acp.lent import EditorFiles, EditorTerminals
 from spindle.wires.acp.options import choose, options
 from spindle.wires.acp.questions import client_rules
 from spindle.wires.acp.view import EditorAbilities, EditorView
 
-_ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
+_ENDS = {
+    "maxTurns": "max_turn_requests",
+    "maxTotalTokens": "max_tokens",
+    "length": "max_tokens",
+    "aborted": "cancelled",
+}
 _LIMITS = (*(limit.wire_name for limit in RUN_LIMITS), "repeated")
 _REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITATION")
 
 
-class Wishes(msgspec.Struct):
+class EditorChoices(msgspec.Struct):
     """Choices of an editor that are not in the session's file: they are applied again when the session is loaded."""
 
     cwd: str
@@ -54,14 +59,14 @@ class EditorSeat(Seat):
         self,
         id: str,
         live: LiveSession,
-        connection: Connection,
+        connection: RpcConnection,
         can: EditorAbilities,
         on_left: Callable[["EditorSeat"], None],
     ) -> None:
         """`id`: the editor's name for the session. `on_left` is called when the session leaves memory."""
         self.id = id
         self.live = live
-        self._wishes = Wishes(live.agent.cwd)
+        self._wishes = EditorChoices(live.agent.cwd)
         self._on_left = on_left
         self._connection = connection
         self._can = can
@@ -100,7 +105,7 @@ class EditorSeat(Seat):
         self._view.replay()
         self._tasks.spawn(self._introduce(), "acp again")
 
-    async def use(self, wishes: Wishes) -> None:
+    async def use(self, wishes: EditorChoices) -> None:
         """Apply the editor's wishes for this session. A remark tells of servers that cannot be used."""
         agent, before = self.agent, self._wishes
         self._wishes = msgspec.structs.replace(wishes, prompt=wishes.prompt or before.prompt)
@@ -114,7 +119,7 @@ class EditorSeat(Seat):
             servers, problems = _usable(wishes.servers)
             try:
                 await self.command("set_mcp_servers", {"servers": servers})
-            except RpcError as error:
+            except JsonRpcError as error:
                 problems = [str(error)]
             if problems:
                 text = f"MCP servers of the editor are not used: {'; '.join(problems)}"
@@ -130,7 +135,7 @@ class EditorSeat(Seat):
         """Remark on something once the editor knows the session."""
         self.remark(text, "warning")
 
-    def wishes(self) -> Wishes:
+    def wishes(self) -> EditorChoices:
         rules = client_rules(self.agent)
         return msgspec.structs.replace(
             self._wishes, cwd=self.agent.cwd, mode=self.agent.permissions().mode, rules=rules
@@ -149,18 +154,24 @@ class EditorSeat(Seat):
     # -- prompts ---------------------------------------------------------------------------------
 
     async def prompt(self, content: list[dict[str, Any]], behavior: str) -> dict[str, Any]:
-        """Send a message and return how its run ended, new or joined. Raises `RpcError`."""
+        """Send a message and return how its run ended, new or joined. Raises `JsonRpcError`."""
         text, images = _read_content(content)
         self._in_hand += 1
         try:
-            run = await self.agent.submit(text, images, behavior, source="acp", wait=True)
+            resumes = text.strip() == updates.RESUME and self.agent.interrupted_run is not None
+            submitting = (
+                self.agent.resume_run()
+                if resumes
+                else self.agent.submit(text, images, behavior, source="acp", wait=True)
+            )
+            run = await (submitting if self.account is None else self.account.counted(self.agent, submitting))
             self._view.own_prompts += run.disposition == "started"
             result = await run.result()
             answer: dict[str, Any] = {"stopReason": self._stop_reason(result)}
             # A prompt that joined a run shares its tokens: editors add up what they get.
             return answer | ({"usage": _usage(result)} if run.disposition == "started" and result.turns else {})
         except NotReady as error:
-            raise RpcError(AUTH_REQUIRED, str(error)) from None
+            raise JsonRpcError(AUTH_REQUIRED, str(error)) from None
         finally:
             self._in_hand -= 1
 
@@ -182,15 +193,12 @@ class EditorSeat(Seat):
             return "refusal"
         if result.stop_reason in ("error", "stalled", "schema"):
             text = result.error or f"The run ended with {result.stop_reason}"
-            raise RpcError(AUTH_REQUIRED if _needs_key(text) else INTERNAL_ERROR, text)
-        if result.stop_reason in _LIMITS:
-            return "max_turn_requests"
-        cut = result.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
-        return "max_tokens" if cut else "end_turn"
+            raise JsonRpcError(AUTH_REQUIRED if _needs_key(text) else INTERNAL_ERROR, text)
+        return "max_turn_requests" if result.stop_reason in _LIMITS else "end_turn"
 
     async def choose(self, option: str, value: Any) -> list[dict[str, Any]]:
-        """Set an option and return all of them. Raises `RpcError`."""
-        await choose(self.agent, option, value)
+        """Set an option and return all of them. Raises `JsonRpcError`."""
+        await choose(self.agent, option, value, self.account)
         if option == "sandbox":
             self._wishes = msgspec.structs.replace(self._wishes, sandbox=value)
         return options(self.agent)
@@ -202,7 +210,7 @@ class EditorSeat(Seat):
         run.kept.add_done_callback(self._accepted.discard)
 
     async def command(self, name: str, params: dict[str, Any]) -> Any:
-        """Carry out a command of the RPC protocol. Raises `RpcError`."""
+        """Carry out a command of the RPC protocol. Raises `JsonRpcError`."""
         if name in REPLIES:
             self.agent.receive_reply({**params, "type": name})
             return {}
@@ -235,9 +243,9 @@ def _needs_key(text: str) -> bool:
 
 
 def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the text and the images of a prompt. Raises `RpcError`."""
+    """Return the text and the images of a prompt. Raises `JsonRpcError`."""
     if not content:
-        raise RpcError(INVALID_PARAMS, "prompt is required")
+        raise JsonRpcError(INVALID_PARAMS, "prompt is required")
     texts: list[str] = []
     images: list[dict[str, Any]] = []
     for index, block in enumerate(content):
@@ -254,7 +262,7 @@ def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, An
         elif kind == "resource" and isinstance(resource, dict) and str(resource.get("mimeType")).startswith("image/"):
             images.append({"type": "image", "data": resource.get("blob"), "mimeType": resource["mimeType"]})
         else:
-            raise RpcError(INVALID_PARAMS, f"prompt[{index}]: a block of type {kind} cannot be taken")
+            raise JsonRpcError(INVALID_PARAMS, f"prompt[{index}]: a block of type {kind} cannot be taken")
     return "".join(texts), images
 
 

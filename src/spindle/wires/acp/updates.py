@@ -5,14 +5,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from spindle.agent.fences.previews import hunks, in_words
 from spindle.shapes import messages
+from spindle.shapes.approvals import AddressPreview, DiffPreview, FieldsPreview, Preview
 from spindle.shapes.builtin_tools import TASK_TOOL, kind_of
 from spindle.shapes.codec import to_builtins
-from spindle.shapes.events import BackgroundEnd, BackgroundStart
+from spindle.shapes.events import BackgroundEnd, BackgroundStart, PermissionRequest
 from spindle.tools.todo import TodoPhase
 
 Update = dict[str, Any]
 
+RESUME = "/resume-run"
+"""A message that goes on with an interrupted run."""
 OUTPUT_CHARS = 8192
 """How much of a running command's output is shown: the last characters."""
 UPDATE_SECONDS = 0.1
@@ -81,14 +85,14 @@ def describe(name: str, arguments: Any, cwd: str) -> Update:
     return update
 
 
-def planned_diff(name: str, arguments: Any, cwd: str, *, done: bool = False) -> list[dict[str, Any]]:
-    """Return the changes that a call of edit or write will make, by its arguments; `done`: it has made them."""
+def planned_diff(name: str, arguments: Any, cwd: str) -> list[dict[str, Any]]:
+    """Return the changes that a call of edit or write has made, by its arguments."""
     given = arguments if isinstance(arguments, dict) else {}
     path = given.get("path")
     if not isinstance(path, str):
         return []
     if name == "write" and isinstance(text := given.get("content"), str):
-        return [_diff(_absolute(path, cwd), None if done else _file_text(_absolute(path, cwd)), text)]
+        return [_diff(_absolute(path, cwd), None, text)]
     if name != "edit":
         return []
     edits = given.get("edits") if isinstance(given.get("edits"), list) else [given]
@@ -97,6 +101,33 @@ def planned_diff(name: str, arguments: Any, cwd: str, *, done: bool = False) -> 
         for edit in edits or ()
         if isinstance(edit, dict) and isinstance(edit.get("oldText"), str) and isinstance(edit.get("newText"), str)
     ]
+
+
+def asked(request: PermissionRequest, cwd: str) -> Update:
+    """Return the call that a question is about, with what it would do."""
+    preview = request.preview
+    update: Update = {
+        "toolCallId": request.tool_call_id or request.id,
+        **describe(request.tool_name or "", request.arguments, cwd),
+        "status": "pending",
+        "content": _shown(preview),
+    }
+    if request.arguments is not None:
+        update["rawInput"] = request.arguments
+    if request.kind != "tool" or (isinstance(preview, DiffPreview | FieldsPreview | AddressPreview)):
+        update["title"] = request.summary
+    if request.kind == "outside":
+        update["kind"] = "execute"
+    return update
+
+
+def _shown(preview: Preview | None) -> list[dict[str, Any]]:
+    """Return a preview as the content of a call: each hunk of a diff as one, else text."""
+    if isinstance(preview, DiffPreview):
+        if preview.new_file:
+            return [_diff(preview.path, None, new) for _, new in hunks(preview.patch)]
+        return [_diff(preview.path, old, new) for old, new in hunks(preview.patch)]
+    return [{"type": "content", "content": text_block(text)}] if (text := in_words(preview)) else []
 
 
 def _diff(path: str, old: str | None, new: str) -> dict[str, Any]:
@@ -167,7 +198,10 @@ class CallView:
         self._next = now + UPDATE_SECONDS
         return self._told({"toolCallId": self._id, "status": "in_progress", "content": blocks([messages.Text(tail)])})
 
-    def end(self, content: list[Any], is_error: bool, details: Any = None) -> Update:
+    def end(self, content: list[Any], is_error: bool, details: Any = None, changed: Any = None) -> Update:
+        """Return the end of the call; `changed` are the arguments it ran with, if the user changed them."""
+        if changed is not None:
+            self.arguments, self._before = changed, None
         shown = [terminal_block(self._terminal)] if self._terminal else blocks(content)
         if not is_error and kind_of(self.name) == "edit":
             shown = self._changes() or shown
@@ -175,7 +209,10 @@ class CallView:
         if details is not None:
             raw["details"] = to_builtins(details)
         status = "failed" if is_error else "completed"
-        return self._told({"toolCallId": self._id, "status": status, "content": shown, "rawOutput": raw})
+        update = {"toolCallId": self._id, "status": status, "content": shown, "rawOutput": raw}
+        if changed is not None:
+            update |= {**describe(self.name, changed, self._cwd), "rawInput": changed}
+        return self._told(update)
 
     def _changes(self) -> list[dict[str, Any]]:
         if self._before is not None:
@@ -183,7 +220,7 @@ class CallView:
             new = _file_text(path)
             if new not in (None, old) and (old is not None or self.name == "write"):
                 return [_diff(path, old, new)]
-        return planned_diff(self.name, self.arguments, self._cwd, done=True)
+        return planned_diff(self.name, self.arguments, self._cwd)
 
     def _told(self, update: Update) -> Update:
         kind = "tool_call_update" if self._shown else "tool_call"
@@ -245,7 +282,7 @@ def replay(stored: Iterable[tuple[str, messages.AgentMessage]], cwd: str, *, run
             case messages.ToolResultMessage():
                 call = calls.pop(message.tool_call_id, None)
                 call = call or CallView(message.tool_call_id, message.tool_name, cwd)
-                yield call.end(message.content, message.is_error, message.details)
+                yield call.end(message.content, message.is_error, message.details, message.changed_input)
             case messages.BashExecutionMessage():
                 call = CallView(id, "bash", cwd)
                 yield call.begin({"command": message.command})

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from spindle.agent.hooks import CALL
 from spindle.agent.session import AgentSession
-from spindle.agent.tool_batch import CALL
 from spindle.base.flow import Tasks
 from spindle.sessions.tree import entry_message
 from spindle.shapes import events
@@ -18,7 +18,7 @@ from spindle.shapes.builtin_tools import TODO_TOOL
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.wires.acp import updates
-from spindle.wires.acp.json_rpc import Connection
+from spindle.wires.acp.json_rpc import RpcConnection
 from spindle.wires.acp.lent import ShownCommand
 from spindle.wires.acp.options import options
 from spindle.wires.acp.questions import Questions
@@ -44,7 +44,7 @@ class EditorView:
     """A listener of the agent."""
 
     def __init__(
-        self, id: str, agent: AgentSession, connection: Connection, can: EditorAbilities, tasks: Tasks
+        self, id: str, agent: AgentSession, connection: RpcConnection, can: EditorAbilities, tasks: Tasks
     ) -> None:
         """`id`: the editor's name for the session. Tasks that the view needs are spawned in `tasks`."""
         self._id = id
@@ -88,7 +88,7 @@ class EditorView:
         for update in updates.replay(messages, agent.workdir, running=agent.busy):
             self.tell(update)
         if self._writing is not None:
-            for update in updates.answer_chunks(self._writing.snapshot(), self._message_id, self._call):
+            for update in updates.answer_chunks(self._writing.so_far(), self._message_id, self._call):
                 self.tell(update)
         self._plan, self._usage, self._shown_commands = {"sessionUpdate": "plan", "entries": []}, {}, None
 
@@ -193,7 +193,7 @@ class EditorView:
     def _end_call(self, event: events.ToolExecutionEnd) -> None:
         result = event.result
         view = self._call(event.tool_call_id, event.tool_name)
-        self.tell(view.end(result.content, event.is_error, result.details))
+        self.tell(view.end(result.content, event.is_error, result.details, event.changed_input))
         if event.tool_name == TODO_TOOL:
             self._show_plan()
 
@@ -208,8 +208,11 @@ class EditorView:
             case "setTitle":
                 self._show_title(request.title)
 
+    def _put_question(self, request: events.PermissionRequest) -> None:
+        self._questions.ask_about(request, updates.asked(request, self._agent.workdir))
+
     def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
-        """Return the tool call of a question: the call it names, else the call whose tool or hook asks."""
+        """Return the tool call whose tool or hook asks."""
         id = request.tool_call_id or CALL.get()
         if id is None:
             return None
@@ -222,11 +225,7 @@ class EditorView:
         }
         if arguments is not None:
             about["rawInput"] = arguments
-        here = self._agent.resources.far is None
-        if here and (diff := updates.planned_diff(name, arguments, self._agent.cwd)):
-            about["content"] = diff
-        if request.tool_call_id is None:
-            about["title"] = request.title or about["title"]
+        about["title"] = request.title or about["title"]
         return about
 
     def _put_compaction(self, event: events.CompactionStart | events.CompactionEnd) -> None:
@@ -264,6 +263,8 @@ class EditorView:
         for command in map(to_builtins, self._agent.commands()):
             shown = {"name": command["name"], "description": command.get("description") or command["name"]}
             commands.append({**shown, "input": {"hint": "arguments"}})
+        if self._agent.interrupted_run is not None:
+            commands.append({"name": updates.RESUME[1:], "description": "Go on with the interrupted run"})
         if commands != self._shown_commands:
             self._shown_commands = commands
             self.tell({"sessionUpdate": "available_commands_update", "availableCommands": commands})
@@ -303,6 +304,7 @@ _SHOWN: dict[type, Callable[[EditorView, Any], None]] = {
     events.TurnEnd: EditorView._end_turn,
     events.AgentSettled: EditorView._settle,
     events.ExtensionUIRequest: EditorView._put_request,
+    events.PermissionRequest: EditorView._put_question,
     events.StateChanged: EditorView._show_state,
     events.ThinkingLevelChanged: EditorView._show_state,
     events.SessionChanged: EditorView._show_state,
@@ -314,6 +316,9 @@ _SHOWN: dict[type, Callable[[EditorView, Any], None]] = {
     events.SummarizationRetryScheduled: EditorView._put_retry,
     events.BackgroundStart: lambda view, event: view.remark(updates.background_line(event)),
     events.BackgroundEnd: lambda view, event: view.remark(updates.background_line(event)),
+    events.RunInterrupted: lambda view, event: view.remark(
+        f"A run was interrupted: {updates.RESUME} goes on with it, another message gives it up", "warning"
+    ),
     events.Notice: lambda view, event: view.remark(event.message, event.level),
     events.ExtensionError: lambda view, event: view.remark(
         f"{event.extension_path or 'Spindle'}: {event.error}", "error"

@@ -5,7 +5,7 @@ The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, TypeVar, cast, get_args
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -18,21 +18,24 @@ from spindle.agent.run.result import RunResult, without_run
 from spindle.base import limits
 from spindle.base.flow import Tasks
 from spindle.base.version import __version__
-from spindle.protocol.account import Closing, NotAllowed, QuotaReached
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import InvalidFields, UnknownCommand, carry_out, find_command, read_fields
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import SessionPool, TooManySessions, UnknownSession
-from spindle.protocol.registry import Call, LiveInfo, Wanted
+from spindle.protocol.registry import Call, LiveInfo, WantedSession
 from spindle.protocol.seat import Seat
+from spindle.server.account import Closing, NotAllowed, QuotaReached
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import Event
-from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, openapi
+from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, Version, openapi
+from spindle.wires.http.stored import StoredName, StoredQuery, StoredSessions
 from spindle.wires.network.answers import SAFETY, bytes_answer, failed, json_answer
 from spindle.wires.network.listener import HttpConnection
 from spindle.wires.network.options import RemoteOptions
+
+T = TypeVar("T")
 
 API_PATHS = ("/v1/", "/openapi.json")
 REPLIES = ("host_tool_result", "host_tool_update")
@@ -56,6 +59,7 @@ class HttpApi:
     def __init__(self, pool: SessionPool, options: RemoteOptions) -> None:
         self._pool = pool
         self._options = options
+        self._stored = StoredSessions(pool)
         self._tasks = Tasks()
         self.viewers = 0
         """How many streams of events are open."""
@@ -94,15 +98,14 @@ class HttpApi:
             raise NotFound(f"{parts[2]} is no id of a session")
         match request.method, parts:
             case "GET" | "HEAD", ["openapi.json"]:
-                return json_answer(openapi())
+                return json_answer(_document(query.get("version", "3.1")))
             case "GET" | "HEAD", ["v1", "sessions"]:
                 return json_answer({"sessions": await self._pool.infos()})
             case "POST", ["v1", "sessions"]:
                 return json_answer(await self._open(await _body(request)), 201)
             case "GET" | "HEAD", ["v1", "sessions", id]:
-                if (live := self._pool.find(id)) is None:
-                    raise NotFound(f"Session {id} is not open")
-                return json_answer(await live.info())
+                live = self._pool.find(id)
+                return json_answer(await (self._stored.live_info(id) if live is None else live.info()))
             case "PUT", ["v1", "sessions", id]:
                 return json_answer(await self._open({**await _body(request), "session": None, "id": id}))
             case "DELETE", ["v1", "sessions", id]:
@@ -113,20 +116,32 @@ class HttpApi:
             case "GET", ["v1", "sessions", id, "events"]:
                 return await self._events(request, await self._session(id), query)
             case "GET" | "HEAD", ["v1", "sessions", id, "questions"]:
-                return json_answer({"questions": (await self._session(id)).agent.dialogs.open_requests()})
+                return json_answer(_questions(await self._session(id)))
             case "POST", ["v1", "sessions", id, "answers", question]:
                 return await self._reply(await self._session(id), question, await _body(request))
-            case _, ["openapi.json"] | ["v1", "sessions", _, "events" | "questions"]:
-                return _not_allowed("GET")
-            case "POST", ["v1", "sessions", id, name]:
+            case "POST", ["v1", "sessions", id, name] if name not in ("events", "questions"):
                 return await self._command(request, id, name, query)
-            case _, ["v1", "sessions"]:
-                return _not_allowed("GET, POST")
-            case _, ["v1", "sessions", _]:
-                return _not_allowed("GET, PUT, DELETE")
-            case _, ["v1", "sessions", _, "answers", _] | ["v1", "sessions", _, _]:
-                return _not_allowed("POST")
+            case _, ["v1", "stored", *rest] if len(rest) < 2:
+                return await self._of_stored(request, "".join(rest) or None, query)
+        if methods := _methods_of(parts):
+            return _not_allowed(methods)
         raise NotFound("No such path")
+
+    async def _of_stored(self, request: web.BaseRequest, id: str | None, query: dict[str, str]) -> web.Response:
+        match request.method, id:
+            case "GET" | "HEAD", None:
+                return json_answer(await self._stored.page(_fields_of(query, StoredQuery)))
+            case _, None:
+                return _not_allowed("GET")
+            case "GET" | "HEAD", id:
+                return json_answer(await self._stored.read(id))
+            case "PATCH", id:
+                given = _fields_of(await _body(request), StoredName)
+                return json_answer(await self._stored.rename(id, given.name))
+            case "DELETE", id:
+                await self._stored.delete(id)
+                return bytes_answer(204, b"", "application/json")
+        return _not_allowed("GET, PATCH, DELETE")
 
     async def _session(self, id: str) -> LiveSession:
         """Return the session with this id, which is loaded from disk if it is not live."""
@@ -139,12 +154,12 @@ class HttpApi:
 
     async def _open(self, given: dict[str, Any]) -> LiveInfo:
         try:
-            wanted = convert({name: value for name, value in given.items() if value is not None}, Wanted)
+            wanted = convert({name: value for name, value in given.items() if value is not None}, WantedSession)
         except ValidationError as error:
             raise BadRequest(str(error)) from None
         return await self.open(wanted)
 
-    async def open(self, wanted: Wanted) -> LiveInfo:
+    async def open(self, wanted: WantedSession) -> LiveInfo:
         live = await self._pool.open(wanted)
         self._tasks.spawn(live.begin(), "spindle-begin")
         return await live.info()
@@ -210,7 +225,7 @@ class HttpApi:
             hello = {"type": "ready", "version": __version__, "sessionId": live.session_id, "cwd": live.agent.cwd}
             await stream.send(b"event: ready\nid: %d\ndata: %b\n\n" % (sent, encode({**hello, "replay": known})))
             if not known:  # there may be no other client to answer them
-                for question in live.agent.dialogs.open_requests():
+                for question in live.agent.open_questions():
                     await stream.send(b"data: %b\n\n" % encode(question))
             while not connection.gone.is_set():
                 lines = live.log.after(sent)
@@ -312,7 +327,7 @@ class HttpSeat(Seat):
     def set_update_mode(self, mode: UpdateMode) -> None:
         raise AgentError("Over HTTP events always carry only what is new")
 
-    async def open_session(self, wanted: Wanted) -> LiveInfo:
+    async def open_session(self, wanted: WantedSession) -> LiveInfo:
         return await self._api.open(wanted)
 
     async def close_session(self) -> None:
@@ -333,6 +348,14 @@ async def _result_of(run: Run, gone: asyncio.Event) -> RunResult:
     finally:
         for end in ends:
             end.cancel()
+
+
+def _fields_of(given: dict[str, Any], shape: type[T]) -> T:
+    """Read fields, of a body or of the path, as a shape. Raises `BadRequest`."""
+    try:
+        return convert(given, shape, strict=False)
+    except ValidationError as error:
+        raise BadRequest(str(error)) from None
 
 
 def event_number(text: str) -> int | None:
@@ -359,8 +382,35 @@ async def _body(request: web.BaseRequest) -> dict[str, Any]:
     return value
 
 
+def _document(version: str) -> dict[str, Any]:
+    if version not in get_args(Version):
+        raise BadRequest(f"version must be {' or '.join(get_args(Version))}")
+    return openapi(cast("Version", version))
+
+
 def _failed(status: int, error: object) -> web.Response:
     return json_answer({"error": str(error)}, status)
+
+
+def _questions(live: LiveSession) -> dict[str, list[Any]]:
+    """Return what waits for an answer: dialogs, and requests about tool calls."""
+    open = live.agent.open_questions()
+    dialogs = [one for one in open if isinstance(one, ExtensionUIRequest)]
+    return {"questions": dialogs, "requests": [one for one in open if one not in dialogs]}
+
+
+def _methods_of(parts: list[str]) -> str | None:
+    """Return the methods that a path takes; None: there is no such path."""
+    match parts:
+        case ["openapi.json"] | ["v1", "sessions", _, "events" | "questions"]:
+            return "GET"
+        case ["v1", "sessions"]:
+            return "GET, POST"
+        case ["v1", "sessions", _]:
+            return "GET, PUT, DELETE"
+        case ["v1", "sessions", _, "answers", _] | ["v1", "sessions", _, _]:
+            return "POST"
+    return None
 
 
 def _not_allowed(methods: str) -> web.Response:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from spindle.protocol.users import UsersFile
+from spindle.server.users import UsersFile
 
 TOKEN_PROTOCOL = "spindle.token."
 """A browser cannot set headers on a WebSocket, so its token comes as a subprotocol, in base64url."""

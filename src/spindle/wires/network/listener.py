@@ -26,7 +26,7 @@ class HttpConnection(web.RequestHandler):
 
     __slots__ = ("_full", "_idle", "_patience", "_reading", "_stall_timeout", "bell", "gone", "own", "user")
 
-    def __init__(self, manager: "Listener", **options: Any) -> None:
+    def __init__(self, manager: "HttpServer", **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
         self._idle = manager.idle
         self._full = len(manager.connections) >= manager.max_connections
@@ -94,7 +94,7 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
 
-class Listener(web.Server):
+class HttpServer(web.Server):
     def __init__(self, handler: Handler, options: RemoteOptions) -> None:
         super().__init__(self._serve, request_factory=self._request, logger=_silent_logger(), access_log=None)
         self._handler = handler

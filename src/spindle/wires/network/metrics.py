@@ -25,6 +25,8 @@ METRICS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "runs_active": ("gauge", ("user",), "Runs under way."),
     "model_calls_active": ("gauge", ("model",), "Calls of models under way."),
     "queued_messages": ("gauge", ("user",), "Messages that wait in the queues of sessions."),
+    "disk_bytes": ("gauge", ("kind",), "Stored data by kind, as `spindle data` shows it; looked at once a minute."),
+    "disk_free_bytes": ("gauge", (), "Room on the disk of the agent directory."),
     "draining": ("gauge", (), "1 while the server ends and takes no new runs."),
     "runs_total": ("counter", (*_OF_RUN, "stop_reason"), "Runs that have ended."),
     "turns_total": ("counter", _OF_RUN, "Answers of models in these runs."),

@@ -45,8 +45,6 @@ class RemoteOptions:
     """The same for clients of the RPC protocol, which may hold up other clients of the session."""
     ping_seconds: float = 20
     """How often a silent client gets a ping, and how long it may take to answer."""
-    stream_complete: bool = False
-    """Call the end of a stream `StreamComplete`, as one old client expects."""
     reasoning: bool = False
     """Send the model's thinking too, as `[Reasoning: …]` in the stream."""
 

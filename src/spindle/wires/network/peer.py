@@ -16,7 +16,7 @@ from spindle.wires.network.options import RemoteOptions
 
 # Close codes.
 BYE, GOING_AWAY, TOO_BIG, FAILED, TRY_AGAIN_LATER = 1000, 1001, 1009, 1011, 1013
-REPLACED, NOT_ALLOWED, NO_SUCH_SESSION = 4001, 4003, 4004
+REPLACED, NOT_ALLOWED, NO_SUCH_SESSION, IN_USE = 4001, 4003, 4004, 4009
 
 MAX_REASON_BYTES = 123
 """The most that a close frame holds."""

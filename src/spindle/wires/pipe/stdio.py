@@ -12,8 +12,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from spindle.base.children import kill_all
-from spindle.base.stop_signals import on_stop
+from spindle.programs.children import kill_all
+from spindle.programs.stop_signals import on_stop
 from spindle.protocol.outbox import Outbox
 from spindle.wires.pipe.descriptors import Source, Target, open_source, open_target
 from spindle.wires.pipe.framing import LineReader, LineTooLong
@@ -33,7 +33,11 @@ class Exit:
         self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def catch_signals(self) -> None:
-        on_stop((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), self._by_signal)
+        numbers = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+        if _shares_terminal():
+            numbers.remove(signal.SIGINT)
+            signal.signal(signal.SIGINT, lambda *_: None)  # no SIG_IGN: children would inherit that
+        on_stop(numbers, self._by_signal)
 
     def end(self, code: int) -> None:
         if not self.code.done():
@@ -50,6 +54,22 @@ class Exit:
             kill_all()
             os._exit(128 + number)
         self.end(128 + number)
+
+
+def _shares_terminal() -> bool:
+    """Say whether Ctrl-C on a terminal goes to our client, too: it then sends `abort`, or ends and so closes stdin."""
+    if os.getpgrp() == os.getpid():
+        return False
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 class StdioWire:

@@ -1,0 +1,124 @@
+"""Compare two runs of the same tasks, trial by trial: `python -m evals.compare OUT/new OUT/old`.
+
+The difference of shares has an interval from a bootstrap over the tasks, not over the trials: trials of one task are
+alike, and to take them for independent would make the interval too short.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from math import comb
+from pathlib import Path
+
+from evals import kept
+from evals.trial import Trial
+
+_SAMPLES = 10_000
+_MEASURES: tuple[tuple[str, Callable[[Trial], float]], ...] = (
+    ("model calls", lambda trial: trial.calls),
+    ("tokens in", lambda trial: trial.input),
+    ("tokens out", lambda trial: trial.output),
+    ("seconds", lambda trial: trial.seconds),
+)
+Pair = tuple[Trial, Trial]
+
+
+class NothingToCompare(Exception):
+    """The two runs have no trial in common."""
+
+
+def pairs_of(first: Sequence[Trial], second: Sequence[Trial]) -> list[Pair]:
+    """Return the trials of the same task and number. Raises `NothingToCompare`."""
+    for one in (first, second):
+        if len(harnesses := {trial.harness for trial in one}) > 1:
+            raise NothingToCompare(
+                f"Name one harness of each run, as OUT/NAME; there are {', '.join(sorted(harnesses))}"
+            )
+    others = {(trial.task, trial.number): trial for trial in second}
+    pairs = [(trial, others[key]) for trial in first if (key := (trial.task, trial.number)) in others]
+    if not pairs:
+        raise NothingToCompare("The two runs have no trial of the same task and number")
+    return pairs
+
+
+def interval(pairs: Sequence[Pair], value: Callable[[Trial], float]) -> tuple[float, float, float]:
+    """Return the mean difference, first minus second, with its 95 % interval."""
+    by_task: dict[str, list[float]] = defaultdict(list)
+    for one, other in pairs:
+        by_task[one.task].append(value(one) - value(other))
+    groups = list(by_task.values())
+    chance = random.Random(1)
+    means = []
+    for _ in range(_SAMPLES if len(groups) > 1 else 0):
+        some = chance.choices(groups, k=len(groups))
+        means.append(sum(map(sum, some)) / sum(map(len, some)))
+    mean = statistics.fmean(difference for group in groups for difference in group)
+    if not means:
+        return mean, float("-inf"), float("inf")
+    means.sort()
+    return mean, means[int(0.025 * len(means))], means[int(0.975 * len(means)) - 1]
+
+
+def mcnemar(better: int, worse: int) -> float:
+    """Return the probability of so uneven a split of the pairs that differ, if there were no difference (two-sided)."""
+    n = better + worse
+    return min(1.0, 2.0 * sum(comb(n, k) for k in range(min(better, worse) + 1)) / float(2**n))
+
+
+def table(pairs: Sequence[Pair]) -> str:
+    """Return the comparison as Markdown."""
+    first, second = pairs[0][0].harness, pairs[0][1].harness
+    n = len(pairs)
+    better = sum(one.passed and not other.passed for one, other in pairs)
+    worse = sum(other.passed and not one.passed for one, other in pairs)
+    passed = sum(one.passed for one, _ in pairs), sum(other.passed for _, other in pairs)
+    mean, low, high = interval(pairs, lambda trial: float(trial.passed))
+    shown = low <= 0 <= high
+    lines = [
+        f"{n} pairs of {len({one.task for one, _ in pairs})} tasks.",
+        "",
+        f"| | {first} | {second} | difference | 95 % interval |",
+        "|---|---|---|---|---|",
+        f"| passed | {passed[0]} ({passed[0] / n:.0%}) | {passed[1]} ({passed[1] / n:.0%}) | {100 * mean:+.1f} points "
+        f"| {100 * low:+.1f} to {100 * high:+.1f} |",
+    ]
+    for name, value in _MEASURES:
+        mean, low, high = interval(pairs, value)
+        means = [statistics.fmean(value(pair[side]) for pair in pairs) for side in (0, 1)]
+        lines.append(f"| {name} | {means[0]:,.1f} | {means[1]:,.1f} | {mean:+,.1f} | {low:+,.1f} to {high:+,.1f} |")
+    lines += [
+        "",
+        f"Only {first} passed: {better}; only {second} passed: {worse} "
+        f"(exact McNemar test: p = {mcnemar(better, worse):.2f}).",
+        "Which one solves more cannot be told from these trials." if shown else "The interval leaves out 0.",
+    ]
+    if unlike := _other_conditions(pairs):
+        lines.append(f"The two runs differ in more than the harness: {', '.join(unlike)}.")
+    return "\n".join(lines)
+
+
+def _other_conditions(pairs: Sequence[Pair]) -> list[str]:
+    names = {name for one, other in pairs for name in one.conditions.keys() | other.conditions.keys()} - {"program"}
+    return sorted(
+        name for name in names if any(one.conditions.get(name) != other.conditions.get(name) for one, other in pairs)
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m evals.compare", description=__doc__)
+    parser.add_argument("first", type=Path, help="folder of a harness, as evals/out/new")
+    parser.add_argument("second", type=Path, help="folder of the one it is compared with, as evals/out/old")
+    options = parser.parse_args()
+    try:
+        print(table(pairs_of(kept.load_all(options.first), kept.load_all(options.second))))
+    except NothingToCompare as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The model's server: which model it is asked for, and a check that both answer before a night of trials begins."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+_SECONDS = 300
+"""For the first answer: a server may have to load the model."""
+
+
+class EndpointError(Exception):
+    """The server or the model cannot be used; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    url: str
+    """As `http://127.0.0.1:11434/v1`."""
+    key: str = "none"
+    model: str = ""
+    """The name by which the server knows the model."""
+
+
+async def checked(endpoint: Endpoint) -> Endpoint:
+    """Let the model answer once. Without a name take the only model of the server. Raises `EndpointError`."""
+    headers = {"Authorization": f"Bearer {endpoint.key}"}
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    try:
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+            model = endpoint.model
+            if not model:
+                names = await _names(session, endpoint.url)
+                if len(names) != 1:
+                    raise EndpointError(f"Name a model with --model. {_known(names)}")
+                model = names[0]
+            await _ask(session, endpoint.url, model)
+            return Endpoint(endpoint.url, endpoint.key, model)
+    except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError) as error:
+        why = str(error) or f"no answer within {_SECONDS} s"
+        raise EndpointError(f"The server at {endpoint.url} cannot be asked: {why}. Is it started?") from None
+
+
+async def _names(session: aiohttp.ClientSession, url: str) -> list[str]:
+    """Return the models of the server; none if it has no list."""
+    async with session.get(f"{url}/models") as answer:
+        try:
+            listed: Any = await answer.json(content_type=None)
+            return [str(one["id"]) for one in listed["data"]]
+        except (ValueError, KeyError, TypeError):
+            return []
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, model: str) -> None:
+    body = {"model": model, "messages": [{"role": "user", "content": "Say ok."}], "max_tokens": 16, "stream": False}
+    async with session.post(f"{url}/chat/completions", json=body) as answer:
+        if answer.status == 200:
+            return
+        said = (await answer.text()).strip()[:300]
+    if answer.status in (401, 403):
+        raise EndpointError(f"The server refuses the key (HTTP {answer.status}): {said}. Name its variable: --key-env")
+    if answer.status == 404:
+        known = _known(await _names(session, url))
+        raise EndpointError(f"The server has no model {model!r} (HTTP 404): {said}. {known}")
+    raise EndpointError(f"The model {model!r} does not answer (HTTP {answer.status}): {said}")
+
+
+def _known(names: list[str]) -> str:
+    return f"It has: {', '.join(names[:20])}" if names else "It does not list its models"

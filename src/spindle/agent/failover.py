@@ -1,0 +1,275 @@
+"""Which other models may answer when one cannot, when they do, and how the first one gets its job back.
+
+A `Line` holds the models for one job: the chosen one and those of its chain. `Failover` moves a line on after a failure
+that retries cannot mend, and says so: in the session, to clients and to the trace. A model that has failed rests for a
+while; the first run after that begins with it again. Without a chain there is no line.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from spindle.agent import AgentError
+from spindle.agent.conversation import Conversation
+from spindle.agent.hooks import Hooks
+from spindle.agent.run.meter import check_limits
+from spindle.base import limits, trace
+from spindle.base.settings import Role, Settings
+from spindle.llm.stream import Failure
+from spindle.models.credentials import MissingCredentials
+from spindle.models.model_registry import ModelRegistry
+from spindle.models.select import ModelChoice, ModelNotFound, resolve_model
+from spindle.sessions.facts import keep
+from spindle.sessions.stand_ins import ROUTE, StandIn
+from spindle.shapes.events import Event, Fallback, Notice, RetryFallbackApplied, RetryFallbackSucceeded
+from spindle.shapes.messages import AssistantMessage
+from spindle.shapes.model import Model
+from spindle.shapes.run_limits import RunLimits
+
+if TYPE_CHECKING:
+    from spindle.agent.model_choice import ModelState
+    from spindle.agent.run.options import Chain
+
+Check = Callable[[Model], None]
+"""Raises `AgentError` or `MissingCredentials` if a model cannot be asked."""
+
+CAUSES = {
+    "broken": "its answer broke off",
+    "connection": "it could not be reached",
+    "context": "the conversation is too long for it",
+    "key": "its key is missing or was refused",
+    "model": "its provider does not know it",
+    "overload": "it is overloaded",
+    "quota": "its account is used up",
+    "rate_limit": "it takes no more requests for now",
+    "region": "it is not offered here",
+    "resting": "it failed a short while ago",
+    "server": "its server failed",
+    "timeout": "it did not answer in time",
+}
+_OF_THE_REQUEST = ("context",)
+"""Causes that say nothing about the next request."""
+
+
+def full_name(model: Model) -> str:
+    return f"{model.provider}/{model.id}"
+
+
+class Line:
+    """The models for one job, in their order."""
+
+    def __init__(self, role: str, chosen: ModelChoice, names: Sequence[str | Model], registry: ModelRegistry) -> None:
+        self.role = role
+        self.chosen = chosen.model
+        self.now = chosen
+        """The model that is asked, and the thinking level if it has one of its own."""
+        self.offer: ModelChoice | None = None
+        """The model that may be asked next, once it was looked for."""
+        self.applied: Fallback | None = None
+        """The last switch, until the other model has answered."""
+        self.problems: list[str] = []
+        """Why models of the chain could not be used."""
+        self._left = list(names)
+        self._registry = registry
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._left)
+
+    def why_not(self) -> str | None:
+        """Return why the model that is asked now should not be asked; None: it may be."""
+        if self.is_resting(self.now.model):
+            return "resting"
+        try:
+            self._registry.require_credentials(self.now.model)
+        except MissingCredentials:
+            return "key"
+        return None
+
+    def is_resting(self, model: Model) -> bool:
+        return self._registry.resting.get(full_name(model), 0.0) > time.monotonic()
+
+    def rest(self, seconds: float) -> None:
+        """Let the model that is asked now rest."""
+        self._registry.resting[full_name(self.now.model)] = time.monotonic() + seconds
+
+    async def look(self, check: Check, least_window: int = 0) -> ModelChoice | None:
+        """Find the next model of the chain that can be asked. `least_window`: the room that it must have, and more."""
+        while self.offer is None and self._left:
+            name = self._left.pop(0)
+            try:
+                choice = await find(self._registry, name)
+                model = choice.model
+                if model in (self.now.model, self.chosen) or self.is_resting(model):
+                    continue
+                if 0 < model.context_window <= least_window:
+                    self.problems.append(f"{full_name(model)} has no more room")
+                    continue
+                self._registry.require_credentials(model)
+                check(model)
+                self.offer = choice
+            except (ModelNotFound, MissingCredentials, AgentError) as error:
+                self.problems.append(f"{name if isinstance(name, str) else full_name(name)}: {error}")
+        return self.offer
+
+    def take(self, cause: str) -> Fallback:
+        """Go on with the model that was found."""
+        assert self.offer is not None
+        before, self.now, self.offer = self.now.model, self.offer, None
+        model = self.now.model
+        price = None if model.cost_unknown else model.cost
+        self.applied = Fallback(
+            before=full_name(before), after=full_name(model), role=self.role, cause=cause, price=price
+        )
+        return self.applied
+
+
+async def find(registry: ModelRegistry, name: str | Model) -> ModelChoice:
+    """Return a model of a chain. Raises `ModelNotFound`."""
+    if isinstance(name, Model):
+        return ModelChoice(name)
+    return await asyncio.to_thread(resolve_model, registry, name)  # a server on this machine may be asked
+
+
+class FailoverPort(Protocol):
+    """What failing over needs of the engine."""
+
+    choice: "ModelState"
+    conversation: Conversation
+    chain: "Chain | None"
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def request_hooks(self) -> Hooks: ...
+
+    @property
+    def run_limits(self) -> RunLimits: ...
+
+    async def emit(self, event: Event) -> None: ...
+
+    def publish(self, event: Event) -> None: ...
+
+
+class Failover:
+    def __init__(self, port: FailoverPort) -> None:
+        self._port = port
+        self._noted: Model | None = None
+        """The model that the session was told to answer in the place of a virtual one."""
+
+    def _check(self, model: Model) -> None:
+        self._port.request_hooks.model_call(model)
+        check_limits(self._port.run_limits, model)
+
+    async def begin(self, line: Line) -> None:
+        """Begin with another model if the chosen one is resting, or has no key."""
+        if line.now.model is line.chosen and (cause := line.why_not()) is not None and await line.look(self._check):
+            await self._switch(line, cause)
+
+    async def line_for(self, role: Role) -> Line | None:
+        """Return the models for a job beside the conversation; None: the current model does it, and no other.
+
+        The current model is the last one of them.
+        """
+        port = self._port
+        choice, own, settings = port.choice, port.choice.answering, port.settings
+        if own is None or not (settings.roles or settings.fallback or choice.fallback or choice.line):
+            return None
+        chosen, names = ModelChoice(own), list(choice.chain(role, settings) or ())
+        if (wanted := settings.roles.get(role)) is not None:
+            try:
+                found = await find(choice.registry, wanted)
+                choice.registry.require_credentials(found.model)
+                self._check(found.model)
+                chosen, names = found, [*names, own]
+            except (ModelNotFound, MissingCredentials, AgentError) as error:
+                port.publish(Notice(f"The model for {role} cannot be used: {error}"))
+        line = Line(role, chosen, names, choice.registry)
+        await self.begin(line)
+        return line
+
+    async def has_spare(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
+        """Say whether another model is there that may do better after a failure."""
+        cause = _cause(line, answer, failure)
+        if cause is None:
+            return False
+        if await line.look(self._check, line.now.model.context_window if cause == "context" else 0) is not None:
+            return True
+        if line.problems:
+            self._port.publish(Notice(f"No other model can answer. {'; '.join(line.problems)}"))
+            line.problems = []
+        return False
+
+    async def stand_in(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
+        """Let another model of the line go on, if one may do better. Returns whether one does."""
+        cause = _cause(line, answer, failure)
+        if cause is None or not await self.has_spare(line, answer, failure):
+            return False
+        if cause not in _OF_THE_REQUEST:
+            line.rest(max(limits.MODEL_RESTS, (failure.retry_after or 0) if failure is not None else 0))
+        await self._switch(line, cause)
+        return True
+
+    async def _switch(self, line: Line, cause: str) -> None:
+        port = self._port
+        switch = line.take(cause)
+        keep(
+            port.conversation.session,
+            StandIn(
+                before=switch.before,
+                after=switch.after,
+                chosen=full_name(line.chosen),
+                role=line.role,
+                cause=cause,
+                price=switch.price,
+            ),
+        )
+        price = switch.price
+        trace.tell(
+            "fallback",
+            before=switch.before,
+            model=switch.after,
+            role=line.role,
+            cause=cause,
+            input_price=None if price is None else price.input,
+            output_price=None if price is None else price.output,
+        )
+        if port.chain is not None:
+            port.chain.fallbacks.append(switch)
+        await port.emit(RetryFallbackApplied(switch.before, switch.after, line.role, cause))
+        port.publish(Notice(f"{switch.before}: {CAUSES[cause]}. {switch.after} answers instead."))
+
+    def note_route(self, model: Model) -> None:
+        """Note in the session which model answers in the place of a virtual one, if it is another than before."""
+        if model == self._noted:
+            return
+        self._noted, choice = model, self._port.choice
+        own = choice.model if choice.line is None else choice.line.now.model
+        assert own is not None
+        name, after = full_name(own), full_name(model)
+        keep(
+            self._port.conversation.session,
+            StandIn(before=name, after=after, chosen=choice.name or name, role=choice.role, cause=ROUTE),
+        )
+
+    async def succeeded(self, line: Line) -> None:
+        """Tell that the other model has answered, the first time."""
+        if line.applied is not None:
+            line.applied = None
+            await self._port.emit(RetryFallbackSucceeded(full_name(line.now.model), line.role))
+
+
+def _cause(line: Line, answer: AssistantMessage, failure: Failure | None) -> str | None:
+    facts = failure or Failure()
+    if answer.stop_reason != "error" or facts.stop_reason:
+        return None
+    from spindle.llm.errors import cause_of
+
+    return cause_of(answer, facts.status, facts.error, line.now.model.context_window)
+
+
+def is_out_of_reach(line: Line | None, answer: AssistantMessage, failure: Failure | None) -> bool:
+    """Say whether a server could not be reached while another model is there: waiting for it would be in vain."""
+    return line is not None and line.has_more and _cause(line, answer, failure) == "connection"

@@ -1,0 +1,1 @@
+"""Undo: checkpoints of the files, what changed since, and the way back."""

@@ -1,0 +1,380 @@
+"""Checkpoints: the state of the files before a turn first writes, so that changes can be shown and taken back.
+
+The hook takes them and notes each in the session, so that they go along with branches, forks and later processes.
+`undo.py` beside it compares them and puts them back; `states/store.py` holds the files.
+"""
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from msgspec import Meta
+
+from spindle.agent import AgentError
+from spindle.agent.conversation import Conversation
+from spindle.agent.hooks import Hooks
+from spindle.agent.run.meter import Meter
+from spindle.agent.run.options import Chain
+from spindle.agent.shell import Shell
+from spindle.base.agent_dir import agent_dir
+from spindle.resources.loader import Resources
+from spindle.sessions.entries import Entry
+from spindle.sessions.facts import Fact, fact_in, keep
+from spindle.sessions.session import Session
+from spindle.shapes.builtin_tools import kind_of, only_reads
+from spindle.shapes.events import EntryAppended, Event, Notice, ToolResult
+from spindle.shapes.messages import AssistantMessage, Text, UserMessage
+from spindle.tools.base import Tool, ToolError
+from spindle.workspace.settings import ToolSettings
+
+if TYPE_CHECKING:  # loaded with the first checkpoint
+    from spindle.states.state import Change, State
+    from spindle.states.store import Snapshots
+    from spindle.workspace.pipe import Pipe
+
+AFTER = "+"
+"""Added to the id of the last checkpoint of a run: the state when the run had ended."""
+HEAD_START = 0.05
+"""Seconds that the model has before its files are looked at: nothing is done for an answer that is there at once."""
+SLOW = 0.5
+"""Seconds of a checkpoint that users are told of."""
+
+
+class Noted(Fact):
+    """A checkpoint, as the session has it."""
+
+    entry_type: ClassVar[str] = "checkpoint"
+    id: Annotated[str, Meta(pattern=r"^[0-9a-f]{12}\Z")]
+    """Also the name of a file."""
+    root: str
+    kind: str
+    covers: str
+    leaf: str | None = None
+    run: str | None = None
+    restored: str | None = None
+    files: int | None = None
+    skipped: int | None = None
+    duration_ms: int | None = None
+
+
+class CheckpointPort(Protocol):
+    """What checkpoints need of the engine."""
+
+    conversation: Conversation
+    resources: Resources
+    chain: Chain | None
+
+    def offered_tools(self) -> dict[str, Tool]: ...
+
+    def publish(self, event: Event) -> None: ...
+
+
+class Checkpoints(Hooks):
+    of_the_owner = True
+
+    listening = frozenset({"agent_end"})
+
+    def __init__(self, port: CheckpointPort, user_shell: Shell) -> None:
+        self._port = port
+        self.user_shell = user_shell
+        self.allowed = True
+        """False: none are taken, whatever the settings say."""
+        self._snapshots: tuple[Any, Snapshots] | None = None
+        """The states that were asked for last, with what they are of."""
+        self._noted: tuple[Session, str | None] | None = None
+        """The session that was looked at last, with the folder of its last checkpoint."""
+        self._run = ""
+        self._first: State | None = None
+        """The state before the chain wrote anything."""
+        self._last: tuple[str, State] | None = None
+        """The last checkpoint of the run, with its id."""
+        self._is_taken = False
+        """Whether there is a checkpoint of this turn, or it has failed."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._ahead: asyncio.Task[None] | None = None
+        """Takes the state while the model is thinking."""
+        self._working = ExitStack()
+        """Tells other sessions in the folder that files are being written."""
+        self._told: set[str] = set()
+        self._remark = ""
+        """What the model is told with the next result: that there is no checkpoint."""
+        self._is_tidied = False
+        """Whether this process has removed checkpoints that are too old or too many."""
+
+    @property
+    def enabled(self) -> bool:
+        far = self._port.resources.far
+        return self.allowed and self._port.resources.settings.checkpoints and (far is None or bool(far.facts.python))
+
+    def snapshots(self) -> "Snapshots":
+        """Return the states of the folder that the session works in."""
+        if (far := self._port.resources.far) is not None:
+            return self._there(far)
+        from spindle.states.store import find_root
+
+        session, stores = self._port.conversation.session, agent_dir() / "checkpoints"
+        is_guest = self._port.resources.options.user_folder is not None  # who may not see the files of others beside it
+        root, is_repository = find_root(session.cwd, above=not is_guest)
+        if not is_guest and (noted := self._noted_root(os.path.realpath(session.cwd), stores)) not in (None, root):
+            root, is_repository = noted, os.path.lexists(os.path.join(noted, ".git"))
+        own = [agent_dir(), *([Path(session.path)] if session.path is not None else [])]
+        if session.directory is not None and not Path(root).is_relative_to(session.directory):
+            own.append(Path(session.directory))
+        inside = [os.path.relpath(path, root) for path in own if path.is_relative_to(root)]
+        return self._known((root, inside), lambda: self._here(stores, root, inside, is_repository=is_repository))
+
+    def _noted_root(self, cwd: str, stores: Path) -> str | None:
+        """Return the folder of the last checkpoint, if the working directory is in there.
+
+        By then an agent may have removed a `.git`, or made one in a folder further down.
+        """
+        from spindle.states.store import store_of
+
+        session = self._port.conversation.session
+        if self._noted is None or self._noted[0] is not session:
+            last = next((fact for one in reversed(session.entries) if (fact := fact_in(one, Noted))), None)
+            self._noted = session, None if last is None else last.root
+        root = self._noted[1]
+        # A session file may come from anywhere: only a folder counts that something is kept of.
+        is_known = root is not None and Path(cwd).is_relative_to(root) and store_of(stores, root).is_dir()
+        return root if is_known else None
+
+    def _known(self, place: Any, make: "Callable[[], Snapshots]") -> "Snapshots":
+        """Return the states that were asked for last, if they are of this place, else others."""
+        if self._snapshots is None or self._snapshots[0] != place:
+            self._snapshots = place, make()
+        return self._snapshots[1]
+
+    def _here(self, stores: Path, root: str, own: list[str], *, is_repository: bool) -> "Snapshots":
+        from spindle.states.recorder import Here
+        from spindle.states.store import Snapshots, store_of
+
+        resources, store = self._port.resources, store_of(stores, root)
+        workspace, withheld = resources.tool_settings(None, None).workspace, resources.secret_variables()
+        recorder = Here(workspace, store, root, is_repository=is_repository, own=own, withheld=withheld)
+        return Snapshots(store, recorder)
+
+    def _there(self, far: "Pipe") -> "Snapshots":
+        from spindle.states.recorder import There, digest
+        from spindle.states.store import Snapshots, store_of
+
+        if not far.facts.python:
+            raise AgentError(f"There are no checkpoints: the far side (`{far.command}`) has no Python 3.8 or newer")
+        stores = agent_dir() / "checkpoints-elsewhere" / digest(far.command)
+        root = self._noted_root(far.cwd, stores) or far.root
+        workspace = self._port.resources.tool_settings(None, None).workspace
+        recorder = There(workspace, root, is_repository=far.in_repository)
+        return self._known((far, root), lambda: Snapshots(store_of(stores, root), recorder))
+
+    def _at_work(self) -> "Snapshots":
+        """Return the states of the folder that the chain began with, though it may be a repository since."""
+        return self.snapshots() if self._first is None or self._snapshots is None else self._snapshots[1]
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        self._run, self._first, self._last = uuid.uuid4().hex[:12], None, None
+        self._working.close()
+
+    async def before_turn(self) -> bool:
+        self._is_taken = False
+        if self.enabled:
+            self._wait_no_more()
+            self._timer = asyncio.get_running_loop().call_later(HEAD_START, self._begin_ahead)
+        return True
+
+    # -- ahead of a call -------------------------------------------------------------------------
+
+    def _begin_ahead(self) -> None:
+        """Take the state while the model is thinking, so that the first call finds little to do."""
+        if self._ahead is None and any(map(self._writes, self._port.offered_tools().values())):
+            self._ahead = asyncio.create_task(self._look_ahead(), name="spindle-checkpoint")
+            self._ahead.add_done_callback(self._looked_ahead)
+
+    async def _look_ahead(self) -> None:
+        from spindle.states.git import GitError
+
+        with suppress(GitError, OSError):  # the call finds it, too, and tells
+            snapshots = self._at_work()
+            async with snapshots.alone():
+                await snapshots.now()
+
+    def _looked_ahead(self, task: "asyncio.Task[None]") -> None:
+        self._ahead = None
+
+    def _wait_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _looked(self) -> None:
+        """Wait until nothing is done ahead of a call."""
+        self._wait_no_more()
+        if self._ahead is not None:
+            await asyncio.wait([self._ahead])
+
+    async def leave(self) -> None:
+        """End what was begun ahead of a call."""
+        self._wait_no_more()
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.wait([self._ahead])
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        if self._writes(tool) and self.enabled:
+            if not self._is_taken:
+                self._is_taken = True
+                await self._or_tell(self._take)
+            if kind_of(tool.name) == "edit" and self._last is not None:
+                await self._or_tell(self._copy, args.get("path"))
+        return args
+
+    def _writes(self, tool: Tool) -> bool:
+        return not (only_reads(tool.name) or tool.effect == "reads")
+
+    async def _or_tell(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Do something that must not keep the tool from running. Users are told once if it fails."""
+        from spindle.states.git import GitError
+
+        try:
+            await work(*args)
+        except (GitError, OSError, ToolError) as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                self._port.publish(Notice(f"No checkpoint of the files: {error}"))
+                self._remark = (
+                    f"[There is no checkpoint of the files ({error}): what this call changed cannot be undone]"
+                )
+
+    async def tool_result(
+        self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
+    ) -> tuple[ToolResult, bool]:
+        if self._remark and self._writes(tool):
+            result.content, self._remark = [*result.content, Text(f"\n\n{self._remark}")], ""
+        return result, failed
+
+    async def _take(self) -> None:
+        began, leaf = time.monotonic(), self._leaf()
+        snapshots = self._at_work()
+        await self._looked()
+        before, self._last = self._last, None
+        if self._first is None:  # before the state is taken: a restore that begins now would have it half
+            self._working.push(await snapshots.at_work())
+        async with snapshots.alone():
+            state, id = await snapshots.now(), uuid.uuid4().hex[:12]
+            snapshots.keep(id, state, before)
+        self._first = self._first or state
+        seconds = time.monotonic() - began
+        self.note(id, state, leaf, kind="turn", run=self._run, duration_ms=round(seconds * 1000))
+        self._last = id, state
+        if seconds > SLOW:
+            text = (
+                f"Checkpoint of {state.files:,} files in {seconds:.1f} s; while little changes, the next ones are quick"
+            )
+            self._port.publish(Notice(text, "info"))
+        if state.tree is None and (why := f"{state.root}: {state.skipped['./']}") not in self._told:
+            self._told.add(why)
+            self._port.publish(Notice(f"Checkpoints do not cover {why}"))
+
+    async def _copy(self, path: str) -> None:
+        """Keep a file that the tree has not: it is ignored, large, or outside of the folder."""
+        assert self._last is not None and self._first is not None
+        snapshots, (id, state), [whole] = self._at_work(), self._last, await self.places([path])
+        if snapshots.recorder.has(whole) or whole in self._first.copies:
+            return
+        async with snapshots.alone():
+            state.copies[whole] = self._first.copies[whole] = await snapshots.copy(whole)
+            snapshots.keep(id, state)
+
+    def note(self, id: str, state: "State", leaf: str | None, **facts: Any) -> str:
+        """Note a checkpoint in the session. Returns the id of the entry."""
+        covers, files, skipped = "all" if state.tree else "edits", state.files, len(state.skipped)
+        noted = Noted(id=id, root=state.root, covers=covers, leaf=leaf, files=files, skipped=skipped, **facts)
+        session = self._port.conversation.session
+        entry, self._noted = keep(session, noted), (session, state.root)
+        self._port.publish(EntryAppended(entry.value))
+        return entry.id
+
+    def _leaf(self) -> str | None:
+        """Return the entry that the conversation goes back to with this checkpoint: the prompt, or the turn before."""
+        session, kind = self._port.conversation.session, UserMessage if self._first is None else AssistantMessage
+        entry = session.entry(session.leaf_id)
+        while entry is not None and not _is(entry, kind):
+            entry = session.entry(entry.parent_id)
+        if entry is None:
+            return None
+        return entry.id if self._first is None else entry.parent_id
+
+    # -- the end of a run ------------------------------------------------------------------------
+
+    async def observe(self, event: Event) -> None:
+        if self._last is not None:
+            await self._or_tell(self._finish)
+        self._end()
+
+    def observe_soon(self, event: Event) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._wait_no_more()
+        self._last = None
+        self._working.close()
+
+    async def _finish(self) -> None:
+        """Keep the state after the run: what differs from it later is not the agent's doing."""
+        assert self._last is not None and self._first is not None
+        snapshots, first = self._at_work(), self._first
+        await self._looked()
+        async with snapshots.alone():
+            state = await snapshots.now()
+            await snapshots.look_closer(state, first)
+            snapshots.keep(self._last[0] + AFTER, state)
+            changes = await snapshots.differences.compare(first, state)
+        if self._port.chain is not None and state.tree is not None and first.tree is not None:
+            await self._tell_meter(self._port.chain.meter, changes)
+        if not self._is_tidied:
+            self._is_tidied = True
+            await snapshots.tidy()
+
+    async def _tell_meter(self, meter: Meter, changes: Sequence["Change"]) -> None:
+        """Put the files that differ into the result of the run. Tools are believed where nothing was compared."""
+        assert self._first is not None
+        first, snapshots, cwd = self._first, self._at_work(), self.workdir
+        changed = {os.path.join(first.root, change.path) for change in changes if not change.path.endswith("/")}
+        compared = changed | first.copies.keys()
+        said = dict(zip(meter.files_changed, await self.places(meter.files_changed), strict=True))
+        others = [path for path, whole in said.items() if whole not in compared and not snapshots.recorder.has(whole)]
+        meter.files_changed = dict.fromkeys([*(shown(path, cwd, first.root) for path in sorted(changed)), *others])
+
+    @property
+    def workdir(self) -> str:
+        """The working directory, without links."""
+        far = self._port.resources.far
+        return os.path.realpath(self._port.conversation.session.cwd) if far is None else far.cwd
+
+    async def places(self, paths: Iterable[str]) -> list[str]:
+        """Return where paths lead, by whatever links. Raises `ToolError`."""
+        from spindle.tools.files import resolve_path
+
+        if (far := self._port.resources.far) is None:
+            return [os.path.realpath(resolve_path(path, self._port.conversation.session.cwd)) for path in paths]
+        from spindle.workspace.far import Far
+
+        there = [resolve_path(path, far.cwd, far.facts.home) for path in paths]
+        return await Far(far, ToolSettings()).real_paths(there)
+
+
+def _is(entry: Entry, kind: type[Any]) -> bool:
+    return entry.type == "message" and isinstance(entry.message, kind)
+
+
+def shown(path: str, cwd: str, root: str) -> str:
+    """Return an absolute path as people see it: from the working directory, if it is in the same folder."""
+    return os.path.relpath(path, cwd) if path.startswith(f"{root.rstrip('/')}/") else path

@@ -1,0 +1,1 @@
+"""Shell commands, read as far as rules need it."""

@@ -1,0 +1,1 @@
+"""A program that we run: started, watched, fenced and ended."""

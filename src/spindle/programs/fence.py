@@ -1,0 +1,419 @@
+"""A fence around child processes, made by the kernel: what it can do on this machine, and how it is described to it.
+
+On Linux, Landlock says where a child may write and which secrets it may not read; it needs no rights and no namespace,
+but its rules only add: nothing below a granted folder can be taken back. A seccomp filter closes the rest. Where
+bubblewrap works, mounts take the place of Landlock's rules for files, and can take back. On macOS `sandbox-exec` does.
+The supervisor applies the fence in the child, before the program starts; no process can leave it again.
+
+Imported only if there is a fence: it loads ctypes.
+"""
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spindle.base import limits
+from spindle.base.search_path import on_path
+from spindle.programs import children
+from spindle.shapes.sandbox import Network
+
+T = TypeVar("T")
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_PR_SET_NO_NEW_PRIVS = 38
+_PATH_BENEATH, _NET_PORT = 1, 2
+_READ_FILE = 1 << 2
+_WRITE_FILE = 1 << 1
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_FOLDER_RIGHTS = sum(1 << bit for bit in range(4, 14))
+"""Remove and make entries of a folder; the last moves them to another folder."""
+_MAKE_DEVICES = 1 << 6 | 1 << 11
+"""Granted nowhere: root could make a disk and write to it."""
+_TCP = 3
+"""Bind and connect."""
+_SCOPES = 3
+"""Abstract unix sockets and signals: only to processes of the same command."""
+LEAST_LANDLOCK = 3
+"""Before, nothing stops a command from emptying a file anywhere."""
+_TCP_ABI, _IOCTL_ABI, _SCOPE_ABI = 4, 5, 6
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+"""Not terminals: those of other programs are no business of a command. `tty` is its own, and it has none."""
+_READABLE_DEVICES = (*_DEVICES, "shm", "mqueue")
+
+
+class _Calls(Struct, frozen=True):
+    """The numbers of system calls."""
+
+    name: int
+    """Of the architecture."""
+    socket: int
+    socketpair: int
+    prlimit64: int
+    setpriority: int
+    ioprio_set: int
+    keys: tuple[int, ...]
+    """`add_key`, `request_key`, `keyctl`."""
+
+
+_ARCHITECTURES = {
+    "x86_64": _Calls(0xC000003E, 41, 53, 302, 141, 251, (248, 249, 250)),
+    "aarch64": _Calls(0xC00000B7, 198, 199, 261, 140, 30, (217, 218, 219)),
+}
+_IO_URING_SETUP = 425
+_UNIX, _INET, _INET6, _NETLINK, _PACKET, _ALGORITHMS = 1, 2, 10, 16, 17, 38
+"""Families of sockets; others, as VSOCK and SMC, reach around what is said about the network."""
+_OTHER_PROTOCOLS = (33, 132, 136, 256, 262)
+"""DCCP, SCTP, UDPLITE, SMC, MPTCP: the rules for TCP ports do not see them."""
+_EACCES, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 13, 38, 93, 97
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Area(Struct, frozen=True):
+    """What a fence lets through. Paths are absolute, without links in them."""
+
+    writable: Sequence[str] = ()
+    """Folders, with everything below them, and single files."""
+    protected: Sequence[str] = ()
+    """Files and folders below those that may not be changed."""
+    secrets: Sequence[str] = ()
+    """They may not be there yet."""
+    opened: Sequence[str] = ()
+    """What can be read all the same, in folders of `secrets` and `private`."""
+    kept: Callable[[], Sequence[str]] = tuple
+    """Returns files that were `opened` later."""
+    private: Sequence[str] = ()
+    """Folders that are shown empty, but for what is writable or `opened` in them; only by bubblewrap."""
+    sockets: Callable[[], Sequence[str]] = tuple
+    """Returns the sockets that are there, and are to be hidden by bubblewrap."""
+    network: Network = "on"
+
+
+class Support(Struct, frozen=True):
+    """What fences are made of on this machine."""
+
+    landlock: int
+    """The version of Landlock; 0: there is none."""
+    bwrap: str | None
+    """The program, if it works here."""
+    filters: bool
+    """Whether a seccomp filter can close the network."""
+    seatbelt: bool = False
+    """Whether this is macOS with `sandbox-exec`."""
+
+    @property
+    def works(self) -> bool:
+        return self.landlock >= LEAST_LANDLOCK or self.bwrap is not None or self.seatbelt
+
+    def told(self) -> str:
+        """Return in a few words what there is."""
+        if self.seatbelt:
+            return "sandbox-exec (not tried by us)"
+        landlock = f"Landlock ABI {self.landlock}" if self.landlock else "no Landlock"
+        return f"{landlock}, {'bwrap works' if self.bwrap else 'no bwrap that works'}"
+
+
+def landlock() -> int:
+    """Return the version of Landlock; 0: there is none."""
+    return max(0, _libc.syscall(_CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
+
+
+@lru_cache(1)
+def support() -> Support:
+    """Look once what this machine can do. Trying bubblewrap takes some milliseconds."""
+    if sys.platform == "darwin":
+        return Support(0, None, False, os.path.exists("/usr/bin/sandbox-exec"))
+    if sys.platform != "linux":
+        return Support(0, None, False)
+    found = Support(landlock(), None, os.uname().machine in _ARCHITECTURES)
+    program = on_path("bwrap")
+    if program is not None and _runs(Fence(Area(), replace(found, bwrap=program))):
+        return replace(found, bwrap=program)
+    return found
+
+
+def _runs(fence: "Fence") -> bool:
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        child = children.start(["/bin/sh", "-c", ":"], cwd="/", env={}, files=(null, null, null), fence=fence)
+        try:
+            return child.wait(limits.FENCE_TRIAL) == 0
+        except TimeoutError:
+            child.kill()
+            return False
+    except OSError:
+        return False
+    finally:
+        os.close(null)
+
+
+class Fence:
+    """An area in the form that the kernel takes. Rules are made once, and again when a folder on the way changes."""
+
+    def __init__(self, area: Area, using: Support) -> None:
+        self.area = area
+        self._using = using
+        self._ruleset = -1
+        self._seen: tuple[tuple[int, ...], ...] = ()
+        """The state of the folders that the rules were made of."""
+        self.filter = b""
+        """A seccomp filter for the child."""
+        self.less_root = using.bwrap is None
+        """Whether root loses capabilities that reach around the fence; bubblewrap needs them, and drops them later."""
+        if using.filters:
+            self.filter = _filter(sockets=area.network != "off" or using.bwrap is not None)
+        self._hidden: list[str] = []
+        """What Landlock can hide. In a writable folder it cannot: new files there must be readable."""
+        self._spread: list[str] = []
+        """Folders above that, whose other entries are granted one by one."""
+
+    def __del__(self) -> None:
+        if self._ruleset >= 0:
+            os.close(self._ruleset)
+
+    def prefix(self) -> list[str]:
+        """Return the words that come before the program and its arguments."""
+        if self._using.seatbelt:
+            return ["/usr/bin/sandbox-exec", "-p", seatbelt_profile(self.area)]
+        return [] if self._using.bwrap is None else [self._using.bwrap, *self._mounts(), "--"]
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do work of our own behind Landlock's rules, in a thread that ends with it; without Landlock, just do it."""
+        rules = self.ruleset()
+        if rules < 0:
+            return work()
+        result: list[T] = []
+        failure: list[BaseException] = []
+
+        def inside() -> None:
+            try:
+                _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+                _checked(_libc.syscall(_RESTRICT_SELF, rules, 0))
+                result.append(work())
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=inside, daemon=True)
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    # -- Landlock --------------------------------------------------------------------------------
+
+    def ruleset(self) -> int:
+        """Return the descriptor of the Landlock rules, as they are now; -1: there are none. Raises `OSError`."""
+        if not self._using.landlock:
+            return -1
+        if self._ruleset < 0 or self._state() != self._seen:
+            if not self._using.bwrap:
+                # A secret may have become a link meanwhile.
+                paths = (*self.area.secrets, *map(os.path.realpath, self.area.secrets), "/dev")
+                self._hidden = [path for path in dict.fromkeys(paths) if not _is_below(path, self.area.writable)]
+                self._spread = [path for path in _above(self._hidden) if self._shows(path)]
+            seen = self._state()
+            made = self._make()
+            if self._ruleset >= 0:
+                os.close(self._ruleset)
+            self._ruleset, self._seen = made, seen
+        return self._ruleset
+
+    def _state(self) -> tuple[tuple[int, ...], ...]:
+        return (*(_state(path, entries=True) for path in self._spread), *map(_state, self.area.writable))
+
+    def _make(self) -> int:
+        abi, area = self._using.landlock, self.area
+        writing = _WRITE_FILE | _FOLDER_RIGHTS | _TRUNCATE | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)
+        files = 0 if self._using.bwrap else writing | (_READ_FILE if self._spread else 0)
+        is_closed = area.network != "on" and (self._using.bwrap is None or area.network != "off")
+        tcp = _TCP if abi >= _TCP_ABI and is_closed else 0
+        scope = _SCOPES if abi >= _SCOPE_ABI else 0
+        if not files and not tcp and not scope:
+            return -1
+        ruleset = _checked(_libc.syscall(_CREATE_RULESET, struct.pack("QQQ", files, tcp, scope), 24, 0))
+        try:
+            if files:
+                self._grant_files(ruleset, files & (writing & ~_MAKE_DEVICES | _READ_FILE))
+            if tcp and isinstance(area.network, list):
+                for port in area.network:
+                    _checked(_libc.syscall(_ADD_RULE, ruleset, _NET_PORT, struct.pack("QQ", _TCP, port), 0))
+        except BaseException:
+            os.close(ruleset)
+            raise
+        return ruleset
+
+    def _grant_files(self, ruleset: int, rights: int) -> None:
+        """Allow `rights` where the area can be written, and reading beside the secrets."""
+        for path in (*self.area.writable, *(f"/dev/{name}" for name in _DEVICES)):
+            _grant(ruleset, path, rights)
+        for path in (*self._readable(), *(f"/dev/{name}" for name in _READABLE_DEVICES)):
+            _grant(ruleset, path, _READ_FILE)
+
+    def _shows(self, path: str) -> bool:
+        """Say whether a folder can be read: the nearest place around it decides."""
+        return _depth(path, self._hidden) <= _depth(path, self.area.opened)
+
+    def _readable(self) -> list[str]:
+        """Return all files and folders beside the secrets: together with the secrets they are the whole tree."""
+        hidden = {*self._hidden, *self._spread}
+        found = [path for path in self.area.opened if path not in hidden]
+        for folder in self._spread:
+            with suppress(OSError), os.scandir(folder) as entries:
+                # A link is no way around: what it leads to has a path of its own.
+                found += [one.path for one in entries if one.path not in hidden and not one.is_symlink()]
+        return found
+
+    # -- bubblewrap ------------------------------------------------------------------------------
+
+    def _mounts(self) -> list[str]:
+        area = self.area
+        words = ["--unshare-user", "--unshare-ipc", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev"]
+        if self._using.landlock < _SCOPE_ABI:  # else the rules of Landlock keep the child from other processes
+            words += ["--unshare-pid", "--proc", "/proc"]
+        if area.network == "off":
+            words.append("--unshare-net")
+        private = [path for path in area.private if os.path.isdir(path)]
+        for path in private:
+            words += ["--tmpfs", path]
+        words += _bound("--ro-bind-try", [path for path in (*area.opened, *area.kept()) if _is_below(path, private)])
+        for path in area.writable:
+            words += ["--dev-bind-try" if path.startswith("/dev/") else "--bind-try", path, path]
+        words += _bound("--ro-bind-try", area.protected)
+        secrets = [os.path.realpath(path) for path in area.secrets if os.path.exists(path)]
+        hidden = [path for path in secrets if os.path.isdir(path)]
+        for path in secrets:
+            words += ["--tmpfs", path] if path in hidden else ["--ro-bind", "/dev/null", path]
+        words += _bound("--ro-bind-try", [path for path in area.opened if _is_below(path, hidden)])
+        words += _bound("--bind-try", [path for path in area.writable if _is_below(path, hidden)])
+        for path in area.sockets():
+            if not _is_below(path, private) or _is_below(path, area.opened):
+                words += ["--ro-bind", "/dev/null", path]
+        for path in (*hidden, *private):
+            if path not in area.writable:
+                words += ["--remount-ro", path]
+        return words
+
+
+def _bound(option: str, paths: Sequence[str]) -> list[str]:
+    return [word for path in paths if os.path.lexists(path) for word in (option, path, path)]
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"Landlock: {os.strerror(number)}")
+    return result
+
+
+def _grant(ruleset: int, path: str, rights: int) -> None:
+    """Allow `rights` in and below `path`, if it exists."""
+    try:
+        file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISDIR(status.st_mode):
+            rights &= _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, file), 0))
+    finally:
+        os.close(file)
+
+
+def _state(path: str, *, entries: bool = False) -> tuple[int, ...]:
+    """Return numbers that change if a folder is replaced; with `entries`, also if it gets or loses an entry."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_ctime_ns if entries else 0
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _depth(path: str, places: Sequence[str]) -> int:
+    """Return the length of the longest of these places that a path lies in."""
+    return max((len(place) for place in places if _is_below(path, [place])), default=0)
+
+
+def _above(paths: Sequence[str]) -> list[str]:
+    """Return all folders above these paths."""
+    found: dict[str, None] = {}
+    for path in paths:
+        while path != "/":
+            path = os.path.dirname(path)
+            found[path] = None
+    return list(found)
+
+
+def _filter(*, sockets: bool) -> bytes:
+    """Return a seccomp filter: nothing that reaches other processes, and only the kinds of sockets that we know.
+
+    Limits could end the agent before it has put protected files back, and priorities slow it down. io_uring could make
+    sockets behind the filter's back, and calls of another architecture have other numbers. Without `sockets` only
+    netlink ones are made, and pairs; datagram pairs are not, because they can be led to any name.
+    """
+    calls = _ARCHITECTURES[os.uname().machine]
+    load, mask, equal, at_least, end = 0x20, 0x54, 0x15, 0x35, 0x06
+    number = (load, 0, 0, 0)
+
+    def refuse(error: int) -> tuple[int, int, int, int]:
+        return (end, 0, 0, 0x00050000 | error)
+
+    def argument(index: int) -> tuple[int, int, int, int]:
+        return (load, 0, 0, 16 + 8 * index)
+
+    def only(values: Sequence[int], error: int) -> list[tuple[int, int, int, int]]:
+        tests = [(equal, len(values) - index, 0, value) for index, value in enumerate(values)]
+        return [*tests, refuse(error)]
+
+    def of_call(call: int, *body: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
+        return [(equal, 0, len(body) + 1, call), *body, number]
+
+    lines = [(load, 0, 0, 4), (equal, 1, 0, calls.name), refuse(_EACCES)]
+    lines += [number, (at_least, 0, 1, 0x40000000), refuse(_EACCES)]  # x32
+    lines += of_call(calls.prlimit64, argument(0), *only([0], _EACCES))
+    lines += of_call(calls.setpriority, argument(0), *only([0], _EACCES), argument(1), *only([0], _EACCES))
+    lines += of_call(calls.ioprio_set, argument(0), *only([1], _EACCES), argument(1), *only([0], _EACCES))
+    for call in (_IO_URING_SETUP, *calls.keys):
+        lines += of_call(call, refuse(_ENOSYS))
+    families = [_UNIX, _INET, _INET6, _NETLINK, _PACKET, _ALGORITHMS] if sockets else [_NETLINK]
+    others = [line for one in _OTHER_PROTOCOLS for line in ((equal, 0, 1, one), refuse(_EPROTONOSUPPORT))]
+    refused = _EAFNOSUPPORT if sockets else _EACCES
+    lines += of_call(calls.socket, argument(0), *only(families, refused), argument(2), *others)
+    if not sockets:
+        lines += of_call(calls.socketpair, argument(1), (mask, 0, 0, 0xF), *only([1, 5], _EACCES))
+    lines.append((end, 0, 0, 0x7FFF0000))
+    return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
+def seatbelt_profile(area: Area) -> str:
+    """Return the same area in the language of `sandbox-exec`. Later lines win."""
+
+    def paths(action: str, found: Sequence[str]) -> list[str]:
+        quoted = [path.replace("\\", "\\\\").replace('"', '\\"') for path in found]
+        return [f'({action} (subpath "{path}"))' for path in quoted]
+
+    lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
+    lines += ['(allow file-write* (subpath "/dev"))', *paths("allow file-write*", area.writable)]
+    lines += [*paths("deny file-write*", area.protected), *paths("deny file-read* file-write*", area.secrets)]
+    lines += paths("allow file-read*", area.opened)
+    if area.network != "on":
+        lines.append("(deny network*)")
+        for port in area.network if isinstance(area.network, list) else ():
+            lines += [f'(allow network-outbound (remote tcp "*:{port}"))', f'(allow network* (local tcp "*:{port}"))']
+    lines += paths("deny network-outbound", area.sockets())
+    return "\n".join(lines)

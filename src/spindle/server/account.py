@@ -1,0 +1,325 @@
+"""The account of a user on a server: what the user may do, and what the user has used up today.
+
+Every seat of a user has the same account. Commands are checked against it before they are carried out; the model calls
+of the user's sessions are checked one by one, so that a quota exceeds its limit by at most one call of each run.
+"""
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import Hooks
+from spindle.agent.session import AgentSession
+from spindle.base import room, trace
+from spindle.base.agent_dir import agent_dir
+from spindle.server.users import User
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.model import Model
+from spindle.shapes.run_limits import RunLimits
+
+T = TypeVar("T")
+log = logging.getLogger("spindle.users")
+STRICT: Final = ("plan", "dontAsk")
+"""Permission modes in which a user can agree to nothing."""
+
+
+class Terms(Struct, frozen=True):
+    """What holds for all sessions of a user, by the file of the users and by the options of the server."""
+
+    session_dir: str
+    """Where they are."""
+    mode: str | None = None
+    """The permission mode; None: the user may choose."""
+    level: str = "off"
+    """The least level of the sandbox."""
+
+
+class NotAllowed(AgentError):
+    """The user may not do this."""
+
+
+class QuotaReached(AgentError):
+    """The user has used up what a day allows."""
+
+
+class Closing(AgentError):
+    """The server ends, and takes no new runs."""
+
+
+class NoRoom(Closing):
+    """The disk is nearly full: the server takes no new runs until there is room again."""
+
+
+class DayBook:
+    """Runs and cost of a user, by day. Servers that share the directory share the book: a lock keeps them apart."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._day = ""
+        self._read = 0
+        """Bytes of today's file that are in the totals."""
+        self.runs = 0
+        self.cost = 0.0
+
+    def take_run(self, most: int | None) -> bool:
+        """Count a run; False if today has as many as allowed. Raises `OSError`."""
+        with self._open() as file:
+            if most is not None and self.runs >= most:
+                return False
+            self._write(file, {"runs": 1})
+            return True
+
+    def give_back_run(self) -> None:
+        """Uncount a run that did not begin. Raises `OSError`."""
+        with self._open() as file:
+            self._write(file, {"runs": -1})
+
+    def spend(self, cost: float) -> None:
+        """Count what a model call has cost. Raises `OSError`."""
+        with self._open() as file:
+            self._write(file, {"cost": cost})
+
+    def refresh(self) -> None:
+        """Read what other servers have written. Raises `OSError`."""
+        with self._open():
+            pass
+
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        """Hold today's file with the totals up to date."""
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        if day != self._day:
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._day, self._read, self.runs, self.cost = day, 0, 0, 0.0
+        file = os.open(self._folder / f"{day}.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # others hold it for microseconds
+            self._catch_up(file)
+            yield file
+        finally:
+            os.close(file)
+
+    def _catch_up(self, file: int) -> None:
+        while data := os.pread(file, 1 << 20, self._read):
+            whole = data[: data.rfind(b"\n") + 1]
+            if not whole:
+                break
+            self._read += len(whole)
+            for line in whole.splitlines():
+                self._add(line)
+
+    def _add(self, line: bytes) -> None:
+        try:
+            entry = decode(line)
+            self.runs += int(entry.get("runs", 0))
+            self.cost += float(entry.get("cost", 0))
+        except (DecodeError, AttributeError, TypeError, ValueError):
+            pass  # a line that a crash has cut
+
+    def _write(self, file: int, entry: dict[str, float]) -> None:
+        cut = os.fstat(file).st_size > self._read  # a crash has left half a line
+        os.write(file, b"\n" * cut + encode(entry) + b"\n")
+        self._catch_up(file)
+
+
+class Account:
+    def __init__(self, name: str | None = None, user: User | None = None, folder: Path | None = None) -> None:
+        """`folder` is where the book of the user is kept. Without a user everything is allowed."""
+        self.name = name
+        self.user = user
+        self.closing = False
+        """Whether the server takes no new runs."""
+        self.terms: Terms | None = None
+        """None: the user may open any file, and choose modes and levels."""
+        self._told_of_room = False
+        """Whether it was logged that the disk is getting full."""
+        self._book = DayBook(folder) if folder is not None else None
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def check_work(self, model: Model | None) -> None:
+        """Raise `Closing`, `NoRoom`, `NotAllowed` or `QuotaReached` if no model may be called for this user now."""
+        if self.closing:
+            raise Closing("The server is shutting down and takes no new runs; another one may be there soon")
+        self._check_room()
+        self.check_call(model)
+
+    def check_call(self, model: Model | None) -> None:
+        """Raise `NotAllowed` or `QuotaReached` if this model may not be called; a run that goes on may be ending."""
+        user, book = self.user, self._book
+        if user is None or book is None or model is None:
+            return
+        self.check_model(f"{model.provider}/{model.id}")
+        if user.cost_per_day is None:
+            return
+        if model.cost_unknown:
+            raise self._refused(
+                f"Your cost is limited, and the price of {model.provider}/{model.id} is unknown: use another model"
+            )
+        book.refresh()
+        if book.cost >= user.cost_per_day:
+            self._reached("costPerDay", f"${user.cost_per_day:g}", f"${book.cost:.4f} are spent")
+
+    def _check_room(self) -> None:
+        left = room.free(agent_dir() if self.terms is None else self.terms.session_dir)
+        if left is None or left >= room.LOW:
+            self._told_of_room = False
+            return
+        if not self._told_of_room:
+            self._told_of_room = True
+            log.warning("%d MiB are left on the disk of the sessions; below %d no new work is taken", *_mib(left))
+        if left < room.LEAST:
+            trace.tell("refusal", status=503, reason="disk", why="the disk is nearly full", user=self.name)
+            raise NoRoom(
+                "The disk of the server is nearly full: it takes no new runs until there is room. What it has accepted "
+                "is kept"
+            )
+
+    async def counted(self, agent: AgentSession, submitting: Coroutine[Any, Any, T]) -> T:
+        """Hand in what leads to a run, which counts unless it is refused. Raises as `check_work`."""
+        user, book = self.user, self._book
+        try:
+            self.check_work(agent.model)
+            if user is not None and book is not None and not book.take_run(user.runs_per_day):
+                self._reached("runsPerDay", f"{user.runs_per_day} runs", "all have begun")
+        except BaseException:
+            submitting.close()
+            raise
+        try:
+            return await submitting
+        except BaseException:
+            if book is not None:
+                book.give_back_run()
+            raise
+
+    def spend(self, cost: float) -> None:
+        if self._book is not None and cost:
+            self._book.spend(cost)
+
+    def _reached(self, limit: str, most: str, used: str) -> None:
+        trace.tell("limit", limit=limit, user=self.name)
+        left = 86400 - time.time() % 86400
+        raise QuotaReached(
+            f"Today's limit of {most} is reached: {used}. It begins again in {left / 3600:.1f} hours (UTC)"
+        )
+
+    def _refused(self, why: str) -> NotAllowed:
+        """Report a refusal, and return its error."""
+        trace.tell("refusal", status=403, reason="command", why=why, user=self.name)
+        return NotAllowed(why)
+
+    def limited(self, limits: RunLimits) -> RunLimits:
+        """Return the limits of a run as a client wants them, but not above those of the user."""
+        return limits if self.user is None else self.user.limited(limits)
+
+    def bind(self, agent: AgentSession) -> None:
+        """Check every model call of an agent."""
+        if self.user is not None:
+            agent.hooks.add(_CountedCalls(self))
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def check_model(self, name: str) -> None:
+        """Raise `NotAllowed` if the user may not use this model."""
+        if self.user is not None and not self.user.may_use(name):
+            allowed = ", ".join(self.user.models) or "all that read no file of the server"
+            raise self._refused(f"You may not use {name}; allowed: {allowed}")
+
+    def check(self, command: str, fields: dict[str, Any], agent: AgentSession) -> None:
+        """Raise `NotAllowed`, `QuotaReached` or `Closing` if the user may not give this command now."""
+        if command in _WORK and fields.get("summarize", True):
+            self.check_work(agent.model)
+        if self.user is not None and (check := _CHECKS.get(command)) is not None:
+            check(self, fields, agent)
+
+    def _check_permissions(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        if self.terms is not None and self.terms.mode is not None and (fields["mode"] or fields["allow"]):
+            raise self._refused(
+                "The permission mode is set for you on this server; you may only add ask and deny rules"
+            )
+
+    def _check_programs(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        if self.terms is not None and self.terms.mode in STRICT:
+            raise self._refused(f"You may start no programs of your own: your permission mode is {self.terms.mode}")
+
+    def _check_servers(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        self._check_programs(fields, agent)
+        if self.terms is not None and self.terms.level != "off":  # their values may be commands, or name our keys
+            raise self._refused(f"You may add no MCP servers: your sandbox is {self.terms.level}")
+
+    def _check_set_model(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        self.check_model(f"{fields['provider']}/{fields['model_id']}")
+
+    def _check_session_file(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        path = fields.get("session_path") or fields.get("parent_session")
+        own = None if self.terms is None else self.terms.session_dir
+        if path is not None and own is not None and not _inside(path, agent.cwd, [own]):
+            raise self._refused("Only your own sessions can be opened: list_sessions has their paths")
+
+    def _check_output(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        self._check_writing(fields, agent)
+        if not _inside(fields["output_path"] or os.getcwd(), agent.cwd, [agent.cwd]):
+            raise self._refused(
+                "A page can be written only in the working directory (outputPath); export_page returns it"
+            )
+
+    def _check_writing(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        if self.terms is not None and self.terms.level == "read-only":
+            raise self._refused("You may write no files: your sandbox is read-only")
+
+    def _check_login(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        raise self._refused("Logins on this server are its operator's")
+
+    def _check_prefix(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        path = fields["prefix"]
+        if path.startswith(("/", "~", "./", "../")):
+            roots = [agent.cwd, *(self.user.roots if self.user is not None else ())]
+            if not _inside(os.path.dirname(os.path.expanduser(path)) or "/", agent.cwd, roots):
+                raise self._refused("Only paths of your own directories are completed")
+
+
+_WORK: Final = frozenset({"steer", "send_queued", "compact", "handoff", "navigate_tree"})
+"""Commands that may lead to a model call; prompts are checked when they are counted."""
+_CHECKS: Final[dict[str, Callable[[Account, dict[str, Any], AgentSession], None]]] = {
+    "bash": Account._check_programs,
+    "set_mcp_servers": Account._check_servers,
+    "set_permissions": Account._check_permissions,
+    "set_model": Account._check_set_model,
+    "switch_session": Account._check_session_file,
+    "new_session": Account._check_session_file,
+    "export_html": Account._check_output,
+    "restore": Account._check_writing,
+    "complete_path": Account._check_prefix,
+    "login": Account._check_login,
+}
+
+
+class _CountedCalls(Hooks):
+    """Checks each model call of a session."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def model_call(self, model: Model) -> None:
+        self._account.check_call(model)
+
+
+def _mib(left: int) -> tuple[int, int]:
+    return left >> 20, room.LEAST >> 20
+
+
+def _inside(path: str, cwd: str, folders: list[str]) -> bool:
+    try:
+        place = Path(os.path.realpath(os.path.join(cwd, path)))
+    except ValueError:  # no file can have this name
+        return False
+    return any(place.is_relative_to(os.path.realpath(folder)) for folder in folders)

@@ -1,0 +1,35 @@
+"""The change of a file as a question about it shows it."""
+
+from spindle.shapes.approvals import DiffPreview
+
+_MOST = 512 * 1024
+"""Characters of a diff; a longer one is cut."""
+
+
+def diff_preview(path: str, diff: str, patch: str, *, new_file: bool = False, place: str | None = None) -> DiffPreview:
+    added = diff.count("\n+") + diff.startswith("+")
+    removed = diff.count("\n-") + diff.startswith("-")
+    return DiffPreview(
+        path=path,
+        diff=_cut(diff),
+        patch=_cut(patch),
+        added=added,
+        removed=removed,
+        new_file=new_file,
+        cut=max(len(diff), len(patch)) > _MOST,
+        place=place,
+    )
+
+
+def whole_preview(path: str, old: str | None, new: str, place: str | None) -> DiffPreview:
+    """Return the change from the whole of an old text, if there is one, to the whole of a new one."""
+    from spindle.tools.replace import Lines, Region, display_diff, find_changes, split_lines, unified_patch
+
+    before, after = Lines(old or ""), Lines(new)
+    changes = find_changes(before, [Region(0, len(before), split_lines(new))])
+    diff, patch = display_diff(before, after, changes), unified_patch(before, after, changes, path)
+    return diff_preview(path, diff, patch, new_file=old is None, place=place)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST else text[: text.rfind("\n", 0, _MOST) + 1]

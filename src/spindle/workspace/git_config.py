@@ -1,0 +1,104 @@
+"""What a configuration of git names: programs that git would run, files that it includes, folders with hooks.
+
+Git has too many such keys for a list, so the keys that are known to name none are listed, and every other one counts.
+The text is read more strictly than git does: a line that git might understand in two ways counts, too.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from typing import Final
+
+_PLAIN: Final = {
+    "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks autocrlf eol "
+    "safecrlf quotepath abbrev sparsecheckout sparsecheckoutcone compression sharedrepository protecthfs protectntfs "
+    "untrackedcache preloadindex whitespace commentchar longpaths splitindex multipackindex commitgraph trustctime "
+    "checkstat bigfilethreshold",
+    "remote": "url fetch push pushurl mirror tagopt prune promisor partialclonefilter pushdefault skipdefaultupdate "
+    "gh-resolved followremotehead",
+    "branch": "remote merge rebase pushremote description autosetupmerge autosetuprebase sort vscode-merge-base "
+    "gh-merge-base github-pr-owner-number",
+    "submodule": "url active branch path ignore fetchrecursesubmodules shallow recurse fetchjobs alternatelocation "
+    "alternateerrorstrategy",
+    "user": "name email signingkey useconfigonly",
+    "author": "name email",
+    "committer": "name email",
+    "init": "defaultbranch",
+    "pull": "rebase ff",
+    "push": "default autosetupremote followtags recursesubmodules",
+    "extensions": "worktreeconfig partialclone objectformat refstorage compatobjectformat noop",
+    "fetch": "prune prunetags parallel recursesubmodules writecommitgraph fsckobjects output unpacklimit all",
+    "gc": "auto autodetach autopacklimit pruneexpire reflogexpire reflogexpireunreachable worktreepruneexpire packrefs",
+    "pack": "threads window depth windowmemory compression",
+    "index": "version threads sparse",
+    "status": "short branch showuntrackedfiles submodulesummary relativepaths renames",
+    "color": "ui status diff branch interactive",
+    "commit": "gpgsign verbose cleanup status",
+    "tag": "gpgsign sort",
+    "merge": "ff conflictstyle log renames renamelimit stat",
+    "rebase": "autosquash autostash stat updaterefs abbreviatecommands missingcommitscheck",
+    "rerere": "enabled autoupdate",
+    "diff": "algorithm renames renamelimit submodule colormoved mnemonicprefix noprefix context ignoresubmodules",
+    "log": "date decorate abbrevcommit follow",
+    "maintenance": "auto strategy",
+    "feature": "manyfiles experimental",
+    "advice": "*",
+    "column": "ui",
+    "http": "postbuffer version",
+    "lfs": "repositoryformatversion access locksverify",
+}
+_SAFE: Final = {section: frozenset(keys.split()) for section, keys in _PLAIN.items()}
+_HEAD: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
+_LINE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*?)\s*)?")
+
+
+def entries(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield `section.key`, value and line of everything that may name a program or another file.
+
+    A key without a section stands for a line that cannot be read.
+    """
+    section = ""
+    for line in text.split("\n"):
+        line = line.removesuffix("\r")
+        if not line.strip() or line.lstrip().startswith(("#", ";")):
+            continue
+        if head := _HEAD.fullmatch(line):
+            section = head[1].lower()
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None or not section or line.endswith("\\") or line.startswith("\ufeff"):
+            yield "", line.strip(), line
+            continue
+        key, value = found[1].lower(), found[2] or ""
+        safe = _SAFE.get(section.partition(".")[0], frozenset())
+        # An address may name a program, and so may what stands for one.
+        if (key in safe or "*" in safe) and "::" not in value and not value.strip('"').startswith("-"):
+            continue
+        yield f"{section}.{key}", value.strip('"'), line
+
+
+def without(text: str, named: Collection[tuple[str, str]]) -> str:
+    """Return a configuration without the lines of these keys and values."""
+    lines = {line for key, value, line in entries(text) if (key, value) in named}
+    return "\n".join(line for line in text.split("\n") if line.removesuffix("\r") not in lines)
+
+
+def included(text: str, folder: str) -> list[str]:
+    """Return the files that a configuration in `folder` includes, under whatever condition."""
+    return [
+        os.path.realpath(os.path.join(folder, os.path.expanduser(value)))
+        for key, value, _ in entries(text)
+        if key in ("include.path", "includeif.path") and value
+    ]
+
+
+def hook_folders(text: str) -> list[str]:
+    """Return the folders that a configuration names for hooks, as it names them."""
+    return [os.path.expanduser(value) for key, value, _ in entries(text) if key == "core.hookspath" and value]
+
+
+def programs(text: str) -> Iterator[str]:
+    """Yield the words in which a configuration may name programs."""
+    for key, value, _ in entries(text):
+        if key not in ("include.path", "includeif.path", "core.hookspath", "core.worktree"):
+            yield from value.replace("'", " ").replace('"', " ").lstrip("!").split()

@@ -1,0 +1,185 @@
+"""Finds the git directories below some folders, by what is in them, however they are called.
+
+A folder whose time of change is the same has the same entries, so a second look asks each folder only for its time.
+"""
+
+import os
+import re
+import stat
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Struct
+
+from spindle.shapes.protected_files import AT_EVERY_DEPTH
+
+MOST_FOLDERS: Final = 200_000
+"""Folders that are looked at below one place; what lies further down is not seen."""
+_MOMENT: Final = 300_000_000
+"""Nanoseconds: what appears between two commands that follow each other as fast counts as made by them."""
+_TICK: Final = 20_000_000
+"""Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
+_NAMES: Final = (".git", "HEAD", "objects", "refs", "commondir")
+_DATA: Final = frozenset(("objects", "refs", "logs", "hooks", "info", "branches", "lfs", "rr-cache", "annex"))
+"""Folders of a git directory that hold no other one."""
+
+
+_INSTALLED: Final = ("node_modules", "site-packages", ".git", *AT_EVERY_DEPTH)
+
+
+class Entry(Struct, frozen=True):
+    """A `.git`, or a folder that git would take for one."""
+
+    form: str
+    """What it is: a folder, a link and where it leads, or a file with its content."""
+    place: str
+    """The git directory, without links; empty: it leads nowhere."""
+    number: tuple[int, int]
+    """Of the entry itself: device and inode."""
+    above: tuple[int, int] = (0, 0)
+    """Of the folder it lies in."""
+
+
+class _Folder(Struct):
+    changed: int
+    """When, in nanoseconds; 0 if another change might not show."""
+    number: tuple[int, int]
+    folders: list[str]
+    has_git: bool
+    is_git: bool
+    obeyed: list[str]
+    """What is in it of the names that agents obey."""
+
+
+class GitDirs:
+    def __init__(self, tops: list[str]) -> None:
+        self._tops = tops
+        self._known: dict[str, _Folder] = {}
+        self._found: dict[str, Entry] = {}
+        self._looked = 0
+        self.too_many: list[str] = []
+        """Places with more folders than are looked at."""
+        self.obeyed: set[str] = set()
+        """Paths of names that agents obey, below the tops and outside of other repositories and installed packages."""
+
+    def look(self, *, recent: bool = False) -> dict[str, Entry]:
+        """Return the entries by path; with `recent` those of the last look, if it was a moment ago."""
+        if recent and time.monotonic_ns() - self._looked < _MOMENT:
+            return self._found
+        if self._is_unchanged():
+            for path in [path for path, folder in self._known.items() if folder.has_git]:
+                with suppress(OSError):
+                    self._found[f"{path}/.git"] = _entry(f"{path}/.git", self._known[path].number)
+        else:
+            self._found = self._walk()
+        self._looked = time.monotonic_ns()
+        return self._found
+
+    def _is_unchanged(self) -> bool:
+        """Say whether all folders are as they were. This is most of what the gate costs, so the loop is bare."""
+        lstat = os.lstat
+        try:
+            for path, folder in self._known.items():
+                if lstat(path).st_ctime_ns != folder.changed:
+                    return False
+        except OSError:
+            return False
+        return bool(self._known)
+
+    def _walk(self) -> dict[str, Entry]:
+        known, now = self._known, time.time_ns()
+        seen: dict[str, _Folder] = {}
+        found: dict[str, Entry] = {}
+        self.too_many, self.obeyed = [], set()
+        for top in self._tops:
+            waiting, most = deque((top,)), len(seen) + MOST_FOLDERS
+            while waiting:
+                path = waiting.popleft()  # those near the top first
+                if path in seen:
+                    continue
+                try:
+                    status = os.lstat(path)
+                except OSError:
+                    continue
+                folder = known.get(path)
+                if folder is None or folder.changed != status.st_ctime_ns:
+                    if not stat.S_ISDIR(status.st_mode):
+                        continue
+                    folder = _scanned(path, status, now)
+                elif folder.number != (status.st_dev, status.st_ino):
+                    folder = _scanned(path, status, now)
+                seen[path] = folder
+                if len(seen) > most:
+                    self.too_many.append(top)
+                    break
+                if folder.has_git:
+                    with suppress(OSError):
+                        found[f"{path}/.git"] = _entry(f"{path}/.git", folder.number)
+                if folder.is_git:
+                    found.setdefault(path, Entry("folder", path, folder.number))
+                waiting += folder.folders
+                if folder.obeyed and path != top and not _is_of_others(path, top, seen):
+                    self.obeyed.update(folder.obeyed)
+        self._known = seen
+        return found
+
+
+def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
+    changed = status.st_ctime_ns if now - status.st_ctime_ns > _TICK else 0
+    folders, names, obeyed = [], set(), []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = entry.name
+                names.add(name)
+                if name in AT_EVERY_DEPTH:
+                    obeyed.append(f"{path}/{name}")
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{path}/{name}")
+    except OSError:  # git finds by name what cannot be listed
+        names = {name for name in _NAMES if os.path.lexists(f"{path}/{name}")}
+        folders = [f"{path}/.git"] if os.path.isdir(f"{path}/.git") else []
+        obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if os.path.lexists(f"{path}/{name}")]
+    is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+    if is_git or path.endswith("/.git"):
+        folders = [one for one in folders if os.path.basename(one) not in _DATA]
+    return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed)
+
+
+def _is_of_others(path: str, top: str, seen: dict[str, _Folder]) -> bool:
+    """Say whether a folder is in another repository, whose files nobody trusts, or in an installed package."""
+    while path != top:
+        if os.path.basename(path) in _INSTALLED or seen[path].has_git or seen[path].is_git:
+            return True
+        path = os.path.dirname(path)
+    return False
+
+
+def _entry(path: str, above: tuple[int, int]) -> Entry:
+    """Raises `OSError`."""
+    status = os.lstat(path)
+    number = (status.st_dev, status.st_ino)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry("folder", path, number, above)
+    if stat.S_ISLNK(status.st_mode):
+        target = os.path.realpath(path)
+        if os.path.isfile(target):
+            return Entry(f"link to {os.readlink(path)}", _named(target, os.path.dirname(path)), number, above)
+        return Entry(f"link to {os.readlink(path)}", target, number, above)
+    return Entry(f"file {_text(path)}", _named(path, os.path.dirname(path)), number, above)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(5000).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
+def _named(path: str, folder: str) -> str:
+    """Return the directory that a file `.git` names; empty: none."""
+    named = re.fullmatch(r"gitdir: (.+?)[\r\n]*", _text(path))
+    return os.path.realpath(os.path.join(folder, named[1])) if named else ""

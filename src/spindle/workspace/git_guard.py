@@ -1,0 +1,405 @@
+"""Keeps git from being turned against its owner: what a command or a tool did must not make git run something later.
+
+Git directories may be made and used. But a `.git` that was there is not renamed or replaced, and a new or changed git
+directory names no program: the lines and files that do are put back as they were, or put aside. Repairs are yielded one
+after another, because one may change what the next one finds.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Struct
+
+from spindle.workspace import git_config
+from spindle.workspace.git_dirs import Entry, GitDirs
+
+Repair = Callable[[], None]
+PutAside = Callable[[str], None]
+"""Moves a file or folder to where the user finds it."""
+
+_CONFIGS: Final = ("config", "config.worktree")
+_EXACT: Final = ("hooks", "info/attributes", "commondir", "gitdir")
+"""Files of a git directory that there was, besides its configuration, that may not change."""
+_TODOS: Final = ("rebase-merge/git-rebase-todo",)
+_MOST_CONFIG: Final = 1 << 20
+_HOME_CONFIGS: Final = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
+
+
+class Config(Struct, frozen=True):
+    """A configuration, or a list of what a rebase does next."""
+
+    numbers: tuple[int, ...]
+    content: bytes
+    named: frozenset[tuple[str, str]]
+    """What in it may name programs."""
+
+
+class Known(Struct, frozen=True):
+    """A git directory as it was when it was taken for right."""
+
+    entry: Entry
+    configs: dict[str, Config]
+    """By path."""
+    hooks: frozenset[tuple[str, bytes]]
+    """Names and contents of hooks that are no samples."""
+    is_own: bool
+    """Whether the user made it, not a command."""
+
+
+class GitGuard:
+    def __init__(self, tops: list[str], temporary: str) -> None:
+        """`tops`: folders that commands may write; nobody looks for repositories in the `temporary` one."""
+        self._dirs = GitDirs([*tops, temporary])
+        self._tops = tops
+        self.known: dict[str, Known] = {}
+        """By the path of the entry."""
+        self.places: dict[str, str] = {}
+        """Files and folders that may not change at all, each with the git directory it belongs to."""
+        self._made: set[tuple[int, int]] = set()
+        """Git directories that commands made."""
+        self._configs: dict[str, Config] = {}
+
+    @property
+    def too_many(self) -> list[str]:
+        return self._dirs.too_many
+
+    def remember(self) -> None:
+        """Take what is there now for right."""
+        known: dict[str, Known] = {}
+        for path, entry in self._dirs.look(recent=True).items():
+            if self._is_inside(path):
+                configs = {one: config for one in _gated(path, entry) if (config := self._config(one)) is not None}
+                before = self.known.get(path)
+                same = before is not None and before.entry.number == entry.number
+                hooks = _hooks(entry.place) if before is None or not same else before.hooks
+                known[path] = Known(entry, configs, hooks, entry.number not in self._made)
+        if known == self.known and self.places:
+            return
+        self.known = known
+        self.places = self._exact()
+
+    def take(self, known: dict[str, Known]) -> None:
+        """Take what an earlier agent knew for right."""
+        self.known = known
+        self.places = self._exact()
+
+    @property
+    def obeyed(self) -> set[str]:
+        """Names that agents obey, as they were when the folders were looked at last."""
+        return self._dirs.obeyed
+
+    def is_part(self, path: str) -> bool:
+        """Say whether a file that a tool is to change is a `.git`, or in a git directory."""
+        if "/.git/" in f"{path}/":
+            return True
+        places = [one.entry.place for one in self.known.values() if one.entry.place]
+        return any(path == place or path.startswith(f"{place}/") for place in places)
+
+    def wrong(self, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
+        """Yield what is wrong now: a path with words about it, and the repair. To be called until nothing comes."""
+        now = self._dirs.look()
+        moved = [*self._moved(now, put_aside)]
+        if moved:
+            yield from moved
+            now = self._dirs.look()
+        numbers = {one.entry.number: one for one in self.known.values()}
+        for path, entry in now.items():
+            if self._is_inside(path):
+                yield from self._changed(path, entry, now, numbers, put_aside)
+        for path, known in self.known.items():
+            is_gone = path not in now and path.endswith("/.git") and known.entry.form == "folder"
+            if is_gone and known.is_own and _number(os.path.dirname(path)) == known.entry.above:
+                for one in known.configs:
+                    yield from self._gate(one, known, put_aside)
+
+    def _changed(
+        self,
+        path: str,
+        entry: Entry,
+        now: dict[str, Entry],
+        numbers: dict[tuple[int, int], Known],
+        put_aside: PutAside,
+    ) -> Iterator[tuple[str, Repair]]:
+        """Yield what is wrong with an entry that is there. `numbers`: what is known, wherever it was."""
+        before = self.known.get(path)
+        if before is None or (before.entry.number != entry.number and entry.form == "folder"):
+            before = before or numbers.get(entry.number)
+            if before is None:
+                self._made.add(entry.number)
+            yield from self._new(path, entry, now, before, put_aside)
+        for one in _gated(path, entry):
+            if self._is_inside(one):
+                yield from self._gate(one, before, put_aside)
+        if entry.form == "folder" and self._is_of_another_worktree(entry.place):
+            yield from _led_away(entry.place)
+
+    def still_counts(self, place: str) -> bool:
+        """Say whether the git directory of one of the `places` is there, or was the user's and has to be."""
+        known = self.known.get(self.places.get(place, ""))
+        if known is None or os.path.isdir(known.entry.place):
+            return True
+        return known.is_own and os.path.isdir(os.path.dirname(self.places[place]))
+
+    # -- entries -----------------------------------------------------------------------------------
+
+    def _moved(self, now: dict[str, Entry], put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
+        """Yield entries of the user's that were renamed or replaced."""
+        elsewhere = {
+            entry.number: path for path, entry in now.items() if path not in self.known and entry.form == "folder"
+        }
+        for path, known in self.known.items():
+            old, entry = known.entry, now.get(path)
+            if not path.endswith("/.git") or not known.is_own or _number(os.path.dirname(path)) != old.above:
+                continue
+            if old.form == "folder":
+                if entry is not None and (entry.form, entry.number) == (old.form, old.number):
+                    continue
+                if (there := elsewhere.get(old.number)) is not None:
+                    yield f"{path} was renamed: it is put back", _renaming(there, path, put_aside)
+                elif entry is not None and entry.form != "folder":
+                    yield f"{path} was replaced: the new one is put aside", _moving(path, put_aside)
+            elif entry is None or entry.form != old.form:
+                yield f"{path} was changed: it is put back as it was", _writing(path, old.form, put_aside)
+
+    def _new(
+        self, path: str, entry: Entry, now: dict[str, Entry], before: Known | None, put_aside: PutAside
+    ) -> Iterator[tuple[str, Repair]]:
+        """Yield what a new entry has that names programs, unless it had that where it was before."""
+        place = entry.place
+        if entry.form != "folder":
+            if place and os.path.lexists(place) and not (place in now and self._is_inside(place)):
+                text = f"{path} is new and leads to {place}, where commands may not make a repository: it is put aside"
+                yield text, _moving(path, put_aside)
+            return
+        hooks = os.path.join(place, "hooks")
+        if os.path.islink(hooks) or (os.path.lexists(hooks) and not os.path.isdir(hooks)):
+            yield f"{hooks} is new: it is put aside", _moving(hooks, put_aside)
+        for name, content in _hooks(place):
+            if before is None or (name, content) not in before.hooks:
+                one = os.path.join(hooks, name)
+                yield f"{one} is a new hook, which git would run: it is put aside", _moving(one, put_aside)
+        common = os.path.join(place, "commondir")
+        if os.path.lexists(common) and not self._is_of_another_worktree(place):
+            shared = os.path.realpath(os.path.join(place, _text(common).strip()))
+            is_found = shared in now or shared in {one.place for one in now.values()}
+            if not (is_found and self._is_inside(shared)):
+                yield f"{common} leads to {shared}: it is put aside", _moving(common, put_aside)
+
+    # -- configurations ----------------------------------------------------------------------------
+
+    def _gate(self, path: str, before: Known | None, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
+        """Yield a configuration that names what it did not name before, or that is gone."""
+        old = None if before is None else before.configs.get(path)
+        if old is None and before is not None:  # the directory was moved as a whole
+            old = before.configs.get(os.path.join(before.entry.place, os.path.basename(path)))
+        config = self._config(path)
+        if config is None:
+            if os.path.lexists(path):
+                yield f"{path} is no plain file, or too large: it is put aside", _moving(path, put_aside)
+            elif old is not None and before is not None and before.is_own and os.path.basename(path) in _CONFIGS:
+                yield f"{path} was removed: it is put back as it was", _restoring(path, old.content, put_aside)
+            return
+        new = config.named - (old.named if old is not None else frozenset())
+        if new:
+            words = ", ".join(sorted({key or value for key, value in new}))[:200]
+            what = f"{path} names something that git would run ({words})"
+            if old is not None and before is not None and path in before.configs and not path.endswith("-todo"):
+                yield f"{what}: it is put back as it was", _restoring(path, old.content, put_aside)
+                return
+            text = config.content.decode("utf-8", "surrogateescape")
+            cleaned = _without_exec(text) if path.endswith("-todo") else git_config.without(text, config.named)
+            content = cleaned.encode("utf-8", "surrogateescape")
+            yield f"{what}: these lines are removed", _restoring(path, content, put_aside)
+
+    def _config(self, path: str) -> Config | None:
+        """Return a configuration; None: there is none, or it cannot be read as one."""
+        try:
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_CONFIG:
+                return None
+            numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            known = self._configs.get(path)
+            if known is not None and known.numbers == numbers:
+                return known
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                content = file.read(_MOST_CONFIG + 1)
+        except OSError:
+            return None
+        text = content.decode("utf-8", "surrogateescape")
+        if path.endswith("-todo"):
+            named = frozenset(("exec", line) for line in text.split("\n") if _is_exec(line))
+        else:
+            place = os.path.dirname(path)
+            named = frozenset(
+                (key, value)
+                for key, value, _ in git_config.entries(text)
+                # That of a submodule leads to where it is checked out.
+                if key != "core.worktree" or not self._is_inside(os.path.realpath(os.path.join(place, value)))
+            )
+        config = self._configs[path] = Config(numbers, content, named)
+        return config
+
+    def _exact(self) -> dict[str, str]:
+        """Return the files that the known git directories, and the user's own configuration, make git run or read."""
+        home = [os.path.expanduser(path) for path in _HOME_CONFIGS]
+        found: dict[str, str] = dict.fromkeys(map(os.path.realpath, home), "")
+        everywhere = [text for path in home if (text := self._decoded(path)) is not None]
+        for path, known in self.known.items():
+            place, top = known.entry.place, os.path.dirname(path)
+            if not place or self._is_of_another_worktree(place):
+                continue
+            found.update({os.path.join(place, name): path for name in _EXACT})
+            texts = [text for one in known.configs if (text := self._decoded(one)) is not None]
+            waiting = [(text, place) for text in texts] + [(text, os.path.dirname(home[0])) for text in everywhere]
+            found.update(dict.fromkeys(self._named(waiting, top), path))
+        return {one: path for one, path in found.items() if self._is_inside(one)}
+
+    def _named(self, waiting: list[tuple[str, str]], top: str) -> Iterator[str]:
+        """Yield the files that configurations name: included ones, hooks, programs. `waiting`: each with its folder."""
+        seen: set[str] = set()
+        while waiting:
+            text, folder = waiting.pop()
+            for one in git_config.included(text, folder):
+                if one not in seen:
+                    seen.add(one)
+                    yield one
+                    if (more := self._decoded(one)) is not None:
+                        waiting.append((more, os.path.dirname(one)))
+            for name in git_config.hook_folders(text):
+                hooks = os.path.realpath(os.path.join(top, name))
+                if self._is_inside(hooks):
+                    yield from _of_hooks(hooks, self._tops)
+            for word in git_config.programs(text):
+                one = os.path.realpath(os.path.join(top, os.path.expanduser(word)))
+                if self._is_inside(one) and os.path.isfile(one):
+                    yield one
+
+    def _is_of_another_worktree(self, place: str) -> bool:
+        """Say whether a git directory belongs to a worktree outside of the folders. Others make and remove these at any
+        time, so they may be half made, and be gone."""
+        if os.path.basename(os.path.dirname(place)) != "worktrees":
+            return False
+        return not self._is_inside(os.path.realpath(_text(os.path.join(place, "gitdir")).strip() or "/"))
+
+    def _decoded(self, path: str) -> str | None:
+        config = self._config(path)
+        return None if config is None else config.content.decode("utf-8", "surrogateescape")
+
+    def _is_inside(self, path: str) -> bool:
+        return any(path == top or path.startswith(f"{top.rstrip('/')}/") for top in self._tops)
+
+
+_HOOKS: Final = (
+    *("pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-commit", "pre-rebase", "pre-push"),
+    *("post-checkout", "post-merge", "post-rewrite", "post-index-change", "fsmonitor-watchman", "pre-auto-gc"),
+    *("applypatch-msg", "pre-applypatch", "post-applypatch", "reference-transaction", "sendemail-validate"),
+    *("pre-receive", "update", "post-receive", "post-update", "proc-receive", "push-to-checkout"),
+)
+
+
+def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
+    """Yield a worktree that would get its configuration and hooks from elsewhere than its repository."""
+    common = os.path.join(place, "commondir")
+    named, own = _text(common).strip(), os.path.dirname(os.path.dirname(place))
+    if os.path.islink(common) or (named and os.path.realpath(os.path.join(place, named)) != own):
+
+        def repair() -> None:
+            os.unlink(common)
+            _create(common, b"../..\n", 0o644)
+
+        yield f"{common} leads to {named}: it is put back", repair
+
+
+def _of_hooks(folder: str, tops: list[str]) -> list[str]:
+    """Return what may not change in a folder of hooks: all of it, or the hooks if it holds the project, too."""
+    if any(top == folder or top.startswith(f"{folder}/") for top in tops):
+        return [os.path.join(folder, name) for name in _HOOKS]
+    return [folder]
+
+
+def _gated(path: str, entry: Entry) -> list[str]:
+    """Return the files whose lines are looked at."""
+    found = [os.path.join(entry.place, name) for name in (*_CONFIGS, *_TODOS)] if entry.place else []
+    return [*found, os.path.join(os.path.dirname(path), ".gitmodules")] if path.endswith("/.git") else found
+
+
+def _hooks(place: str) -> frozenset[tuple[str, bytes]]:
+    found = set()
+    with suppress(OSError):
+        for name in os.listdir(os.path.join(place, "hooks")):
+            if not name.endswith(".sample"):
+                found.add((name, _text(os.path.join(place, "hooks", name)).encode("utf-8", "surrogateescape")))
+    return frozenset(found)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(_MOST_CONFIG).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+
+
+def _is_exec(line: str) -> bool:
+    return line.split(maxsplit=1)[:1] in (["exec"], ["x"])
+
+
+def _without_exec(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if not _is_exec(line))
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _moving(path: str, put_aside: PutAside) -> Repair:
+    return lambda: put_aside(path)
+
+
+def _renaming(there: str, path: str, put_aside: PutAside) -> Repair:
+    def repair() -> None:
+        if os.path.lexists(path):
+            put_aside(path)
+        os.rename(there, path)
+
+    return repair
+
+
+def _writing(path: str, form: str, put_aside: PutAside) -> Repair:
+    """Make the entry again that was a link or a file."""
+    kind, _, content = form.partition(" ")
+
+    def repair() -> None:
+        if os.path.lexists(path):
+            put_aside(path)
+        if kind == "link":
+            os.symlink(content.removeprefix("to "), path)
+        else:
+            _create(path, content.encode("utf-8", "surrogateescape"), 0o644)
+
+    return repair
+
+
+def _restoring(path: str, content: bytes, put_aside: PutAside) -> Repair:
+    def repair() -> None:
+        mode = 0o644
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.lexists(path):
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+            put_aside(path)
+        _create(path, content, mode)
+
+    return repair
+
+
+def _create(path: str, content: bytes, mode: int) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+        os.fchmod(file.fileno(), mode)

@@ -1,0 +1,608 @@
+"""The sandbox of a session: the area its commands and tools work in, and what became of a command behind the fence.
+
+Commands get the fence of `programs/fence.py`. Built-in tools ask `require` before they touch a file, and write behind
+the same rules. Protected files that the kernel cannot protect are put back after each command (`guard`). Imported
+only if there is a sandbox.
+"""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spindle.base.agent_dir import agent_dir, expand_home
+from spindle.programs import children
+from spindle.programs.fence import LEAST_LANDLOCK, Area, Fence, Support, landlock, support
+from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
+from spindle.shapes.sandbox import (
+    HARMLESS_SOCKETS,
+    OPEN_OF_AGENT,
+    PRIVATE,
+    SECRETS,
+    SOCKETS,
+    Network,
+    SandboxLevel,
+)
+from spindle.workspace import Running
+from spindle.workspace.disk import ToolError
+from spindle.workspace.gate import Gate
+from spindle.workspace.texts import KEPT_PREFIXES, kept_folder
+
+if TYPE_CHECKING:
+    from spindle.programs.process import Process
+
+_GIT_FILES: Final = ("hooks", "info/attributes", "commondir")
+"""Files of a git directory that make git run programs, or read such files elsewhere. In configurations the gate looks
+at lines: submodules, remotes and branches write there."""
+_SHARED_BY_WORKTREES: Final = ("objects", "refs", "logs")
+_REFUSED: Final = re.compile(
+    rb"permission denied|operation not permitted|read-only file system|cross-device link|\bE(?:ACCES|PERM|ROFS|XDEV)\b"
+    rb"|not permitted|no such file",
+    re.I,
+)
+_NETWORK: Final = re.compile(
+    rb"could ?n[o']t (?:connect|resolve|open socket)|network is unreachable|name resolution|name or service not known"
+    rb"|failed to connect|ENETUNREACH|EAI_AGAIN|ENOTFOUND|getaddrinfo|socket",
+    re.I,
+)
+_PRIORITY: Final = re.compile(rb"\bsetpriority|set priority", re.I)
+_TERMINAL: Final = re.compile(rb"pty devices|pseudo-?terminal|/dev/ptmx|/dev/pts\b|openpty|forkpty", re.I)
+_SIGNAL: Final = re.compile(rb"kill\b.*not permitted", re.I)
+_WORD: Final = re.compile(rb"[^\s'\"`:,;()\[\]<>\xe2]+")
+_GATED: Final = (".git", ".gitmodules")
+_TAIL: Final = 32 * 1024
+_MOST_NAMED: Final = 5
+_MOST_KEPT: Final = 20
+
+
+T = TypeVar("T")
+Output = Callable[[bytes], None]
+
+
+class SandboxError(Exception):
+    """A sandbox that was asked for is not possible here. The text says why, and what there is to choose."""
+
+
+class Wanted(Struct, frozen=True):
+    """A sandbox as it was asked for: everything that its area depends on."""
+
+    level: SandboxLevel
+    cwd: str
+    writable: tuple[str, ...] = ()
+    network: Network = "on"
+    denied: tuple[str, ...] = ()
+    """Files that a rule forbids to read."""
+
+
+class Sandbox:
+    """What the commands and tools of a session may touch."""
+
+    def __init__(self, wanted: Wanted, using: Support | None = None) -> None:
+        """Raises `SandboxError` if this machine cannot give what is wanted. `using`: what it can do."""
+        self.using = using or support()
+        self.level: SandboxLevel = wanted.level
+        self.cwd = os.path.realpath(wanted.cwd)
+        _check(wanted, self.using)
+        self.temporary = os.path.realpath(tempfile.mkdtemp(prefix="spindle-"))
+        """A folder of the session's own; it goes with the sandbox."""
+        self._close = weakref.finalize(self, _remove, self.temporary)
+        self.area = _area(wanted, self.cwd, self.temporary, self.using)
+        self._fence = Fence(self.area, self.using)
+        plain = replace(self.using, bwrap=None) if self.using.landlock else self.using
+        hidden = (*self.area.secrets, *self.area.private)
+        self._inner = Fence(replace(self.area, secrets=hidden, network="on"), plain)
+        """For searches and for work in our own process: without mounts, which take longer."""
+        tops = [path for path in self.area.writable if path != self.temporary]
+        self._gate = Gate(self.cwd, list(self.area.protected), tops, self.temporary, self._inner.run)
+        self._gate.recover()
+        self._owners: dict[int, Any] = {}
+        """Those whose commands were started here, by `id`."""
+        self._watched: weakref.WeakKeyDictionary[Running, _Watch] = weakref.WeakKeyDictionary()
+        self.is_outside: Callable[[str], bool] = lambda command: False
+        """Whether a rule lets a command run without the fence."""
+        self.ask: Callable[[str, str], Awaitable[bool]] = _nobody
+        """Asks whether a command may run again without the fence; takes the command, and what stopped it."""
+
+    def end(self, owner: object, tell: Callable[[str], None]) -> None:
+        """Give the sandbox up. Processes of `owner` that go on are ended, and files that they have changed put back."""
+        if owner is not None and any(child.owner is owner and not child.kept for child in children.remaining()):
+            children.kill_all(owner)
+            for text in self._gate.check():
+                tell(f"Sandbox: {text}")
+        self._gate.close()
+        self._close()
+
+    # -- files, in our own process -----------------------------------------------------------------
+
+    def require(self, path: str, *, write: bool = False) -> None:
+        """Raise `ToolError` if a tool may not read, or with `write` change, the file that a path leads to."""
+        real = os.path.realpath(path)
+        if self._hides(real, self._secrets()) or self._is_linked_secret(real):
+            raise ToolError(f"EACCES: {path} is a secret, and the sandbox ({self.level}) does not let it be read")
+        if not write:
+            if self._hides(real, self.area.private):
+                raise ToolError(f"ENOENT: {path} is hidden: the sandbox ({self.level}) shows this folder empty")
+            return
+        if not _inside(real, self.area.writable):
+            raise ToolError(
+                f"EACCES: {path} is outside of what the sandbox ({self.level}) lets be written: {self.told()}"
+            )
+        if self._gate.refuses(real):
+            raise ToolError(
+                f"EACCES: {path} is protected: it makes programs run something, so the sandbox ({self.level}) "
+                "does not let it be changed"
+            )
+
+    def change(self, work: Callable[[], T]) -> T:
+        """Do work of a tool that changes files, behind the fence and the gate. Raises `ToolError`."""
+        said = self.begin()
+        try:
+            result = self._inner.run(work)
+        finally:
+            said += self.finish()
+        if said:
+            raise ToolError("\n".join(said))
+        return result
+
+    def begin(self) -> list[str]:
+        """Have the protected files remembered before work that may change them; `finish` compares them.
+
+        Return remarks about what earlier work has done to them.
+        """
+        return [f"[Sandbox: {text}]" for text in self._gate.begin(left=self._has_left())]
+
+    def finish(self) -> list[str]:
+        """Put right what the work has done to protected files, and return remarks about it."""
+        return [f"[Sandbox: {text}]" for text in self._gate.end(left=self._has_left())]
+
+    def _has_left(self) -> bool:
+        """Say whether processes of earlier commands go on: changes of protected files may be theirs."""
+        return any(id(child.owner) in self._owners for child in children.remaining())
+
+    def _secrets(self) -> list[str]:
+        """Return the secrets, and where those lead that are links now."""
+        links = [os.path.realpath(path) for path in self.area.secrets if os.path.islink(path)]
+        return [*self.area.secrets, *links]
+
+    def _hides(self, real: str, places: Sequence[str]) -> bool:
+        """Say whether a path lies in one of these places, and not in something that is open again in there."""
+        hidden = max((len(place) for place in places if _inside(real, [place])), default=0)
+        area = self.area
+        opened = (*area.opened, *area.writable) if hidden else ()
+        if hidden and real in area.kept():
+            return False
+        return hidden > max((len(place) for place in opened if _inside(real, [place])), default=0)
+
+    def _is_linked_secret(self, real: str) -> bool:
+        """Say whether a file is a secret by another name."""
+        try:
+            status = os.stat(real)
+        except OSError:
+            return False
+        return status.st_nlink > 1 and (status.st_dev, status.st_ino) in _numbers(self.area.secrets)
+
+    @property
+    def inner(self) -> Fence:
+        """The fence for searches and for work in our own process."""
+        return self._inner
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    @property
+    def fence(self) -> Fence:
+        return self._fence
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment with our own temporary folder in it."""
+        return {**env, "TMPDIR": self.temporary, "TMP": self.temporary, "TEMP": self.temporary}
+
+    def start(
+        self,
+        command: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        on_output: Output | int,
+        owner: Any,
+        **how: Any,
+    ) -> "Process":
+        """Start a program behind the fence, and watch it. `command`: how it was asked for; the rest as for `Process`.
+
+        Remarks about what the fence did are added to the output.
+        """
+        from spindle.programs.process import Process
+
+        file = -1 if callable(on_output) else os.dup(on_output)
+        tell = on_output if callable(on_output) else partial(_write, file)
+        for said in self.begin():
+            tell(f"{said}\n".encode())
+        if owner is not None:
+            self._owners[id(owner)] = owner
+        watch = _Watch(command, tell)
+        env, output = self.environment(env), watch.write if callable(on_output) else on_output
+        try:
+            process = Process(argv, env=env, on_output=output, owner=owner, fence=self.fence, **how)
+        except BaseException:
+            self.finish()
+            if file >= 0:
+                os.close(file)
+            raise
+        self._watched[process] = watch
+        if file >= 0:
+            process.on_end(partial(watch.read, file))
+        process.on_end(partial(self._ended, weakref.proxy(process), watch))
+        if file >= 0:
+            process.on_end(partial(os.close, file))
+        return process
+
+    def _ended(self, process: "Process", watch: "_Watch") -> None:
+        for said in self.finish():
+            watch.on_output(f"\n{said}".encode())
+        if process.returncode:
+            watch.stopped_by = self._reason(watch)
+            if watch.stopped_by:
+                text = f"\n[The sandbox ({self.level}) stopped this command: {watch.stopped_by}]"
+                watch.on_output(text.encode())
+
+    async def may_run_outside(self, process: Running) -> bool:
+        """Ask whether a command that the fence has stopped may run again without it."""
+        watch = self._watched.pop(process, None)
+        return watch is not None and bool(watch.stopped_by) and await self.ask(watch.command, watch.stopped_by)
+
+    def _reason(self, watch: "_Watch") -> str:
+        """Return what the fence refused, as far as the end of the output shows it.
+
+        A path counts if it is outside of the area, and if the command could have used it without the fence.
+        """
+        lines = bytes(watch.tail).split(b"\n")
+        reasons = list(dict(self._refused(lines)).values())[:_MOST_NAMED]
+        if any(_SIGNAL.search(line) for line in lines):
+            reasons.append("it may not send signals to processes of other commands")
+        if any(_PRIORITY.search(line) for line in lines):
+            reasons.append("it may not change priorities of processes by their numbers")
+        if self.using.bwrap is None and any(_TERMINAL.search(line) for line in lines):
+            reasons.append("terminals are closed, and those of its own cannot be told from others without bubblewrap")
+        if self.area.network != "on" and any(_NETWORK.search(line) for line in lines):
+            open_ports = (
+                "" if self.area.network == "off" else f" but for ports {', '.join(map(str, self.area.network))}"
+            )
+            reasons.append(f"perhaps because its network is off{open_ports}")
+        return "; ".join(reasons)
+
+    def _refused(self, lines: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+        """Yield the paths that complaints name and the fence refuses, with words."""
+        for line in lines:
+            if refused := _REFUSED.search(line):
+                for path in self._paths(line, refused.start()):
+                    if self._hides(path, self._secrets()):
+                        yield path, f"{path} is a secret"
+                    elif self._hides(path, self.area.private) and os.path.lexists(os.path.dirname(path)):
+                        yield path, f"it cannot see {path}" if os.path.lexists(path) else f"it may not write {path}"
+                    elif b"o such file" not in line and not self._may_write(path) and _could_write(path):
+                        yield path, f"it may not write {path}"
+
+    def _may_write(self, path: str) -> bool:
+        return _inside(path, self.area.writable) and not _inside(path, self.area.protected)
+
+    def _paths(self, line: bytes, end: int) -> Iterable[str]:
+        """Yield the files that a complaint may name: mostly the word before its last part, which is at `end`."""
+        named = _WORD.findall(line[:end])[-1:]
+        for word in _WORD.findall(line):
+            text = os.fsdecode(word).rstrip(".")
+            complains = line.startswith(word) and text.startswith("/") and os.access(text, os.X_OK)
+            if not complains and (word in named or "/" in text or os.path.lexists(os.path.join(self.cwd, text))):
+                yield os.path.realpath(os.path.join(self.cwd, os.path.expanduser(text)))
+
+    # -- what holds --------------------------------------------------------------------------------
+
+    def told(self) -> str:
+        """Return in words where commands may write."""
+        return ", ".join(self.area.writable)
+
+    def holds(self) -> list[str]:
+        network, using = self.area.network, self.using
+        lines = [f"Commands write only in {self.told()} (by {_by(using)})"]
+        hidden = [path for path in self.area.secrets if os.path.lexists(path)]
+        lines.append(f"{len(hidden) - len(self._bare_secrets())} places with secrets cannot be read, nor those to come")
+        if self.area.protected:
+            how = "read-only, and put back if they appear" if using.bwrap else "put back if changed"
+            lines.append(f"Protected files: {'read-only' if using.seatbelt else how}")
+            lines.append("Git at every depth: what makes it run programs is put back or put aside, and told")
+        if using.bwrap:
+            lines.append(f"Sockets of other programs are hidden; {', '.join(self.area.private)} are shown empty")
+        if not using.seatbelt:
+            lines.append("Other terminals cannot be read or written")
+        if network == "off":
+            how = "a network namespace" if using.bwrap else "seccomp" if using.filters else "Landlock"
+            lines.append(f"Network: off (by {how})")
+            if using.bwrap is None and using.filters:
+                lines.append("Unix sockets: off, but for pairs (by seccomp)")
+        elif network != "on":
+            lines.append(f"Network: TCP only to and on ports {', '.join(map(str, network))}")
+        return lines
+
+    def does_not_hold(self) -> list[str]:
+        """Return the gaps that this machine leaves."""
+        using, network, lines = self.using, self.area.network, []
+        if self.area.protected:
+            lines.append(
+                "Git and the folders of agents are looked after at every depth, other protected files at the top"
+            )
+            lines.append(
+                "A command can change protected files until its end; if the agent is killed, until the next start"
+            )
+            lines += [f"{path} is too big to be put back" for path in self._gate.unwatched()]
+            lines += [f"{path} has too many folders: git is not looked after in all" for path in self._gate.too_many]
+        if using.bwrap:
+            lines.append("FIFOs outside can be written, and where other processes run can be changed (taskset)")
+        elif not using.seatbelt:
+            lines += self._gaps_of_landlock()
+        if isinstance(network, list):
+            lines.append("UDP is open")
+        if network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:
+            lines.append("UDP, and other sockets than TCP, are open")
+        return lines
+
+    def _gaps_of_landlock(self) -> Iterator[str]:
+        using = self.using
+        yield "Modes, owners, times and attributes of files elsewhere can be changed (chmod, chown, touch)"
+        if self.area.network != "off" or not using.filters:
+            found = ", ".join(_sockets()[:_MOST_NAMED]) or "none now"
+            yield f"Programs behind unix sockets act without a fence (tmux, D-Bus, docker, agents): {found}"
+        yield "SysV memory of other processes can be used, and where they run can be changed (taskset)"
+        yield from (f"{path} can be read: it lies in a folder that may be written" for path in self._bare_secrets())
+        if os.geteuid() == 0 and not _can_lose_capabilities():
+            yield "Root keeps all its capabilities: it may not drop them here"
+        if using.landlock < 6:
+            yield "A command can end the agent, which then puts no protected file back before its next start"
+
+    def _bare_secrets(self) -> list[str]:
+        """Return secrets that Landlock cannot hide: it cannot take back what lies below a granted folder."""
+        if self.using.bwrap or self.using.seatbelt:
+            return []
+        return [path for path in self.area.secrets if _inside(path, self.area.writable) and os.path.lexists(path)]
+
+
+class _Watch:
+    """A command behind the fence, with the end of its output."""
+
+    def __init__(self, command: str, on_output: Output) -> None:
+        self.command = command
+        self.on_output = on_output
+        self.tail = bytearray()
+        self.stopped_by = ""
+        """What the fence refused; empty: nothing, as far as one can see."""
+
+    def write(self, data: bytes) -> None:
+        self.tail += data
+        if len(self.tail) > 2 * _TAIL:
+            del self.tail[:-_TAIL]
+        self.on_output(data)
+
+    def read(self, file: int) -> None:
+        """Take the end of the file that a command in the background has written to."""
+        with suppress(OSError):
+            self.tail += os.pread(file, _TAIL, max(0, os.fstat(file).st_size - _TAIL))
+
+
+def _write(file: int, text: bytes) -> None:
+    """Add a remark to the file that a command in the background writes to."""
+    with suppress(OSError):
+        os.write(file, text)
+
+
+def _remove(temporary: str) -> None:
+    """Remove a temporary folder, but for changes of protected files that were put aside."""
+    try:
+        names = os.listdir(temporary)
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(temporary, name)
+        if name == "put-back":
+            continue
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                os.unlink(path)
+    with suppress(OSError):
+        os.rmdir(temporary)
+
+
+async def _nobody(command: str, reason: str) -> bool:
+    return False
+
+
+# -- the area ------------------------------------------------------------------------------------
+
+
+def _check(wanted: Wanted, using: Support) -> None:
+    """Raise `SandboxError` for a level or a network that this machine cannot give."""
+    choices = (
+        'Choices: the level "off"; a kernel with Landlock ABI 3 (Linux 6.2); bubblewrap, where user namespaces work. '
+        f"Here: {using.told()}"
+    )
+    if not using.works:
+        where = "" if sys.platform in ("linux", "darwin") else f" on {sys.platform}"
+        raise SandboxError(f'The sandbox "{wanted.level}" cannot be had here{where}. {choices}')
+    if isinstance(wanted.network, list) and using.landlock < 4 and not using.seatbelt:
+        raise SandboxError(
+            "A sandbox with some ports open needs Landlock ABI 4 (Linux 6.7). "
+            f'Choices: network "on" or "off". Here: {using.told()}'
+        )
+    if wanted.network == "off" and not (using.bwrap or using.filters or using.landlock >= 4 or using.seatbelt):
+        raise SandboxError(
+            f'The network of the sandbox cannot be switched off here. Choices: network "on". Here: {using.told()}'
+        )
+
+
+def _area(wanted: Wanted, cwd: str, temporary: str, using: Support) -> Area:
+    named = [os.path.realpath(os.path.join(cwd, expand_home(path))) for path in wanted.writable]
+    writable, protected = [temporary], list[str]()
+    if wanted.level == "workspace-write":
+        more, protected = _written(dict.fromkeys([cwd, *named]))
+        writable += more
+        protected = [path for path in dict.fromkeys(protected) if not _inside(path, named, without=cwd)]
+    home = str(agent_dir())
+    secrets = [_placed(expand_home(path)) for path in (*SECRETS, home, *wanted.denied)]
+    hidden = [path for path in dict.fromkeys(secrets) if not _inside(path, named, without=cwd)]
+    opened = [os.path.join(_placed(home), name) for name in OPEN_OF_AGENT]
+    opened += [cwd] if _inside(cwd, hidden) else []
+    private: list[str] = []
+    if using.bwrap:
+        expanded = [os.path.expandvars(path) for path in PRIVATE]
+        private = [os.path.realpath(path) for path in expanded if path.startswith("/")]
+        needed = [cwd, os.path.expanduser("~"), *map(_prefix, os.environ.get("PATH", "").split(os.pathsep))]
+        opened = [*(path for path in needed if _inside(path, private) and path not in private), *opened]
+    return Area(
+        writable=tuple(dict.fromkeys(writable)),
+        protected=tuple(protected),
+        secrets=tuple(hidden),
+        opened=tuple(opened),
+        private=tuple(dict.fromkeys(path for path in private if path not in writable)),
+        sockets=partial(_sockets, tuple(writable)),
+        kept=partial(_kept_outputs, time.time()),
+        network=wanted.network,
+    )
+
+
+def _written(folders: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return what can be written for some folders to be written, and what in it may not change."""
+    writable, protected = list[str](), list[str]()
+    for folder in folders:
+        writable.append(folder)
+        with suppress(OSError):  # the kernel lets nothing be written to a folder that is not there
+            os.makedirs(folder, exist_ok=True)
+        if os.path.isdir(folder):
+            more, forbidden = _git_places(folder)
+            writable += more
+            protected += [os.path.join(folder, name) for name in (*PROTECTED_FOLDERS, *PROTECTED_FILES)]
+            protected = [path for path in protected if os.path.basename(path) not in _GATED] + forbidden
+    return writable, protected
+
+
+def _placed(path: str) -> str:
+    """Return a path without links above its last part, which may become a link later."""
+    return os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+
+
+def _prefix(folder: str) -> str:
+    """Return the folder of a program: that around its `bin`."""
+    return os.path.dirname(folder) if os.path.basename(folder) in ("bin", "sbin") else folder
+
+
+def _kept_outputs(since: float) -> list[str]:
+    """Return the newest files with whole outputs of commands, which results name; each costs bubblewrap a mount."""
+    folder = os.path.realpath(kept_folder())
+    return _newest(folder, os.stat(folder).st_ctime_ns, since)
+
+
+@lru_cache(1)
+def _newest(folder: str, changed: int, since: float) -> list[str]:
+    found: dict[str, float] = {}
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(KEPT_PREFIXES) and name.endswith(".log"):
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    found[path] = os.stat(path, follow_symlinks=False).st_ctime
+    return sorted((path for path, when in found.items() if when >= since), key=found.__getitem__)[-_MOST_KEPT:]
+
+
+def _numbers(places: Iterable[str]) -> set[tuple[int, int]]:
+    """Return device and inode of files, and of files in folders."""
+    found = set()
+    for place in places:
+        try:
+            paths = [entry.path for entry in os.scandir(place)] if os.path.isdir(place) else [place]
+            for status in map(os.stat, paths):
+                found.add((status.st_dev, status.st_ino))
+        except OSError:
+            continue
+    return found
+
+
+def _git_places(folder: str) -> tuple[list[str], list[str]]:
+    """Return what git has to write outside of a folder, and the files of git that must not change."""
+    git = os.path.join(folder, ".git")
+    own = _worktree_directory(git) if os.path.isfile(git) else None
+    if own is None:  # the gate looks after repositories to come
+        return [], [os.path.join(git, name) for name in _GIT_FILES] if os.path.isdir(git) else []
+    shared = os.path.dirname(os.path.dirname(own))
+    return [os.path.join(shared, name) for name in (*_SHARED_BY_WORKTREES, "worktrees")], [git]
+
+
+def _worktree_directory(git: str) -> str | None:
+    """Return the git directory that the file `.git` of a worktree names, if that directory names the file in turn.
+
+    Anybody can write a `.git` that names some folder; only git writes into the folder of a repository.
+    """
+    try:
+        with open(git, encoding="utf-8") as file:
+            named = re.fullmatch(r"gitdir: (.+)\n*", file.read(5000))
+        if named is None:
+            return None
+        own = os.path.realpath(os.path.join(os.path.dirname(git), named[1]))
+        with open(os.path.join(own, "gitdir"), encoding="utf-8") as file:
+            back = file.read(5000).strip()
+        is_mutual = os.path.realpath(os.path.join(own, back)) == os.path.realpath(git)
+        return own if is_mutual and os.path.basename(os.path.dirname(own)) == "worktrees" else None
+    except (OSError, UnicodeError):
+        return None
+
+
+def _sockets(opened: Sequence[str] = ()) -> list[str]:
+    """Return the sockets with a path that are there, but for those in `opened` folders and those that do no harm."""
+    expanded = [os.path.expandvars(path) for path in SOCKETS]
+    found = {os.path.realpath(path) for path in expanded if "$" not in path}
+    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
+        found |= {"/" + line.rstrip("\n").partition(" /")[2] for line in lines if " /" in line}
+    return [
+        path
+        for path in sorted(found)
+        if not path.startswith(HARMLESS_SOCKETS) and not _inside(path, opened) and os.path.exists(path)
+    ]
+
+
+def _inside(path: str, places: Iterable[str], without: str | None = None) -> bool:
+    """Say whether a path is one of these places, or below one; the place `without` does not count."""
+    return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places if place != without)
+
+
+def _could_write(path: str) -> bool:
+    """Say whether we ourselves could write there: else it was not the fence that refused it."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return os.access(path, os.W_OK)
+
+
+def _can_lose_capabilities() -> bool:
+    try:
+        with open("/proc/self/status") as file:
+            effective = next((line.split()[1] for line in file if line.startswith("CapEff:")), "0")
+    except OSError:
+        return False
+    return bool(int(effective, 16) >> 8 & 1)
+
+
+def _by(using: Support) -> str:
+    return "sandbox-exec" if using.seatbelt else "bubblewrap" if using.bwrap else f"Landlock ABI {using.landlock}"
+
+
+def level_that_works() -> str:
+    """Return a sentence about the level that would work here, for those who run without one."""
+    if (version := landlock()) >= LEAST_LANDLOCK:  # no need to try bubblewrap
+        return f"--sandbox workspace-write works here (Landlock ABI {version})"
+    using = support()
+    return f"{'--sandbox workspace-write' if using.works else 'none'} works here ({using.told()})"

@@ -1,0 +1,72 @@
+"""Questions about tool calls on the page: the change is seen before the yes, and the input can be changed."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.mock_model import call, reply
+
+pytest.importorskip("websockets", reason="websockets is not installed")
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+OLD = "".join(f"line {number}\n" for number in range(1, 101))
+NEW = "".join(f"{'changed' if 20 < number <= 80 else 'line'} {number}\n" for number in range(1, 101))
+
+
+def asking(tab: Any, mode: str = "default") -> None:
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        assert other.call("set_permissions", mode=mode)["success"]
+
+
+def test_a_change_is_seen_before_it_is_made(open_tab: Any, tmp_path: Any) -> None:
+    edits = [{"oldText": OLD[OLD.index("line 21\n") : OLD.index("line 81\n")], "newText": "changed\n" * 60}]
+    tab = open_tab(reply(call("edit", {"path": "main.py", "edits": edits})), reply("done"))
+    file = tab.server.cwd / "main.py"
+    file.write_text(OLD)
+    asking(tab)
+    tab.say("go")
+    tab.sees(".tool[data-state=asking] .ask h3", "Allow edit?")
+    tab.sees(".ask .place", "+60 −60")
+    rows = tab.page.locator(".ask .question .diff > div")
+    assert rows.count() >= 128 and file.read_text() == OLD
+    assert tab.js("(n => n.scrollHeight > n.clientHeight)(document.querySelector('.ask .question'))"), "it scrolls"
+    tab.page.screenshot(path=tmp_path / "edit.png")
+    tab.page.get_by_role("button", name="Edit…").click()
+    field = tab.page.get_by_label("Input of the call")
+    field.fill("{")
+    tab.page.get_by_role("button", name="Allow with this input").click()
+    tab.sees(".ask [role=alert]", "This is no JSON")
+    field.fill('{"path": "main.py", "edits": []}')
+    tab.page.screenshot(path=tmp_path / "input.png")
+    field.fill('{"path": "main.py", "edits": [{"oldText": "line 1\\n", "newText": "first\\n"}]}')
+    tab.page.get_by_role("button", name="Allow with this input").click()
+    tab.sees(".answer >> nth=-1", "done")
+    assert file.read_text().startswith("first\nline 2\n") and "changed" not in file.read_text()
+    assert tab.trouble == []
+
+
+def test_a_command_says_where_it_runs_and_a_no_may_stop_the_run(open_tab: Any, tmp_path: Any) -> None:
+    tab = open_tab(reply(call("bash", {"command": "cd sub && $x > out | tee log"})), reply("never"))
+    asking(tab)
+    tab.say("go")
+    tab.sees(".ask h3", "Allow bash?")
+    tab.sees(".ask .about", f"in {tab.server.cwd} · no sandbox · the command cannot be checked")
+    tab.page.screenshot(path=tmp_path / "command.png")
+    tab.page.fill(".reason", "not in sub")
+    tab.page.get_by_role("button", name="Deny and stop").click()
+    tab.settled()
+    assert len(tab.server.mock.requests) == 1
+    assert tab.trouble == []
+
+
+def test_another_client_may_be_quicker(open_tab: Any) -> None:
+    tab = open_tab(reply(call("write", {"path": "a", "content": "x"})), reply("done"))
+    asking(tab)
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        tab.say("go")
+        tab.sees(".ask h3", "Allow write?")
+        question = other.wait("permission_request")
+        assert other.call("answer_permission", question=question["id"], behavior="allow")["success"]
+        tab.sees(".answer >> nth=-1", "done")
+        tab.counts(".ask", 0)
+    assert tab.trouble == []

@@ -1,0 +1,143 @@
+"""Ways to make the user's next git run something, and ordinary work with git; for tests and `benchmarks/sandboxes`.
+
+Each way is a list of commands, for one call of `bash` each. It works if the file `$TOP/MARK` is there after `use_git`.
+"""
+# ruff: noqa: E501 - a way is one line
+
+import os
+import subprocess
+from pathlib import Path
+
+IDENTITY = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "n", "GIT_AUTHOR_EMAIL": "e"}
+IDENTITY |= {"GIT_COMMITTER_NAME": "n", "GIT_COMMITTER_EMAIL": "e", "GIT_ALLOW_PROTOCOL": "file"}
+
+EVIL = 'evil() { printf "[core]\\n\\tfsmonitor = touch %s/MARK; false\\n" "$TOP"; }; '
+HOOK = 'hook() { mkdir -p "$1"; printf "#!/bin/sh\\ntouch $TOP/MARK\\n" >"$1/$2"; chmod +x "$1/$2"; }; '
+BARE = 'bare() { mkdir -p $1/objects $1/refs; echo "ref: refs/heads/main" >$1/HEAD; evil >$1/config; }; '
+
+WAYS = {
+    "config": ["evil >>.git/config"],
+    "a key in the form of git": ['git config core.fsmonitor "touch $TOP/MARK; false"'],
+    "a key on the line of its section": ['echo "[core] fsmonitor = touch $TOP/MARK; false" >>.git/config'],
+    "a line that goes on": ["printf '[core]\\nfsmon\\\\\\nitor = touch %s/MARK\\n' $TOP >>.git/config", "evil >>.git/config"],
+    "hard link, then write": ["ln .git/config x", "evil >>x"],
+    "hard link to a hook's sample": ["ln .git/hooks/pre-commit.sample x", "hook . x; mv x .git/hooks/pre-commit"],
+    "renamed, and a link": ["mv .git g2; ln -s g2 .git", "evil >>g2/config"],
+    "renamed, copied, and a file": ["mv .git g2; cp -r g2 g3; evil >>g3/config; echo gitdir: g3 >.git"],
+    "renamed to the temporary folder": ["mv .git $TMPDIR/g; cp -r $TMPDIR/g .git; evil >>.git/config"],
+    "removed and made again": ["rm -rf .git; git init -q; evil >>.git/config"],
+    "a file in a folder": ["bare deep/g3; echo gitdir: g3 >deep/.git"],
+    "a file first, its directory later": ["mkdir -p deep; echo gitdir: g3 >deep/.git", "bare deep/g3"],
+    "a directory deep down": ["mkdir -p deep; cd deep; git init -q; evil >>.git/config"],
+    "a hook deep down": ["mkdir -p deep; cd deep; git init -q; hook .git/hooks post-index-change"],
+    "a link deep down": ["bare deep/g3; ln -s g3 deep/.git"],
+    "a bare one": ["bare deep; printf '\\tbare=false\\n\\tworktree = .\\n' >>deep/config"],
+    "a common directory": ["mkdir -p deep; cd deep; git init -q; mkdir x; mv .git/config .git/objects .git/refs x; "
+                           "evil >>x/config; echo ../x >.git/commondir"],
+    "link to a configuration": ["evil >f; mkdir -p deep; git init -q deep; cp deep/.git/config f2; ln -sf ../../f2 deep/.git/config",
+                                "evil >>f2"],
+    "a submodule with a slash": ["evil >>.git/modules/libs/foo/config"],
+    "its hooks": ["hook .git/modules/libs/foo/hooks post-index-change"],
+    "the file of a submodule": ["bare g3; echo gitdir: ../../g3 >libs/foo/.git"],
+    "a directory in its place": ["rm libs/foo/.git; cd libs/foo; git init -q; evil >>.git/config"],
+    "a nested submodule": ["evil >>libs/foo/.git/x || evil >>.git/modules/libs/foo/modules/in/ner/config"],
+    "a folder of hooks": ["hook scripts post-index-change"],
+    "an included file": ["evil >>shared.inc"],
+    "one that it includes": ["evil >>deeper.inc"],
+    "a list of rebase": ['todo=$(git rev-parse --git-path rebase-merge)/git-rebase-todo; echo "exec touch $TOP/MARK" >>$todo'],
+    "a worktree's configuration": ["git config extensions.worktreeConfig true; evil >.git/worktrees/tree/config.worktree"],
+    "the repository of a worktree elsewhere": ["bare $TMPDIR/g3; echo $TMPDIR/g3 >.git/worktrees/elsewhere/commondir"],
+    "the main one by a worktree": ["cd tree; evil >>$(git rev-parse --git-common-dir)/config"],
+    "a new worktree": ["git worktree add -q wt2; evil >>.git/worktrees/wt2/config.worktree; "
+                       "git config extensions.worktreeConfig true"],
+    "an alias of a command": ['git config alias.st "!touch $TOP/MARK"; git config diff.external "touch $TOP/MARK; true"'],
+    "a filter": ['git config filter.f.clean "touch $TOP/MARK; cat"; echo "a filter=f" >sub/.gitattributes; touch sub/a'],
+    "another work tree": ["evil >>$TMPDIR/c; git config include.path $TMPDIR/c"],
+    "a moved repository": ["git init -q one; mv one two; evil >>two/.git/config"],
+    "a hook in a clone": ["git clone -q . deep/clone; hook deep/clone/.git/hooks post-index-change"],
+    "a template": ["mkdir t; hook t/hooks post-index-change; git init -q --template=t deep"],
+    "a directory in the temporary folder": ["mkdir -p deep; bare $TMPDIR/g3; echo gitdir: $TMPDIR/g3 >deep/.git"],
+    "a common directory in the temporary folder": ["mkdir -p deep; cd deep; git init -q; evil >>.git/config; mv .git $TMPDIR/g; mkdir .git; cp $TMPDIR/g/HEAD .git; echo $TMPDIR/g >.git/commondir"],
+    "an address that is a program": ['git config protocol.ext.allow always; git config remote.origin.url "ext::touch $TOP/MARK"; git config branch.main.remote "ext::touch $TOP/MARK"'],
+    "a very large configuration": ["{ head -c 1100000 /dev/zero | tr '\\0' '#'; echo; evil; } >>.git/config"],
+    "a folder that cannot be listed": ["mkdir -p deep; cd deep; git init -q; evil >>.git/config; cd ..; chmod 0311 deep"],
+    "a program that it names": ["evil >>tools.sh; hook . tools.sh"],
+    "a process that goes on": ["(sleep 0.2; evil >>.git/config; touch done) >&- 2>&- & :", "until [ -e done ]; do sleep 0.02; done"],
+}  # fmt: skip
+
+
+ORDINARY = {
+    "commit": "echo c >>a; git add a; git commit -qm c; git log --oneline | wc -l",
+    "branch that follows": "git clone -q . c; cd c; git checkout -qb x; git config branch.x.description y; git remote add o ../o",
+    "init": "git init -q new; cd new; touch x; git add x; git commit -qm x",
+    "clone": "git clone -q $TOP/other mine; cd mine; git submodule update -q --init; git status --short",
+    "submodule": "git submodule add -q $TOP/inner libs/bar; git config --get submodule.libs/bar.url; test -f libs/bar/a",
+    "submodule in a worktree": "cd tree; git submodule update -q --init libs/foo; test -f libs/foo/a",
+    "worktree": "git worktree add -q more; cd more; git status --short; echo x >x; git add x; git commit -qm x; cd ..; "
+    "git worktree remove more",
+    "remove a repository": "git init -q new; rm -rf new; test ! -e new; git init -q new; rm -rf new/.git; test ! -e new/.git",
+    "move": "git init -q new; mv new old; cd old; git status --short; cd ..; mv libs lib2",
+    "rebase": "GIT_EDITOR=true git rebase --continue",
+    "remote": "git remote add up $TOP/other; git fetch -q up; git push -q --dry-run up HEAD:refs/heads/x",
+}
+
+
+def git(*words: str, cwd: Path, check: bool = True) -> None:
+    """Needs `variables` in the environment."""
+    subprocess.run(["git", *words], cwd=cwd, check=check, capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
+
+
+def variables(home: Path) -> dict[str, str]:
+    return {**IDENTITY, "HOME": str(home), "TOP": str(home), "SPINDLE_DIR": str(home / "agent")}
+
+
+def make_repository(home: Path) -> Path:
+    """Make a repository with a submodule, a worktree, hooks in a folder of the project, included files and a rebase."""
+    work, other, inner = home / "work", home / "other", home / "inner"
+    (home / ".gitconfig").write_text('[protocol "file"]\n\tallow = always\n[init]\n\tdefaultBranch = main\n')
+    for folder in (inner, other, work):
+        folder.mkdir()
+        git("init", "-q", cwd=folder)
+        (folder / "a").write_text("a\n")
+        git("add", "a", cwd=folder)
+        git("commit", "-qm", "one", cwd=folder)
+    git("submodule", "add", "-q", str(inner), "in/ner", cwd=other)
+    git("commit", "-qm", "inner", cwd=other)
+    git("submodule", "add", "-q", str(other), "libs/foo", cwd=work)
+    git("submodule", "update", "-q", "--init", "--recursive", cwd=work)
+    git("commit", "-qm", "libs", cwd=work)
+    git("worktree", "add", "-q", "tree", cwd=work)
+    git("worktree", "add", "-q", "../elsewhere", cwd=work)
+    (work / "sub").mkdir()
+    (work / "scripts").mkdir()
+    (work / "scripts/helper").write_text("")
+    (work / "shared.inc").write_text("[include]\n\tpath = deeper.inc\n")
+    (work / "deeper.inc").write_text("[user]\n\tname = n\n")
+    git("config", "core.hooksPath", "scripts", cwd=work)
+    (home / "work/tools.sh").write_text("#!/bin/sh\ncat\n")
+    (home / "work/tools.sh").chmod(0o755)
+    git("config", "filter.t.clean", "./tools.sh", cwd=work)
+    (work / ".git/info/attributes").write_text("new filter=t\n")
+    git("config", "include.path", "../shared.inc", cwd=work)
+    (work / "a").write_text("b\n")
+    git("commit", "-qam", "two", cwd=work)
+    subprocess.run(["git", "rebase", "-qi", "HEAD~1"], cwd=work, env={**os.environ, "GIT_SEQUENCE_EDITOR": "echo break >"},
+                   check=True, capture_output=True)  # fmt: skip
+    return work
+
+
+def use_git(work: Path) -> None:
+    """Do what a user does, wherever there is a repository."""
+    places = [work, *(path for path in work.rglob("*") if path.is_dir() and not path.is_symlink())]
+    for place in [*places, work.parent / "elsewhere"]:
+        inside = ".git" in place.parts
+        if not inside and (
+            place == work or place.name in ("deep", "tree", "elsewhere", "wt2", "foo", "ner", "sub", "clone", "two")
+        ):
+            git("status", cwd=place, check=False)
+            git("diff", cwd=place, check=False)
+            (place / "new").write_text("n")
+            git("add", "new", cwd=place, check=False)
+            git("add", "-A", ".", cwd=place, check=False)
+            git("commit", "-qm", "new", cwd=place, check=False)
+    git("rebase", "--continue", cwd=work, check=False)

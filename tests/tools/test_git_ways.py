@@ -1,0 +1,139 @@
+"""Ways to make the user's next git run something. Each leaves a mark when it works, so without the gate each fails."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle import Agent
+from spindle.programs.fence import Support
+from spindle.testing import Script
+from spindle.workspace.sandbox import Sandbox, Wanted
+from tests.tools.git_ways import BARE, EVIL, HOOK, ORDINARY, WAYS, make_repository, use_git, variables
+from tests.tools.test_sandbox import KINDS, shell
+from tests.tools.test_sandbox import using as using
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Git notes whole paths: the repository is made once, and every test begins with a copy at the same place."""
+    home = tmp_path_factory.mktemp("git-ways") / "home"
+    home.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables(home).items():
+            patch.setenv(name, value)
+        make_repository(home)
+    shutil.copytree(home, home.with_name("copy"), symlinks=True)
+    return home
+
+
+@pytest.fixture
+def top(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in variables(made).items():
+        monkeypatch.setenv(name, value)
+    shutil.rmtree(made)
+    shutil.copytree(made.with_name("copy"), made, symlinks=True)
+    return made / "work"
+
+
+CASES = [*((way, "landlock") for way in WAYS), *((way, "bwrap") for way in [*WAYS][::4])]
+
+
+@pytest.mark.parametrize(("way", "kind"), CASES)
+def test_git_does_not_turn_against_its_owner(top: Path, way: str, kind: str) -> None:
+    using = KINDS[kind] or pytest.skip(f"no {kind} here")
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    said = "".join(shell(sandbox, EVIL + HOOK + BARE + step)[1] for step in WAYS[way])
+    use_git(top)
+    assert not (top.parent / "MARK").exists(), said
+
+
+def _unfenced(step: str, top: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(top.parent)}
+    subprocess.run(["/bin/sh", "-c", EVIL + HOOK + BARE + step], cwd=top, env=env, capture_output=True, timeout=30)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in ("a line that goes on", "a nested submodule")][::5])
+def test_the_same_ways_work_without_the_gate(top: Path, way: str) -> None:
+    """Else the test above would show nothing."""
+    for step in WAYS[way]:
+        _unfenced(step, top)
+    use_git(top)
+    assert (top.parent / "MARK").exists()
+
+
+@pytest.mark.parametrize("what", ORDINARY)
+def test_ordinary_work_with_git(top: Path, using: Support, what: str) -> None:
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    code, said = shell(sandbox, f"set -e; {ORDINARY[what]}")
+    assert code == 0, said
+    assert "Sandbox" not in said
+    code, said = shell(sandbox, "git init -q again; rm -rf again new; git status --short | head -3")
+    assert (code, "Sandbox" in said) == (0, False), said
+
+
+def test_the_next_start_notices_what_a_dead_agent_left(top: Path, using: Support) -> None:
+    program = (
+        "import sys; from tests.tools.test_git_ways import *\n"
+        "import tests.tools.test_sandbox as t; kind = t.KINDS[sys.argv[1]]\n"
+        "sandbox = Sandbox(Wanted('workspace-write', sys.argv[2]), kind)\n"
+        "shell(sandbox, EVIL + 'evil >>.git/config; touch ready; sleep 60')\n"
+    )
+    kind = "bwrap" if using.bwrap else "landlock"
+    agent = subprocess.Popen([sys.executable, "-c", program, kind, str(top)], cwd=Path(__file__).parents[2])
+    try:
+        while not (top / "ready").exists():
+            assert agent.poll() is None
+    finally:
+        agent.send_signal(signal.SIGKILL)
+        agent.wait()
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    _, said = shell(sandbox, ":")
+    assert "whose agent was killed" in said
+    assert "put back as it was" in said
+    use_git(top)
+    assert not (top.parent / "MARK").exists()
+    sandbox.end(None, lambda text: None)
+    assert os.listdir(top.parent / "agent/fences") == []
+
+
+async def _calls(top: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+    steps = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls]
+    model, found = Script([*steps, {"text": "Done."}]).model(), []
+    async with await Agent.create(
+        cwd=top, model=model, sandbox="workspace-write", tools=["bash", "write", "edit"], persist=False
+    ) as agent:
+        async for event in agent.prompt("go"):
+            if event.type == "tool_execution_end":
+                found.append(event.result.content[0].text)
+    return found
+
+
+def test_tools_pass_the_same_gate(top: Path) -> None:
+    evil = f"[core]\n\tfsmonitor = touch {top.parent}/MARK; false\n"
+    os.link(top / ".git/config", top / "x")
+    (top / "deep/g3/objects").mkdir(parents=True)
+    (top / "deep/g3/refs").mkdir()
+    found = asyncio.run(
+        _calls(
+            top,
+            ("write", {"path": "x", "content": evil}),
+            ("write", {"path": "deep/.git", "content": "gitdir: g3\n"}),
+            ("write", {"path": "deep/g3/config", "content": evil}),
+            ("write", {"path": "deep/g3/HEAD", "content": "ref: refs/heads/main\n"}),
+            ("write", {"path": "deep/g3/config", "content": evil}),
+            ("write", {"path": "shared.inc", "content": evil}),
+            ("bash", {"command": "ln -s g3 deep/.git; cat deep/g3/config"}),
+        )
+    )
+    assert [text.startswith("EACCES: ") for text in found[:6]] == [True, True, False, False, False, True], found
+    assert all("names something that git would run" in text for text in found[3:5])
+    assert "fsmonitor" not in found[6]
+    use_git(top)
+    assert not (top.parent / "MARK").exists()
