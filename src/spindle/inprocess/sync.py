@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from spindle.agent.run.awaited import AgentRun
 from spindle.agent.run.result import RunResult
-from spindle.base.loop_thread import LoopThread
 from spindle.inprocess.agent import Agent
+from spindle.inprocess.loop_thread import LoopThread
 from spindle.inprocess.options import CreateOptions, Limits
 from spindle.inprocess.stored import FoundPage
 from spindle.sessions.pages import Page

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 
 from spindle.base import limits
-from spindle.base.search_path import on_path
+from spindle.programs.search_path import on_path
 
 Keep: TypeAlias = bool | Literal["program"]
 """What may outlive us: true, the processes that a program has left running at its end; `program`, the program too."""

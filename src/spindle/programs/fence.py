@@ -23,8 +23,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.base import limits
-from spindle.base.search_path import on_path
 from spindle.programs import children
+from spindle.programs.search_path import on_path
 from spindle.shapes.sandbox import Network
 
 T = TypeVar("T")

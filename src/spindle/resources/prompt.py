@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spindle.base.agent_dir import agent_dir
-from spindle.base.search_path import on_path
 from spindle.base.user_files import Diagnostic, read_text
+from spindle.programs.search_path import on_path
 from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
 from spindle.shapes.builtin_tools import of_kind

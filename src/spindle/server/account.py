@@ -18,8 +18,9 @@ from msgspec import Struct
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
-from spindle.base import room, trace
+from spindle.base import trace
 from spindle.base.agent_dir import agent_dir
+from spindle.server import room
 from spindle.server.users import User
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.model import Model

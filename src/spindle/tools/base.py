@@ -192,7 +192,7 @@ def renamed(args: Any, names: Mapping[str, str]) -> Any:
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find need ripgrep, which may be in `bin_dir`."""
     # Loaded on use: a program that only wants the names need not load the rest.
-    from spindle.base.search_path import find_ripgrep
+    from spindle.programs.search_path import find_ripgrep
 
     missing = () if find_ripgrep(bin_dir) else _NEEDING_RIPGREP
     return {name: import_module(f"spindle.tools.{name}").TOOL for name in BUILTIN_TOOLS if name not in missing}

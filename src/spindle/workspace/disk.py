@@ -16,7 +16,7 @@ import threading
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Iterator, NamedTuple
 
-from spindle.base.search_path import on_path
+from spindle.programs.search_path import on_path
 from spindle.workspace.texts import LineWindow, TextSize
 
 CHUNK = 64 * 1024

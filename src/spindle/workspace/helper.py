@@ -21,7 +21,7 @@ import time
 from contextlib import nullcontext, suppress
 from typing import Any
 
-from spindle.base.search_path import on_path
+from spindle.programs.search_path import on_path
 from spindle.workspace import disk, replacing, states, texts
 from spindle.workspace.disk import Cancel, ToolError, doing, find_shell
 from spindle.workspace.frames import PART, Decoder, FrameError, frame, parts, unpack

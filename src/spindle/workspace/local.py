@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from spindle.base.search_path import find_ripgrep
 from spindle.programs.children import Keep, environment
+from spindle.programs.search_path import find_ripgrep
 from spindle.workspace import CommandOutput, KeptOutput, P, Running, Sink, Work
 from spindle.workspace.disk import (
     Cancel,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import tempfile
 
 _MODULES: Final = (
-    *("base.globs", "base.search_path", "workspace.put_back", "workspace.rules_files", "workspace.texts"),
+    *("base.globs", "programs.search_path", "workspace.put_back", "workspace.rules_files", "workspace.texts"),
     *("workspace.disk", "workspace.replacing", "workspace.states", "workspace.frames", "workspace.search"),
     "workspace.helper",
 )

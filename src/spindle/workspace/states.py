@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Iterable, Iterator
 
-from spindle.base.search_path import on_path
+from spindle.programs.search_path import on_path
 from spindle.workspace.disk import Cancel, ToolError
 from spindle.workspace.put_back import RESTORING, Folder, folders_of, kept_form
 from spindle.workspace.rules_files import LOOK_AFTER, why_git_waits

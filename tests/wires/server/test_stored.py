@@ -176,7 +176,7 @@ def test_a_full_disk_stops_new_work_and_nothing_else(tmp_path: Path) -> None:
     room.write_text(str(10 << 30))
     extension = tmp_path / "small_disk.py"
     extension.write_text(
-        "from pathlib import Path\nfrom spindle.base import room\n\n"
+        "from pathlib import Path\nfrom spindle.server import room\n\n"
         f"room.free = lambda folder: int(Path({str(room)!r}).read_text())\n\ndef extension(agent):\n    pass\n"
     )
     steps = [reply("one"), reply("slow ", gate("go"), "answer"), reply("three")]

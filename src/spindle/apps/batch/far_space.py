@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from spindle.apps.batch.folder import Turns, WorkspaceError
-from spindle.base.search_path import on_path
+from spindle.programs.search_path import on_path
 from spindle.workspace.disk import ToolError
 from spindle.workspace.far import Far
 from spindle.workspace.pipe import Pipe

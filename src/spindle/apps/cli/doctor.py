@@ -116,7 +116,7 @@ def _directories(resources: "Resources") -> Iterator[str]:
 
 def _data(resources: "Resources") -> Iterator[str]:
     """Yield how much is stored, and whether there is room for more."""
-    from spindle.base import room
+    from spindle.server import room
     from spindle.sessions.holdings import holdings, places
     from spindle.tools.base import format_size
 
@@ -221,7 +221,7 @@ def _sandbox(resources: "Resources") -> Iterator[str]:
 
 def _programs() -> Iterator[str]:
     from spindle.base.installation import install_command
-    from spindle.base.search_path import find_ripgrep, on_path
+    from spindle.programs.search_path import find_ripgrep, on_path
 
     yield "Programs"
     yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"

@@ -13,8 +13,8 @@ from spindle.agent.dialogs import notice_line
 from spindle.agent.fences.previews import in_words
 from spindle.agent.fences.questions import ONCE, SAVED
 from spindle.apps.cli.progress import StatusLine
+from spindle.apps.text_editor import edited
 from spindle.base.terminal import plain, unguarded
-from spindle.base.text_editor import edited
 from spindle.plugins.extensions.threads import run_in_thread
 from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview
 from spindle.shapes.codec import DecodeError, decode

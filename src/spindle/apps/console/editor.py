@@ -39,8 +39,8 @@ from spindle.apps.console.clipboard import sequence
 from spindle.apps.console.input import Input, Pressed, Question, comes_more, fitting
 from spindle.apps.console.look import Look, clean
 from spindle.apps.console.screen import Screen, ScreenOutput
+from spindle.apps.text_editor import edited
 from spindle.base.terminal import unguarded
-from spindle.base.text_editor import edited
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk

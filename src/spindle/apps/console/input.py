@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.apps.console import clipboard
 from spindle.apps.console.look import Look, clean, fit, one_line, rows, visible
-from spindle.base.text_editor import edited
+from spindle.apps.text_editor import edited
 from spindle.client import image_file
 
 if TYPE_CHECKING:

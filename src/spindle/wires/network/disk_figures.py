@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Final
 
-from spindle.base import room
 from spindle.base.agent_dir import agent_dir
+from spindle.server import room
 from spindle.server.account import Terms
 from spindle.sessions.holdings import holdings, places
 
