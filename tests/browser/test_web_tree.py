@@ -103,7 +103,20 @@ def test_a_click_on_a_line_is_not_lost_when_the_tree_is_shown_again(open_tab: An
     tab.counts(".user", 1)
 
 
-def test_thousands_of_entries(open_tab: Any, shared: Any) -> None:
+# Earlier entries are asked for only after `letGo`.
+HOLD_EARLIER = """
+const { send } = WebSocket.prototype;
+const held = [];
+let free = false;
+globalThis.letGo = () => { free = true; for (const one of held) one(); };
+WebSocket.prototype.send = function (data) {
+  if (free || !String(data).includes('"before"')) send.call(this, data);
+  else held.push(() => send.call(this, data));
+};
+"""
+
+
+def long_conversation(shared: Any) -> str:
     from spindle.sessions.open import create
 
     kept = create(shared.cwd, shared.agent_dir / "sessions" / f"--{str(shared.cwd)[1:].replace('/', '-')}--")
@@ -113,7 +126,29 @@ def test_thousands_of_entries(open_tab: Any, shared: Any) -> None:
         answer = {"role": "assistant", "content": [{"type": "text", "text": f"answer {i}"}], "timestamp": i}
         kept.append_message({**answer, "stopReason": "stop", "usage": {}, "api": "x", "provider": "p", "model": "m"})
     kept.close()
-    tab = open_tab(session=kept.id)
+    return str(kept.id)
+
+
+def test_the_first_line_keeps_the_focus_while_earlier_ones_arrive(open_tab: Any, shared: Any) -> None:
+    tab = open_tab(locale="en-GB")  # a context of its own
+    tab.page.goto("about:blank")
+    tab.context.add_init_script(HOLD_EARLIER)
+    tab.page.goto(f"http://{shared.address}/#{long_conversation(shared)}")
+    tab.sees(".answer >> nth=-1", "answer 2499")
+    tab.press("Alt+t")
+    tab.sees("#tree .current", "answer 2499")
+    tab.press("Home")
+    tab.shows("#tree .line:focus")
+    assert tab.text("#tree .line:focus") != "question 0", "it is not here yet"
+    tab.js("letGo()")
+    tab.sees("#tree .line:focus", "question 0")
+    tab.press("ArrowDown")
+    tab.sees("#tree .line:focus", "answer 0")
+    assert tab.trouble == []
+
+
+def test_thousands_of_entries(open_tab: Any, shared: Any) -> None:
+    tab = open_tab(session=long_conversation(shared))
     tab.sees(".answer >> nth=-1", "answer 2499")
     tab.press("Alt+t")
     tab.sees(".map-at", "answer 2499")

@@ -28,6 +28,7 @@ export class TreePanel {
     this.session = session;
     this.open = false;
     this.current = -1; // the line where the conversation is
+    this.atStart = false; // the user went to the first line, and stays there while earlier ones arrive
     /** @type {Set<string>} */
     this.onPath = new Set();
     /** @type {any[]} */
@@ -52,14 +53,17 @@ export class TreePanel {
       if (this.list.querySelector('.rename')) return; // a label is being written; after that
       this.onPath = new Set(this.entries.path().map(({ id }) => id));
       const before = this.all[this.current]?.entry.id;
-      const focused = document.activeElement?.closest('#tree .node')?.line.entry.id;
+      const held = document.activeElement?.closest('#tree .node');
+      const focused = held?.line.entry.id;
+      const stays = this.atStart && held?.at === 0;
       this.all = this.lines();
       this.current = this.all.findLastIndex(({ way }) => way);
       this.map.show(this.all, Math.max(0, this.current));
       this.sheet.style.height = `${this.all.length * ROW}px`;
       if (before !== this.all[this.current]?.entry.id) this.reveal(this.current);
       this.paint();
-      if (focused && !this.sheet.contains(document.activeElement))
+      if (stays) this.focus(0);
+      else if (focused && !this.sheet.contains(document.activeElement))
         this.focus(this.all.findIndex(({ entry }) => entry.id === focused));
     });
   }
@@ -118,6 +122,7 @@ export class TreePanel {
     })[event.key];
     if (!(to >= 0) || to >= this.all.length || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
+    this.atStart = to === 0;
     this.focus(to);
   }
 
