@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_process import agent_environment, write_models
-from tests.support.mock_model import MockModel, call, reply
+from tests.support.mock_model import MockModel, call, reply, stall
 from tests.wires.server.server import TOKEN, ServerProcess
 
 NODE = Path(os.environ.get("SPINDLE_TEST_ACP", "none"))
@@ -17,7 +17,11 @@ NODE = Path(os.environ.get("SPINDLE_TEST_ACP", "none"))
 MODULES = Path(os.environ.get("SPINDLE_TEST_NODE_MODULES", "none"))
 """node_modules with the TypeScript SDK."""
 CLIENTS = os.environ.get("SPINDLE_TEST_CLIENTS", "")
-STEPS = [reply("Looking.", call("bash", {"command": "echo from-the-shell"})), reply("All done.")]
+STEPS = [
+    reply("Looking.", call("bash", {"command": "echo from-the-shell"})),
+    reply("All done."),
+    reply(stall(), match="more"),  # only a cancelled prompt ends
+]
 SDK = """
 import asyncio, sys
 from acp import PROTOCOL_VERSION, spawn_agent_process, text_block
