@@ -334,7 +334,7 @@ def program(sources: dict[str, str], main: str) -> str:
 
 _LOADER = """
 import sys, types
-for name in ("spindle", "spindle.base", "spindle.workspace"):
+for name in {"spindle", *(name.rpartition(".")[0] for name in SOURCES)}:
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = []
 for name, text in SOURCES.items():
