@@ -120,6 +120,8 @@ MCP_START: Final = 120.0
 """For a server to start and list what it offers. Only its own calls wait for it."""
 MCP_PROBE: Final = 5.0
 """For a server to answer a request of the newer protocol; then it is asked in the older one."""
+MCP_HEAR: Final = 2.0
+"""For a server to open the stream of its questions; then tools are called without it."""
 MCP_LEARN: Final = 1.0
 """After the beginning of a session, before servers are started only to learn what they offer."""
 MCP_SEARCH: Final = 10.0

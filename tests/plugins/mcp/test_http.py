@@ -155,6 +155,8 @@ class Site:
         return await self.stream(request, id, message["params"].get("_meta", {}).get("progressToken"))
 
     told = False
+    opens_after = 0.0
+    """Seconds until it is ready to say something unasked."""
     short_streams = False
     """What it says unasked ends without a word."""
 
@@ -196,6 +198,8 @@ class Site:
             await asyncio.sleep(0.02)
             return web.Response(content_type="text/event-stream")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await asyncio.sleep(self.opens_after)
+        self.seen.append(("stream is open", ""))
         await response.prepare(request)
         message = await self.said.get()
         self.told = True
@@ -424,6 +428,20 @@ def test_a_proxy_that_ends_streams_makes_no_one_deaf(monkeypatch: pytest.MonkeyP
             site.short_streams = False
             site.said.put_nowait({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
+
+    run(work())
+
+
+@pytest.mark.parametrize("patience", (60.0, 0.02))
+def test_a_tool_is_called_when_its_questions_can_be_heard(patience: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.base.limits.MCP_HEAR", patience)
+
+    async def work() -> None:
+        async with Site().up() as site, site.server() as server:
+            site.opens_after = 0.3 if patience > 1 else 60
+            assert (await server.call("stream", {}))["content"][0]["text"] == "streamed"
+            seen = [method for method, _ in site.seen if method in ("stream is open", "tools/call")]
+            assert seen == (["stream is open", "tools/call"] if patience > 1 else ["tools/call"])
 
     run(work())
 

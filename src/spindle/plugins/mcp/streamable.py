@@ -52,6 +52,9 @@ class HttpTransport:
         """Version of the protocol, once agreed on with a server of the earlier era."""
         self._tasks = Tasks()
         self._patience = Patience()
+        self._hearing = asyncio.Event()
+        """Set unless the stream of messages that answer no request is being opened."""
+        self._hearing.set()
         self.receive: Callable[[Message], bool]
         self.closed: Callable[[str], None]
 
@@ -73,6 +76,8 @@ class HttpTransport:
 
     def handshaken(self, version: str) -> None:
         self._version = version
+        self._hearing.clear()
+        asyncio.get_running_loop().call_later(limits.MCP_HEAR, self._hearing.set)
         self._tasks.spawn(self._hear(), "spindle-mcp-hear", report=False)
 
     async def close(self) -> None:
@@ -87,6 +92,8 @@ class HttpTransport:
         id = message.get("id") if "method" in message else None
         if message.get("method") == "initialize":
             self._session_id = self._version = None
+        elif message.get("method") == "tools/call":
+            await self._hearing.wait()  # many servers ask their questions there, and drop them if it is not open
         try:
             async with self._request("POST", headers, body) as response:
                 if id is None and 200 <= response.status < 300:
@@ -209,6 +216,7 @@ class HttpTransport:
             began, before = time.monotonic(), events.count
             try:
                 async with self._request("GET", headers, None) as response:
+                    self._hearing.set()
                     if response.status != 200:
                         return  # most servers have no such stream
                     await self._take_events(response, events, None)
@@ -217,6 +225,7 @@ class HttpTransport:
                 return
             except (McpError, *BROKEN):
                 pass
+            self._hearing.set()
             # Proxies end every stream after a while; that is no failure.
             lived = events.count > before or time.monotonic() - began > limits.MCP_PROBE
             silent = 0 if lived else silent + 1
