@@ -160,6 +160,7 @@ class AgentProcess:
                 ) from None
             if arrived is None:
                 self._arrived.put(None)
+                self._threads[0].join(WAIT_S)  # what it said last
                 raise AssertionError(f"the agent ended ({self.process.wait(5)}): {self.stderr.decode()[-2000:]}")
             if fits(arrived):
                 return arrived
