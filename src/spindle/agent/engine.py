@@ -131,7 +131,7 @@ class Engine:
     @property
     def settings(self) -> Settings:
         """Settings of the working directory; they change with it."""
-        return self.resources.settings
+        return self.resources.store.settings
 
     @property
     def max_tokens(self) -> int | None:
@@ -583,19 +583,20 @@ class Engine:
         return LiveMessage(self.model).finish(stop_reason, error)
 
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
-        if answer.stop_reason != "stop" or self.model is None:
+        model = self.model
+        if answer.stop_reason != "stop" or model is None:
             return answer
         from spindle.agent.features.text_calls import with_calls
 
-        return await with_calls(answer, self.model, self.offered_tools())
+        return await with_calls(answer, model, self.offered_tools())
 
     async def what_is_missing(self, answer: AssistantMessage) -> str | None:
         # Clients with a person, or a program of their own, see the text and decide.
-        if self.model is None or not self.resources.prompt.unattended:
+        if not self.resources.prompt.unattended or (model := self.model) is None:
             return None
         from spindle.agent.features.unfinished import what_is_missing
 
-        return await what_is_missing(answer, self.conversation.messages, self.model, self.offered_tools())
+        return await what_is_missing(answer, self.conversation.messages, model, self.offered_tools())
 
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images

@@ -117,8 +117,10 @@ def end_of(answer: AssistantMessage, *, stopped: bool, will_retry: bool) -> End:
 async def decide(end: End, look: Look, compact: Compact, end_run: EndRun) -> tuple[NextStep, Sequence[AgentMessage]]:
     """Read the row of the table, compacting on the way. Returns the step, and the messages that were found for it."""
     *things, (_, otherwise) = FOLLOWING[end].items()
+    over = False
     for found, step in things:
-        if step not in _IN_RUN:
+        if step not in _IN_RUN and not over:
+            over = True
             await end_run()
         messages = await look(found)
         if messages is not None and (step not in (NextStep.COMPACT, NextStep.RECOVER) or await compact(found, step)):

@@ -208,7 +208,7 @@ def _call_each(hook: Hook) -> Hook:
     """Make the method of a chain that calls every member."""
 
     def call(chain: "HookChain", *args: Any) -> None:
-        for member in chain._with(hook):
+        for member in chain._with[hook]:
             getattr(member, hook.__name__)(*args)
 
     return cast(Hook, call)
@@ -218,12 +218,24 @@ def _await_each(hook: Hook, usual: Any = None) -> Hook:
     """Make the method of a chain that asks one member after the other, until one does not give the usual answer."""
 
     async def ask(chain: "HookChain", *args: Any, **fields: Any) -> Any:
-        for member in chain._with(hook):
+        for member in chain._with[hook]:
             if (answer := await getattr(member, hook.__name__)(*args, **fields)) != usual:
                 return answer
         return usual
 
     return cast(Hook, ask)
+
+
+class _Overriding(dict[Callable[..., Any], list[Hooks]]):
+    """By hook, the members of a chain that override it."""
+
+    def __init__(self, members: Sequence[Hooks]) -> None:
+        super().__init__()
+        self._members = members
+
+    def __missing__(self, hook: Callable[..., Any]) -> list[Hooks]:
+        self[hook] = [member for member in self._members if getattr(type(member), hook.__name__) is not hook]
+        return self[hook]
 
 
 class HookChain(Hooks):
@@ -234,14 +246,7 @@ class HookChain(Hooks):
 
     def use(self, *members: Hooks) -> None:
         self._members = members
-        self._found: dict[str, list[Hooks]] = {}
-
-    def _with(self, hook: Callable[..., Any]) -> list[Hooks]:
-        """Return the members that override this hook."""
-        name = hook.__name__
-        if name not in self._found:
-            self._found[name] = [member for member in self._members if getattr(type(member), name) is not hook]
-        return self._found[name]
+        self._with = _Overriding(members)
 
     def add(self, member: Hooks) -> None:
         self.use(*self._members, member)
@@ -293,12 +298,12 @@ class HookChain(Hooks):
 
     @property
     def wants_input(self) -> bool:
-        return any(member.wants_input for member in self._members)
+        return any(member.wants_input for member in self._with[Hooks.input])
 
     async def input(
         self, text: str, images: list[Image], source: str, behavior: str | None
     ) -> tuple[str, list[Image]] | None:
-        for member in self._with(Hooks.input):
+        for member in self._with[Hooks.input]:
             if (changed := await member.input(text, images, source, behavior)) is None:
                 return None
             text, images = changed
@@ -307,16 +312,16 @@ class HookChain(Hooks):
     # -- a run -----------------------------------------------------------------------------------
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
-        for member in self._with(Hooks.context):
+        for member in self._with[Hooks.context]:
             messages, system_prompt = await member.context(messages, system_prompt)
         return messages, system_prompt
 
     @property
     def wants_payload(self) -> bool:
-        return any(member.wants_payload for member in self._with(Hooks.before_provider_request))
+        return any(member.wants_payload for member in self._with[Hooks.before_provider_request])
 
     async def before_provider_request(self, payload: Any) -> Any:
-        for member in self._with(Hooks.before_provider_request):
+        for member in self._with[Hooks.before_provider_request]:
             payload = await member.before_provider_request(payload)
         return payload
 
@@ -348,22 +353,22 @@ class HookChain(Hooks):
             member.piece(update)
 
     async def message_end(self, message: AgentMessage) -> AgentMessage:
-        for member in self._with(Hooks.message_end):
+        for member in self._with[Hooks.message_end]:
             message = await member.message_end(message)
         return message
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        for member in self._with(Hooks.tool_call):
+        for member in self._with[Hooks.tool_call]:
             args = await member.tool_call(call_id, tool, args)
         return args
 
     def was_changed(self, call_id: str) -> bool:
-        return any(member.was_changed(call_id) for member in self._with(Hooks.was_changed))
+        return any(member.was_changed(call_id) for member in self._with[Hooks.was_changed])
 
     async def tool_result(
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
     ) -> tuple[ToolResult, bool]:
-        for member in self._with(Hooks.tool_result):
+        for member in self._with[Hooks.tool_result]:
             result, failed = await member.tool_result(call_id, tool, args, result, failed)
         return result, failed
 

@@ -168,8 +168,10 @@ class Toolbox:
         if entries is not None:
             allowed = self.active if self.only_named else self._tools
             names = [name for name in chosen(over(self.active, entries), allowed) if not self._is_excluded(name)]
-        tools = [self._tools[name] for name in names if self._tools[name].offered()]
-        return [_beside(tool, names) for tool in tools if not tool.needs or tool.needs in names]
+        tools = [tool for name in names if (tool := self._tools[name]).offered is None or tool.offered()]
+        return [
+            _beside(tool, names) if tool.beside else tool for tool in tools if not tool.needs or tool.needs in names
+        ]
 
 
 def _beside(tool: Tool, names: Sequence[str]) -> Tool:

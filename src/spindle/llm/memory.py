@@ -26,29 +26,12 @@ class Memory:
     def __init__(self) -> None:
         self._works: dict[str, _Work] = {}
 
-    def parts(self, name: str, messages: Sequence[Any], make: Make, *about: Any) -> list[Any]:
+    def parts(self, name: str, messages: Sequence[Any], make: Make, *about: Any, seal: bool = False) -> list[Any]:
         """Return what `make` makes of the messages; the parts of older ones are those of the last time.
 
         `make` gets the messages in pieces that begin with an answer; it must make the same parts of the pieces as of
-        the whole. `about`: what the parts depend on besides the messages.
+        the whole. `about`: what the parts depend on besides the messages. `seal`: see `json`.
         """
-        return self._done(name, messages, make, False, about)
-
-    def json(self, name: str, messages: Sequence[Any], make: Make, *about: Any) -> list[Any]:
-        """Do the same as `parts` for parts that are sent: in the place of short older ones comes their JSON, as `Raw`.
-
-        The parts belong to the memory: `from_the_end` gives those that may be changed.
-        """
-        return self._done(name, messages, make, True, about)
-
-    def _done(
-        self,
-        name: str,
-        messages: Sequence[Any],
-        make: Make,
-        seal: bool,
-        about: tuple[Any, ...],
-    ) -> list[Any]:
         work = self._works.get(name)
         if work is None:
             self._works[name] = _Work(about)  # of a single request nothing is remembered
@@ -62,6 +45,13 @@ class Memory:
             work.made += map(_sealed, made) if seal else made
             work.seen += new
         return [*work.made, *make(messages[last:], len(work.made))]
+
+    def json(self, name: str, messages: Sequence[Any], make: Make, *about: Any) -> list[Any]:
+        """Do the same as `parts` for parts that are sent: in the place of short older ones comes their JSON, as `Raw`.
+
+        The parts belong to the memory: `from_the_end` gives those that may be changed.
+        """
+        return self.parts(name, messages, make, *about, seal=True)
 
 
 class _Work:

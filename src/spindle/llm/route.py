@@ -84,7 +84,7 @@ class Target(NamedTuple):
         if "host" not in names:
             lines.append(f"Host: {host}")
         lines += [f"{name}: {value}" for name, value in (fields | dict(headers)).items()]
-        if any(_BREAKS.search(line) for line in lines):
+        if _BREAKS.search("".join(lines)):
             raise self._refused("Newline, carriage return, or null byte detected in headers")
         try:
             return "\r\n".join([*lines, "", ""]).encode()

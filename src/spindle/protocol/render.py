@@ -102,6 +102,8 @@ Item: TypeAlias = Event | Response
 
 
 MESSAGE_EVENTS = (MessageStart, MessageUpdate, MessageEnd)
+MESSAGES_INSIDE = (MessageStart, MessageEnd, AgentEnd)
+"""Events with messages that are shown as the documents show them."""
 
 
 class Wishes(msgspec.Struct):
@@ -167,9 +169,11 @@ class Renderer:
 
     def _tagged(self, item: Item) -> bytes:
         line, only, cut = self._line(item), self.wishes.only, self.wishes.cut
+        if only is not None and isinstance(item, Event) and item.type not in (*only, *_NEVER_LEFT_OUT):
+            line = b""
         if cut is not None and isinstance(item, MESSAGE_EVENTS):
             line = self._stamped(self._number(item), line)
-        if not line or (only is not None and isinstance(item, Event) and _tag(item) not in (*only, *_NEVER_LEFT_OUT)):
+        if not line:
             return b""
         if self._tag:
             if isinstance(item, SessionChanged):  # the event has a key of that name
@@ -230,12 +234,13 @@ class Renderer:
             item = self._with_code(item)
         if self.dialect.bare_faults and isinstance(item, Misread | Misused):
             item = _bare(item)
-        name = _name(item)
+        name, rows = _name(item), self.dialect.rows
         if not isinstance(item, Response) and not self.dialect.sends(name):
             return b""
-        if self.dialect.documented:
+        if self.dialect.documented and isinstance(item, MESSAGES_INSIDE):
             item = _documented(item)
-        return shaped(codec.encode(item), self.dialect.shape_of(name)) + b"\n"
+        line = codec.encode(item)
+        return (line if rows is None else shaped(line, rows.get(name))) + b"\n"
 
     def render_deltas(self, first: Delta, deltas: Sequence[str], live: LiveMessage) -> bytes:
         """Return updates in delta form, a line for each of `deltas`; all are of the block and the kind of `first`."""
@@ -320,21 +325,15 @@ def _name(item: Item) -> str:
         return f"response {item.command}"
     if isinstance(item, ExtensionUIRequest):
         return f"extension_ui_request {item.method}"
-    return _tag(item)
+    return str(type(item).__struct_config__.tag)
 
 
-def _tag(event: Event) -> str:
-    return str(type(event).__struct_config__.tag)
-
-
-def _documented(item: Item) -> Item:
+def _documented(item: MessageStart | MessageEnd | AgentEnd) -> Item:
     """Return the item with the empty keys of messages that the samples of pi's documents show."""
-    if isinstance(item, MessageStart | MessageEnd):
-        shown = with_empty_key(item.message, item.message)
-        return item if shown is item.message else replace(item, message=shown)
     if isinstance(item, AgentEnd):
         return replace(item, messages=[*map(with_empty_key, item.messages, item.messages)])
-    return item
+    shown = with_empty_key(item.message, item.message)
+    return item if shown is item.message else replace(item, message=shown)
 
 
 def _bare(fault: Misread | Misused) -> Response:

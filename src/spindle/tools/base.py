@@ -130,8 +130,8 @@ class Tool(Struct, frozen=True):
     """Whether subagents may have it, too. A tool that changes its own session says no."""
     needs: str = ""
     """Another tool, without which the model is not told of this one."""
-    offered: Callable[[], bool] = lambda: True
-    """Whether the model is told of it now, while it is active."""
+    offered: Callable[[], bool] | None = None
+    """Says whether the model is told of it now, while it is active; None: it is."""
     beside: Mapping[str, "Tool"] = {}
     """Forms of the tool that take its place while another tool, named by the key, is active."""
     shown: bool = True

@@ -130,7 +130,8 @@ class Compactor:
 
     def reason(self, answer: AssistantMessage) -> str | None:
         """Return why the context should be compacted after this answer; None if it should not."""
-        model, limits, conversation = self._port.model, self.limits, self._port.conversation
+        model, conversation = self._port.model, self._port.conversation
+        limits = bounds_for(self._port.settings.compaction, model)
         if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
             return None
         from spindle.llm.errors import is_overflow

@@ -224,7 +224,11 @@ class Approval(Hooks):
     def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
         """Return the current policy; None: everything is allowed. Raises `AgentError` for invalid rules."""
         store, given, client = self._port.resources.store, self._given, self._client
-        user, project = _settings(store.user, "user settings"), _settings(store.project, "project settings")
+        user = project = _NO_PERMISSIONS
+        if "permissions" in store.user:
+            user = _settings(store.user["permissions"], "user settings")
+        if "permissions" in store.project:
+            project = _settings(store.project["permissions"], "project settings")
         sources: list[tuple[str, Permissions | PermissionOptions]] = [
             ("user settings", user),
             ("project settings", project),
@@ -233,8 +237,8 @@ class Approval(Hooks):
         ]
         mode = client.mode or given.mode or project.default_mode or user.default_mode
         mode = mode or ("bypass" if given.can_use_tool is None else "default")
-        no_rules = not self._kept and not any(s.allow or s.ask or s.deny for _, s in sources)
-        if mode == "bypass" and no_rules and not even_if_all_allowed:
+        lists = [[*source.allow, *source.ask, *source.deny] for _, source in sources]
+        if mode == "bypass" and not (self._kept or any(lists) or even_if_all_allowed):
             return None
         from spindle.agent.fences.rules import Policy, mode_named, rules_of  # most sessions need no rules
 
@@ -273,7 +277,8 @@ class Approval(Hooks):
     def _tell_unknown(self) -> None:
         """Tell the user about rules that name no tool. Tools of hosts, extensions and servers are known by now."""
         policy = self.policy()
-        if self._given.can_use_tool is not None and self.mode == "bypass" and UNCALLED not in self._told:
+        all_run = policy is None or policy.mode == "bypass"
+        if self._given.can_use_tool is not None and all_run and UNCALLED not in self._told:
             self._told.add(UNCALLED)
             log.warning(UNCALLED)
             self._port.publish(Notice(UNCALLED))
@@ -622,11 +627,8 @@ class Approval(Hooks):
 _NO_PERMISSIONS = Permissions()
 
 
-def _settings(raw: dict[str, Any], source: str) -> Permissions:
-    given = raw.get("permissions")
-    if not given:
-        return _NO_PERMISSIONS
+def _settings(given: Any, source: str) -> Permissions:
     try:
-        return msgspec.convert(given, Permissions)
+        return msgspec.convert(given or {}, Permissions)
     except msgspec.ValidationError as error:
         raise AgentError(f"permissions in the {source}: {error}") from None

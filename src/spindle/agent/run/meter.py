@@ -100,6 +100,11 @@ class Meter(Struct):
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""
+    _outside: tuple["Meter", ...] = ()
+    """Meters whose limits hold for this one as well, the outermost last."""
+
+    def __post_init__(self) -> None:
+        self._outside = () if self.outer is None else (self.outer, *self.outer._outside)
 
     def exhausted(self) -> bool:
         """Say whether a limit forbids another model call; the run then ends because of it."""
@@ -108,8 +113,10 @@ class Meter(Struct):
 
     def reached(self) -> str | None:
         """Return the limit that forbids another model call, if one does."""
-        _, *outer = self._scopes()
-        return self._own_limit() or next(filter(None, (one.stopped or one._own_limit() for one in outer)), None)
+        found = self._own_limit()
+        for meter in self._outside:
+            found = found or meter.stopped or meter._own_limit()
+        return found
 
     def _own_limit(self) -> str | None:
         if self.turns >= self.runaway.max_model_calls:
@@ -137,7 +144,8 @@ class Meter(Struct):
 
     def seconds_left(self) -> float | None:
         """Return how long the run may go on; None: any time."""
-        lefts = [one.limits.max_time - one.seconds for one in self._scopes() if one.limits.max_time is not None]
+        meters = (self, *self._outside)
+        lefts = [one.limits.max_time - one.seconds for one in meters if one.limits.max_time is not None]
         return max(0.0, min(lefts)) if lefts else None
 
     def denied(self, denial: Denial) -> None:
@@ -160,7 +168,7 @@ class Meter(Struct):
 
     def _followed(self) -> Iterator["Meter"]:
         """Yield this meter, and those of the runs that it follows."""
-        for meter in self._scopes():
+        for meter in (self, *self._outside):
             yield meter
             if not meter.follows:
                 return
@@ -174,8 +182,7 @@ class Meter(Struct):
 
     def left(self) -> str | None:
         """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
-        *_, whole = self._scopes()
-        return whole._left()
+        return (self, *self._outside)[-1]._left()
 
     def _left(self) -> str | None:
         used = self._used()
@@ -193,7 +200,7 @@ class Meter(Struct):
         return f"Left for this work: {', '.join(amounts)}."
 
     def answered(self, answer: AssistantMessage) -> None:
-        for meter in self._scopes():
+        for meter in (self, *self._outside):
             meter.turns += 1
             if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
                 meter._uncounted = True
@@ -213,15 +220,8 @@ class Meter(Struct):
         reported = usage.input + usage.output + usage.cache_read + usage.cache_write
         if estimated and not (usage.output > 0 and at_least / _PLAUSIBLE <= reported < _MOST_TOKENS):
             reported = max(estimated, reported if reported < _MOST_TOKENS else 0)
-        for meter in self._scopes():
+        for meter in (self, *self._outside):
             meter._count(usage, reported)
-
-    def _scopes(self) -> Iterator["Meter"]:
-        """Yield this meter, and those whose limits hold for it as well, the outermost last."""
-        meter: Meter | None = self
-        while meter is not None:
-            yield meter
-            meter = meter.outer
 
     def _count(self, usage: Usage, tokens: int) -> None:
         self.tokens += tokens
@@ -240,7 +240,7 @@ class Meter(Struct):
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call, and failures in a row of the same call, or of calls that are cut off."""
         path = arguments.get("path") if isinstance(arguments, dict) and kind_of(name) == "edit" else None
-        for meter in self._scopes():
+        for meter in (self, *self._outside):
             meter.tool_calls += 1
             if isinstance(path, str) and not failed:
                 meter.files_changed[path] = None
