@@ -82,6 +82,8 @@ class Wanted(Struct, frozen=True):
     network: Network = "on"
     denied: tuple[str, ...] = ()
     """Files that a rule forbids to read."""
+    others: tuple[str, ...] = ()
+    """What belongs to other users of the server: there is no sandbox unless it can be hidden."""
 
 
 class Sandbox:
@@ -97,6 +99,11 @@ class Sandbox:
         """A folder of the session's own; it goes with the sandbox."""
         self._close = weakref.finalize(self, _remove, self.temporary)
         self.area = _area(wanted, self.cwd, self.temporary, self.using)
+        if any(path in wanted.others for path in self._bare_secrets()):
+            raise SandboxError(
+                "Files of another user of the server lie in a folder that may be written, and Landlock cannot hide them "
+                "there. Choices: a folder of its own for each user (--root); bubblewrap; the level read-only"
+            )
         self._fence = Fence(self.area, self.using)
         plain = replace(self.using, bwrap=None) if self.using.landlock else self.using
         hidden = (*self.area.secrets, *self.area.private)
@@ -455,7 +462,7 @@ def _area(wanted: Wanted, cwd: str, temporary: str, using: Support) -> Area:
         writable += more
         protected = [path for path in dict.fromkeys(protected) if not _inside(path, named, without=cwd)]
     home = str(agent_dir())
-    secrets = [_placed(expand_home(path)) for path in (*SECRETS, home, *wanted.denied)]
+    secrets = [_placed(expand_home(path)) for path in (*SECRETS, home, *wanted.denied, *wanted.others)]
     hidden = [path for path in dict.fromkeys(secrets) if not _inside(path, named, without=cwd)]
     opened = [os.path.join(_placed(home), name) for name in OPEN_OF_AGENT]
     opened += [cwd] if _inside(cwd, hidden) else []

@@ -116,7 +116,8 @@ class Fencing:
         level = max(self.level(resources), at_least, key=STRICTER.index)
         writable = (*settings.writable, *(given.writable or ()), *(client.writable or ()))
         network = next(one for one in (client.network, given.network, settings.network) if one is not None)
-        return Wanted(level, cwd, writable, network, (*_denied(policy, cwd), *_beside(resources.options)))
+        denied, others = tuple(_denied(policy, cwd)), tuple(_beside(resources.options))
+        return Wanted(level, cwd, writable, network, denied, others)
 
     def close(self, owner: object = None, tell: Callable[[str], None] = lambda text: None) -> None:
         """Give the sandbox up. If processes of `owner` go on, end them and put back what they have changed."""
