@@ -19,6 +19,8 @@ The keys of a step are explained in `spindle.llm.scripted`.
     agent.answer(confirm=False)
     call = await agent.tool_call("bash", command="rm -rf build")
     assert call.blocked == "The user refused this command."
+
+`check_store` runs on a store of your own what every store promises (`docs/durable.md`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +39,7 @@ from spindle.recipe import AgentOptions, make_agent
 from spindle.resources.loader import ResourceOptions
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
+from spindle.sessions.store_contract import BrokenPromise, check_store
 from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.events import Event, ExtensionError, ExtensionUIRequest, ToolResult
 from spindle.shapes.messages import CustomMessage
@@ -44,6 +47,7 @@ from spindle.tools.base import Tool, ToolError
 from spindle.tools.validate import validate_arguments
 
 __all__ = [
+    "BrokenPromise",
     "Call",
     "LoadedExtension",
     "Pause",
@@ -51,6 +55,7 @@ __all__ = [
     "ScriptError",
     "Step",
     "ToolCallOutcome",
+    "check_store",
     "load",
     "load_script",
 ]

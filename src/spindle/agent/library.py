@@ -20,9 +20,9 @@ from spindle.export.transcript import as_dict, as_list, content_text
 from spindle.sessions.belongings import UPLOADS
 from spindle.sessions.entries import Entry
 from spindle.sessions.file import session_dir_for
-from spindle.sessions.index import SessionInfo
 from spindle.sessions.open import delete
 from spindle.sessions.pages import Page, list_page
+from spindle.sessions.tally import SessionInfo
 from spindle.shapes.codec import DecodeError, decode
 
 if TYPE_CHECKING:

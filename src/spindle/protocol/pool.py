@@ -29,8 +29,8 @@ from spindle.sessions.entries import SessionError
 if TYPE_CHECKING:  # loaded only if they are needed
     from spindle.server.account import Account, Terms
     from spindle.server.users import User
-    from spindle.sessions.index import SessionInfo
     from spindle.sessions.pages import Page
+    from spindle.sessions.tally import SessionInfo
 
 REMEMBERED = 10_000
 """Handles of sessions that left memory."""

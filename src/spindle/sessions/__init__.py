@@ -13,9 +13,9 @@ from spindle.sessions.session import Session
 from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
 
 if TYPE_CHECKING:  # loaded on use: an agent seldom needs these
-    from spindle.sessions.index import SessionInfo
     from spindle.sessions.manager import SessionManager
     from spindle.sessions.named import SessionNotFound
+    from spindle.sessions.tally import SessionInfo
 
 __all__ = [
     "Damage",
@@ -36,7 +36,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "SessionInfo":
-        from spindle.sessions.index import SessionInfo
+        from spindle.sessions.tally import SessionInfo
 
         return SessionInfo
     if name == "SessionManager":

@@ -14,10 +14,10 @@ from spindle.sessions.belongings import SUBAGENTS, belongings, remove_beside
 from spindle.sessions.catalog import forget
 from spindle.sessions.entries import SessionError, new_header
 from spindle.sessions.file import StrPath, absolute, session_dir_for
+from spindle.sessions.keeper import is_worth_keeping
 from spindle.sessions.load import Loaded, load_session
 from spindle.sessions.lock import SessionLock, try_lock
 from spindle.sessions.session import Saving, Session
-from spindle.sessions.store import is_worth_a_file
 from spindle.sessions.tree import Tree, branched_entries
 
 __all__ = [
@@ -142,7 +142,7 @@ def branched(session: Session, leaf_id: str) -> Session:
     parent = str(session.path) if session.path is not None else None
     entries = branched_entries(session.tree, leaf_id)
     other = session.beside(Tree(new_header(session.cwd, parent_session=parent), entries))
-    if any(is_worth_a_file(entry) for entry in entries):
+    if any(is_worth_keeping(entry) for entry in entries):
         other.save()
     return other
 

@@ -21,7 +21,8 @@ from spindle.sessions import catalog
 from spindle.sessions.catalog import Row, Stamp, stamp_of
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import StrPath, absolute
-from spindle.sessions.index import Progress, SessionInfo, decode_info, folders_of_all, place_of, read_row
+from spindle.sessions.index import Progress, decode_info, folders_of_all, place_of, read_row
+from spindle.sessions.tally import SessionInfo
 
 _NS = 1_000_000
 
@@ -58,7 +59,7 @@ def list_page(
     """
     if limit is not None and limit < 1:
         raise SessionError("limit must be at least 1")
-    after = _read_cursor(cursor)
+    after = read_cursor(cursor)
     if cwd is None:
         folders, only_cwd = folders_of_all(session_dir), None
     else:
@@ -78,7 +79,7 @@ def list_page(
     return Page(sessions, None if last is None else f"{last.modified}.{last.id}", listing.as_of)
 
 
-def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
+def read_cursor(cursor: str | None) -> tuple[int, str] | None:
     if cursor is None:
         return None
     time, dot, id = cursor.partition(".")

@@ -32,9 +32,10 @@ from spindle.sessions.entries import (
     now_ms,
 )
 from spindle.sessions.file import StrPath, absolute, session_file_name, write_new_file
+from spindle.sessions.file_keeper import FileKeeper
+from spindle.sessions.keeper import FsyncPolicy, Keeper
 from spindle.sessions.load import Damage, Loaded
 from spindle.sessions.lock import SessionLock
-from spindle.sessions.store import FsyncPolicy, Store
 from spindle.sessions.tree import (
     SessionContext,
     Tree,
@@ -109,7 +110,7 @@ class Session:
         """Damage of the file when it was opened."""
         self._fsync: FsyncPolicy = saving.get("fsync", "run")
         self._write_listeners = [*listeners, *filter(None, [saving.get("on_write_error")])]
-        self._store: Store | None = None
+        self._keeper: Keeper | None = None
         """None if the session is in memory only, or read-only."""
         if directory is None:
             return
@@ -117,9 +118,9 @@ class Session:
         if read_only:
             return
         file = loaded.file if loaded is not None and loaded.tree is not None else None
-        self._store = Store(tree, self.path, file, lock, self._fsync, partial(_tell, self._write_listeners))
+        self._keeper = FileKeeper(tree, self.path, file, lock, self._fsync, partial(_tell, self._write_listeners))
         if loaded is not None and loaded.was_migrated:
-            self._store.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
+            self._keeper.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
 
     def beside(
         self, tree: Tree, path: Path | None = None, loaded: Loaded | None = None, lock: SessionLock | None = None
@@ -224,7 +225,7 @@ class Session:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Write the entries that are added inside at once: after a crash the file has all of them, or none."""
-        with self._store.held() if self._store is not None else nullcontext():
+        with self._keeper.held() if self._keeper is not None else nullcontext():
             yield
 
     # -- moving ----------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ class Session:
     @property
     def write_error(self) -> str | None:
         """Why the file lacks entries that are in memory; None if it has all of them."""
-        return self._store.error if self._store is not None else None
+        return self._keeper.error if self._keeper is not None else None
 
     def on_write_error(self, listener: Callable[[str], None]) -> None:
         """Call one more listener when saving begins to fail."""
@@ -315,48 +316,48 @@ class Session:
     @property
     def is_saved(self) -> bool:
         """Whether all entries are in the file, or will be with the first message."""
-        return self._store is not None and self._store.error is None
+        return self._keeper is not None and self._keeper.error is None
 
     def claim(self) -> None:
         """Reserve the file of a new session for it. Raises `SessionLocked`, `SessionError`."""
-        if self._store is not None:
-            self._store.claim()
+        if self._keeper is not None:
+            self._keeper.claim()
 
     def read_beside(self) -> bytes | None:
         """Return the data kept beside the file."""
-        return self._store.read_beside() if self._store is not None else None
+        return self._keeper.read_beside() if self._keeper is not None else None
 
     def keep_beside(self, data: bytes | None) -> None:
         """Keep data beside the file; None removes it. A session without a file gets one first."""
-        if self._store is not None:
-            self._store.keep_beside(data)
+        if self._keeper is not None:
+            self._keeper.keep_beside(data)
 
     def save(self) -> None:
         """Write all entries that the file lacks; make the file even if there is no message yet."""
-        if self._store is not None:
-            self._store.save_all()
+        if self._keeper is not None:
+            self._keeper.save_all()
 
     def sync(self) -> None:
         """Bring the file up to date, on the disk itself if the policy says so. Call it at the end of each run."""
-        if self._store is not None:
-            self._store.sync()
+        if self._keeper is not None:
+            self._keeper.sync()
 
     def begin_sync(self) -> Callable[[], None] | None:
         """Like `sync`, but return a function that waits for the disk; it may be called in any thread.
 
         Pass an `OSError` that it raises to `sync_failed`. None: no wait is needed.
         """
-        return self._store.begin_sync() if self._store is not None else None
+        return self._keeper.begin_sync() if self._keeper is not None else None
 
     def sync_failed(self, error: OSError) -> None:
         """Take note that the disk refused; the next sync tries again."""
-        if self._store is not None:
-            self._store.sync_failed(error)
+        if self._keeper is not None:
+            self._keeper.sync_failed(error)
 
     def close(self) -> None:
         """Write missing entries and release the file and its lock. A later append takes them again."""
-        if self._store is not None:
-            self._store.close()
+        if self._keeper is not None:
+            self._keeper.close()
 
     # -- internals -------------------------------------------------------------------------------
 
@@ -364,8 +365,8 @@ class Session:
         """Return a free id, after a look at entries that other programs added. Raises `SessionError` if read-only."""
         if self.read_only:
             raise SessionError(f"Session is open read-only: {self.path}")
-        if self._store is not None:
-            self._store.catch_up()
+        if self._keeper is not None:
+            self._keeper.catch_up()
         return new_entry_id(self.tree)
 
     def _append(self, shape: Callable[..., Any], **fields: Any) -> str:
@@ -374,6 +375,6 @@ class Session:
         entry_id = fields.pop("id", None) or self.new_id()
         entry = Entry.of(shape(id=entry_id, timestamp=iso_time(now_ms()), **fields))
         self.tree.add(entry)
-        if self._store is not None:
-            self._store.save(entry)
+        if self._keeper is not None:
+            self._keeper.save(entry)
         return entry_id

@@ -1,306 +1,187 @@
-"""Keeps a tree and its file in step.
+"""The store: where sessions are kept, as a small interface. Files are one (`file_store`), PostgreSQL is another.
 
-A new session has no file until its first message. Problems with the file are no exceptions: the conversation
-goes on in memory, `error` says why, and every later save tries again with all missing entries. Other programs
-may add to the file, replace or delete it meanwhile; the tree takes in the entries they added, and entries that
-they lost are written again.
+A store knows nothing of what is in a line. It keeps the lines of each session in order, lets one writer at a time add
+to them, and keeps a card for lists beside them. Every method may block, may be called in any thread, and raises
+`StoreError`; `docs/durable.md` says what a store promises, and `spindle.testing.check_store` whether it does.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from pathlib import Path
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from spindle.sessions.entries import Entry, SessionError
-from spindle.sessions.file import (
-    AppendFile,
-    DirectorySync,
-    beside,
-    make_private_dir,
-    put_side_file,
-    replace_file,
-    sync_directory,
-)
-from spindle.sessions.load import load_session, parse_tail
-from spindle.sessions.lock import SessionLock, try_lock
-from spindle.sessions.tree import Tree
+from msgspec import Struct, convert
 
-FsyncPolicy: TypeAlias = Literal["never", "run", "always"]
-"""When to wait for the disk itself: never; on `sync` (at the end of each run) and `close`; or always."""
+from spindle.sessions.entries import SessionError
+from spindle.sessions.lock import SessionLocked
+from spindle.sessions.tally import SessionInfo
+from spindle.shapes.codec import decode
+
+PAGE = 100
+"""Sessions on a page, unless the caller says otherwise."""
 
 
-def is_worth_a_file(entry: Entry) -> bool:
-    """Say whether this entry makes a new session worth a file: without messages, the user has nothing to lose."""
-    return entry.type in ("message", "custom_message")
+class StoreError(SessionError):
+    """The store cannot do it."""
 
 
-class Store:
-    def __init__(
-        self,
-        tree: Tree,
-        path: Path,
-        file: AppendFile | None,
-        lock: SessionLock | None,
-        fsync: FsyncPolicy,
-        on_write_error: Callable[[str], None],
-    ) -> None:
-        """Save `tree` at `path`. `file` is given if it exists and was read into the tree."""
-        self.path = path
-        self._write_error: str | None = None
-        """Why the file lacks entries."""
-        self._sync_error: str | None = None
-        """Why entries may not be on the disk itself: until a later sync succeeds, whatever is written before it."""
-        self._tree = tree
-        self._file = file
-        self._lock = lock
-        self._fsync = fsync
-        self._on_write_error = on_write_error
-        self._has_begun = file is not None
-        self._is_new_name = False
-        """Whether the file's name in the directory is not on disk yet."""
-        self._rewrite_due = False
-        """Whether the tree was migrated, but the file still has the old version."""
-        self._keep_old = False
-        self._is_held = self._is_due = False
-        """Whether entries are held back to be written together, and whether there are any."""
-        self._beside: bytes | None = None
-        """Content of the file that keeps waiting messages."""
+class StoreGone(StoreError):
+    """The store does not answer, or can keep nothing now; a later try may be luckier.
 
+    What was asked for last may have been done.
+    """
+
+
+class Conflict(StoreError):
+    """The session, or record, is not at the expected revision: another writer was quicker."""
+
+
+class LeaseLost(StoreError):
+    """Another node may write to the session now."""
+
+
+class SessionHeld(SessionLocked):
+    """Another node, or another `Session` of this one, has the lease."""
+
+    def __init__(self, session: str, holder: "Holder") -> None:
+        self.what = f"Session {session} is in use by {holder.node}"
+        SessionError.__init__(self, f"{self.what}. Open it read-only or fork it.")
+        self.path, self.pid, self.host = session, None, holder.node
+        self.holder = holder
+
+
+class Holder(Struct, frozen=True):
+    """Who has a lease."""
+
+    node: str
+    """Name of the node: host, process and a word of its own, so that no two have the same."""
+    address: str | None = None
+    """Where the node answers, if it is a server that others can reach."""
+
+
+class Lease(Struct, frozen=True):
+    """The right to write to a session. It ends with its node; the number is greater than that of any lease before."""
+
+    session: str
+    node: str
+    number: int
+
+
+class Card(Struct, omit_defaults=True):
+    """What is kept beside the lines of a session, for lists and for the next owner."""
+
+    info: SessionInfo
+    works: bool = False
+    """Whether a run has begun and not ended: without a holder, it was cut off."""
+    of: str | None = None
+    """The session that this one works for, as that of a subagent; lists leave it out."""
+    told: list[tuple[str, int]] = []
+    """The last messages that clients were told of: id of the entry, number of the event."""
+
+
+def read_card(data: bytes) -> Card:
+    """Read a card that was encoded, by this version or a newer one."""
+    return convert(decode(data), Card)
+
+
+class StoredLines(Struct):
+    """Lines of a session."""
+
+    revision: int
+    """How many lines there are in all, with the header."""
+    lines: list[bytes]
+    card: Card
+
+
+class Record(Struct):
+    """A small value beside the sessions, such as a quota."""
+
+    value: bytes
+    revision: int
+
+
+class CardPage(Struct):
+    cards: list[Card]
+    cursor: str | None = None
+    """Names the place where the next page begins; None: there is none."""
+
+
+class SessionStore(Protocol):
     @property
-    def error(self) -> str | None:
-        """Why the file lacks entries, or the disk does; None if all are there."""
-        return self._write_error or self._sync_error
+    def name(self) -> str:
+        """How people call it, without its password."""
 
-    # -- saving ----------------------------------------------------------------------------------
+    def within(self, space: str) -> "SessionStore":
+        """Return the store of a user: the same place, with sessions and records of its own."""
 
-    def save(self, entry: Entry) -> None:
-        """Write an entry that was just added to the tree."""
-        if not self._has_begun and not is_worth_a_file(entry):
-            return
-        if self._file is not None and not self._rewrite_due:
-            self._file.put(entry.ended)
-        if self._is_held:
-            self._has_begun = self._is_due = True
-        else:
-            self.save_all()
+    # -- sessions --------------------------------------------------------------------------------
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Write what is saved inside at its end, at once."""
-        self._is_held, self._is_due = True, False
-        try:
-            yield
-        finally:
-            self._is_held = False
-            if self._is_due:
-                self.save_all()
+    def append(self, lease: Lease, lines: Sequence[bytes], expected: int, card: Card) -> None:
+        """Add lines to a session that has `expected` lines, all or none; they are safe when this returns.
 
-    def save_all(self) -> None:
-        """Write all entries that the file lacks; make the file if there is none."""
-        self._has_begun = True
-        self._write()
-
-    def rewrite(self, *, keep_old: bool) -> None:
-        """Replace the file by the whole tree, after a migration."""
-        self._rewrite_due, self._keep_old = True, keep_old
-        self._write()
-
-    def catch_up(self) -> None:
-        """Take in changes that other programs made to the file, before we add to it."""
-        if self._file is None or self._rewrite_due:
-            return
-        try:
-            status = os.stat(self.path)
-            if self._file.is_unchanged(status):
-                return
-            if self._file.has_grown(status):
-                self._tree.adopt(parse_tail(self._file.read_news()).entries)
-                return
-        except FileNotFoundError:
-            self._release()
-        except OSError as error:
-            self._fail(error)
-            return
-        # The file is gone, replaced or cut short: the next save starts over and finds out which entries it lacks.
-        self._drop_file()
-
-    def sync(self) -> None:
-        """Write missing entries, and wait for the disk if the policy says so."""
-        if wait := self.begin_sync():
-            try:
-                wait()
-            except OSError as error:
-                self.sync_failed(error)
-
-    def begin_sync(self) -> Callable[[], None] | None:
-        """Write missing entries; return a function that waits for the disk, if the policy says so.
-
-        It may be called in any thread; pass an `OSError` that it raises to `sync_failed`.
+        Raises `Conflict`, `LeaseLost`, `StoreGone`.
         """
-        if self._file is None and self.error is None:
-            return None
-        self._write()
-        if self._file is None or self._fsync == "never":
-            return None
-        wait = self._file.begin_sync()
-        if wait is None:
-            return None
-        directory = DirectorySync.of(self.path.parent) if self._is_new_name else None
-        self._is_new_name = False
 
-        def wait_for_both() -> None:
-            try:
-                wait()
-            except OSError:
-                self._is_new_name = self._is_new_name or directory is not None
-                raise
-            self._sync_error = None
-            if directory is not None:
-                directory.wait()
+    def load(self, session: str, since: int = 0) -> StoredLines | None:
+        """Return the lines after the first `since`; None if there is no such session."""
 
-        return wait_for_both
+    def page(
+        self, *, cwd: str | None = None, of: str | None = None, limit: int = PAGE, cursor: str | None = None
+    ) -> CardPage:
+        """Return cards, that with the latest message first: of a directory or all, or of those that work for `of`.
 
-    # -- before and beside the file --------------------------------------------------------------
+        Raises `BadCursor`.
+        """
 
-    def claim(self) -> None:
-        """Take the lock of a file that is still to be made. Raises `SessionLocked`, `SessionError`."""
-        if self._has_begun or self._lock is not None:
-            return
-        self._take_lock()
-        if os.path.exists(self.path) and os.path.getsize(self.path):
-            self._release()
-            raise SessionError(
-                f"Another session is in this file now: {self.path}. Open it again or choose another file."
-            )
+    def delete(self, session: str) -> None:
+        """Remove a session, and those that work for it. Raises `SessionHeld`."""
 
-    def read_beside(self) -> bytes | None:
-        """Return the data of `keep_beside`, from this process or an earlier one."""
-        if self._has_begun:
-            try:
-                self._beside = self._side_path.read_bytes()
-            except OSError:
-                pass
-        return self._beside
+    # -- leases ----------------------------------------------------------------------------------
 
-    def keep_beside(self, data: bytes | None) -> None:
-        """Keep data in a file beside that of the session, which is made first; None removes the data."""
-        if data is not None and not self._has_begun:
-            self.save_all()
-        if data == self._beside or not self._has_begun:
-            return
-        try:
-            put_side_file(self._side_path, data, is_new=self._beside is None, sync=self._fsync == "always")
-        except OSError:
-            return  # as with the lock: no side file can be made here
-        self._beside = data
+    def lease(self, session: str) -> Lease:
+        """Take the right to write to a session, which may not exist yet. Raises `SessionHeld`."""
 
-    @cached_property
-    def _side_path(self) -> Path:
-        return beside(self.path, "queue")
+    def release(self, lease: Lease) -> None:
+        """Give it back. A lease that was lost is left alone."""
+
+    def holder(self, session: str) -> Holder | None:
+        """Return who has the lease now, if that node is alive."""
+
+    def holds(self, lease: Lease) -> bool:
+        """Say whether nobody else can have the lease now, without asking anybody: False when in doubt."""
+
+    def cut_off(self) -> list[str]:
+        """Return sessions in every space of this store with a run that no living node works on."""
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def notify(self, session: str) -> None:
+        """Tell everybody who watches that something about a session has changed, such as its lease."""
+
+    def watch(self, hear: Callable[[str], None]) -> Callable[[], None]:
+        """Call `hear`, in any thread, with each session that is told of; some may be missed. Returns what ends it."""
+
+    # -- small records ---------------------------------------------------------------------------
+
+    def get(self, kind: str, key: str) -> Record | None:
+        """Return a record; None if there is none."""
+
+    def put(self, kind: str, key: str, value: bytes | None, expected: int) -> int:
+        """Write a record that is at the revision `expected` (0: it does not exist); None removes it.
+
+        Returns its new revision. Raises `Conflict`.
+        """
 
     def close(self) -> None:
-        """Release the file and its lock. A later save takes them again."""
-        self.sync()
-        self._drop_file()
-        self._release()
-
-    # -- internals -------------------------------------------------------------------------------
-
-    def sync_failed(self, error: OSError) -> None:
-        """Record that the disk refused entries; the next sync tries again."""
-        was_fine = self.error is None
-        self._sync_error = self._explained(error)
-        if was_fine:
-            self._on_write_error(self._sync_error)
-
-    def _fail(self, error: OSError | SessionError) -> None:
-        """Record why the file lacks entries; the next save or sync tries again."""
-        was_fine = self.error is None
-        self._write_error = self._explained(error)
-        if was_fine:
-            self._on_write_error(self._write_error)
-
-    def _explained(self, error: OSError | SessionError) -> str:
-        reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
-        return f"Session cannot be saved ({reason}). The conversation goes on in memory."
-
-    def _write(self) -> None:
-        """Bring the file up to date; an error goes to `fail`."""
-        try:
-            if self._rewrite_due:
-                self._replace()
-            elif self._file is None:
-                self._begin()
-            else:
-                self._file.flush()
-            if self._fsync == "always" and self._file is not None:
-                self._file.sync()
-                if self._is_new_name:
-                    sync_directory(self.path.parent)
-                    self._is_new_name = False
-        except (OSError, SessionError) as error:
-            self._fail(error)
-        else:
-            self._write_error = None
-
-    def _begin(self) -> None:
-        """Make the file with all entries, or add those that an existing one lacks."""
-        if self._lock is None:
-            self._take_lock()
-        try:
-            file = AppendFile.create(self.path)
-        except FileExistsError:
-            file = self._join()
-        else:
-            self._is_new_name = True
-            file.put(self._everything())
-        self._file = file  # also if the write fails: the next one goes on where it stopped
-        file.flush()
-
-    def _take_lock(self) -> None:
-        """Lock the file's path. The folder is made only now, when there is an entry to save."""
-        try:
-            make_private_dir(self.path.parent)
-        except OSError:
-            pass  # making the file will tell what is wrong with the folder
-        self._lock = try_lock(self.path)
-
-    def _join(self) -> AppendFile:
-        loaded = load_session(self.path)
-        there = loaded.tree
-        if there is None:
-            loaded.file.put(self._everything())
-        elif there.header.id != self._tree.header.id or loaded.was_migrated:
-            raise SessionError(f"another session is in its file now: {self.path}")
-        else:
-            self._tree.adopt([entry for entry in there.entries if entry.id not in self._tree])
-            missing = _lines(entry for entry in self._tree.entries if entry.id not in there)
-            if missing:
-                loaded.file.put(missing)
-        return loaded.file
-
-    def _replace(self) -> None:
-        if self._file is None or not self._file.is_unchanged(os.stat(self.path)):
-            raise SessionError(f"another program wrote to it while it was being converted: {self.path}")
-        replace_file(self.path, self._everything(), keep_old=self._keep_old)
-        self._file = AppendFile(self.path, os.stat(self.path))
-        self._rewrite_due = False
-
-    def _everything(self) -> bytes:
-        return self._tree.header.ended + _lines(self._tree.entries)
-
-    def _drop_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        """Let go of all leases and connections."""
 
 
-def _lines(entries: Iterable[Entry]) -> bytes:
-    return b"".join(entry.ended for entry in entries)
+def open_store(address: str) -> SessionStore:
+    """Open the store at `postgresql://…`, or that of a directory. Raises `StoreError`."""
+    if address.startswith(("postgresql://", "postgres://")):
+        from spindle.sessions.postgres import PostgresStore
+
+        return PostgresStore(address)
+    if "://" in address:
+        raise StoreError(f"A store is postgresql://… or a directory, not {address.split('://')[0]}://…")
+    from spindle.sessions.file_store import FileStore
+
+    return FileStore(address)

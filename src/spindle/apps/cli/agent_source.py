@@ -22,9 +22,10 @@ from spindle.recipe import make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
 from spindle.sessions.file import is_path
-from spindle.sessions.index import SessionInfo, find_session, read_info
+from spindle.sessions.index import find_session, read_info
 from spindle.sessions.pages import Page, list_page
 from spindle.sessions.session import Saving, Session
+from spindle.sessions.tally import SessionInfo
 from spindle.shapes.sandbox import STRICTER
 
 if TYPE_CHECKING:  # loaded only if there are users

@@ -18,7 +18,8 @@ from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Saving, Session
 
 if TYPE_CHECKING:  # loaded only to look for a session
-    from spindle.sessions.index import FoundFile, SessionInfo
+    from spindle.sessions.index import FoundFile
+    from spindle.sessions.tally import SessionInfo
 
 _LISTED = 20
 _BY_STRENGTH = ("--no-session", "--fork", "--session", "--session-id", "--resume", "--continue")

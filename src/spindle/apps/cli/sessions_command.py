@@ -19,13 +19,14 @@ from spindle.base.agent_dir import agent_dir_problem
 from spindle.base.spelling import counted
 from spindle.base.terminal import plain
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
-from spindle.sessions.index import SessionInfo, all_session_files, most_recent_session, read_info
+from spindle.sessions.index import all_session_files, most_recent_session, read_info
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.open import delete, wanted_directory
 from spindle.sessions.pages import list_page
 from spindle.sessions.repair import examine, repair_copy
+from spindle.sessions.tally import SessionInfo
 from spindle.sessions.tree import TreeNode, entry_message
 from spindle.shapes import messages
 from spindle.shapes.codec import encode

@@ -10,7 +10,7 @@ from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import SandboxChoice
 
 if TYPE_CHECKING:
-    from spindle.sessions.index import SessionInfo
+    from spindle.sessions.tally import SessionInfo
 
 
 @command("get_login_providers", key="providers")

@@ -12,9 +12,9 @@ from spindle.protocol.commands.places import SessionItem, session_item
 from spindle.protocol.pool import SessionPool, UnknownSession
 from spindle.protocol.registry import LiveInfo
 from spindle.sessions.entries import SessionError
-from spindle.sessions.index import SessionInfo
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.open import load
+from spindle.sessions.tally import SessionInfo
 from spindle.shapes.messages import MessageOnWire, Wire
 
 PAGE = 100
