@@ -34,9 +34,9 @@ from spindle.sessions.store import (
     Holder,
     Lease,
     LeaseLost,
-    Record,
     SessionHeld,
     SessionStore,
+    SmallRecord,
     StoredLines,
     StoreError,
     StoreGone,
@@ -164,7 +164,7 @@ class FileStore:
 
     # -- small records ---------------------------------------------------------------------------
 
-    def get(self, kind: str, key: str) -> Record | None:
+    def get(self, kind: str, key: str) -> SmallRecord | None:
         try:
             return _record(self._record_path(kind, key).read_bytes())
         except FileNotFoundError:
@@ -231,9 +231,9 @@ def _card(path: Path, lines: Sequence[bytes]) -> Card:
     return Card(tally.info(str(path), Header(lines[0]), int(path.stat().st_mtime * 1000)), works=tally.works)
 
 
-def _record(data: bytes) -> Record:
+def _record(data: bytes) -> SmallRecord:
     revision, _, value = data.partition(b"\n")
-    return Record(value, int(revision))
+    return SmallRecord(value, int(revision))
 
 
 def _held(session: str, error: SessionLocked) -> SessionHeld:

@@ -23,9 +23,9 @@ from spindle.sessions.store import (
     Holder,
     Lease,
     LeaseLost,
-    Record,
     SessionHeld,
     SessionStore,
+    SmallRecord,
     StoredLines,
     StoreError,
     StoreGone,
@@ -251,12 +251,12 @@ class PostgresStore:
 
     # -- small records ---------------------------------------------------------------------------
 
-    def get(self, kind: str, key: str) -> Record | None:
+    def get(self, kind: str, key: str) -> SmallRecord | None:
         found = self._one(
             "SELECT value, revision FROM spindle_records WHERE space = %s AND kind = %s AND key = %s",
             (self._space, kind, key),
         )
-        return None if found is None else Record(bytes(found[0]), found[1])
+        return None if found is None else SmallRecord(bytes(found[0]), found[1])
 
     def put(self, kind: str, key: str, value: bytes | None, expected: int) -> int:
         given = {"space": self._space, "kind": kind, "key": key, "value": value, "expected": expected}

@@ -91,7 +91,7 @@ class StoredLines(Struct):
     card: Card
 
 
-class Record(Struct):
+class SmallRecord(Struct):
     """A small value beside the sessions, such as a quota."""
 
     value: bytes
@@ -161,7 +161,7 @@ class SessionStore(Protocol):
 
     # -- small records ---------------------------------------------------------------------------
 
-    def get(self, kind: str, key: str) -> Record | None:
+    def get(self, kind: str, key: str) -> SmallRecord | None:
         """Return a record; None if there is none."""
 
     def put(self, kind: str, key: str, value: bytes | None, expected: int) -> int:
