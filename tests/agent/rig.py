@@ -13,7 +13,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -120,7 +120,7 @@ class Rig:
         self._count = 0
         self._tasks_before: set[asyncio.Task[Any]] = set()
 
-    async def __aenter__(self) -> "Rig":
+    async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self.unhandled.append(context))
         self._tasks_before = asyncio.all_tasks()

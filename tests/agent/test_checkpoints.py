@@ -655,8 +655,8 @@ def test_the_target_decides_what_comes_back(tmp_path, how):
                 (folder / "src").chmod(0o700)
                 return
             again = picture(folder)
-            for path in ("private", "old.log", "src/deep"):
-                spoiled.pop(path, None), again.pop(path, None)
+            for name in ("private", "old.log", "src/deep"):
+                spoiled.pop(name, None), again.pop(name, None)
             assert {path: form for path, form in again.items() if path in spoiled} == spoiled
             assert set(again) <= set(spoiled) | {"names", "src"}
 

@@ -1,6 +1,7 @@
 """Automatic compaction: when it happens, that it converges, and what becomes of the rest meanwhile."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -127,15 +128,13 @@ def test_the_clock_does_not_decide_what_is_stale(tmp_path, monkeypatch, shift):
     """A clock that stands still or jumps must neither hide a full context nor compact a fresh one."""
 
     async def main():
-        from spindle.llm import live
-
-        now = live.time.time()
+        now = time.time()
         steps = [SUMMARY, says(), says(input=99_000), says("small"), says("big", input=99_000)]
         async with Rig(tmp_path, steps, settings=SMALL) as rig:
-            monkeypatch.setattr(live.time, "time", lambda: now)
+            monkeypatch.setattr(time, "time", lambda: now)
             await rig.run("a " + LONG)
             await rig.run("b " + LONG)
-            monkeypatch.setattr(live.time, "time", lambda: now + shift / 1000)
+            monkeypatch.setattr(time, "time", lambda: now + shift / 1000)
             await rig.run("c")
             assert len(compactions(rig)) == 1
             assert (await rig.data("get_session_stats"))["contextUsage"]["tokens"] is not None

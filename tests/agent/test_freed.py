@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -228,7 +229,8 @@ def test_though_another_agent_uses_the_same_server(home):
         agent = await first(freed)
         script = Script([asking_for("mcp__fake__crash"), asking_for("mcp__fake__echo", text="again"), "done"])
         async with await Agent.create(cwd=home, model=script.model(), mcp_servers={"fake": entry()}) as other:
-            assert agent.session.mcp_servers._servers == other.session.mcp_servers._servers
+            servers = [cast(Any, one).session.mcp_servers._servers for one in (agent, other)]
+            assert servers[0] == servers[1]
             await agent.close()
             agent = None
             await freed.check()

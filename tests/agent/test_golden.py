@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from spindle.agent.compaction.plan import estimate_tokens, prepare_compaction
+from spindle.agent.compaction.plan import prepare_compaction
 from spindle.agent.compaction.summary import serialize_conversation
-from spindle.llm.history import estimate_context
+from spindle.llm.history import estimate_context, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import message_from_value

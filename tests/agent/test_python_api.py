@@ -246,7 +246,7 @@ def test_the_exception_says_how_it_failed_and_carries_the_result(home, steps, op
         with pytest.raises(error) as caught:
             await spindle.ask("go", cwd=home, model=Script(steps).model(), persist=False, **options)
         assert isinstance(caught.value, AgentError)
-        assert caught.value.result.stop_reason == stop_reason
+        assert caught.value.result.stop_reason == stop_reason  # type: ignore[attr-defined]
 
     run(main())
 
@@ -398,7 +398,8 @@ def test_an_option_that_does_not_exist_is_a_type_error(home):
         async with await Agent.create(cwd=home, model=model) as agent:
             await agent.ask("hi")
             file = agent.session.session.path
-        for refused in (Agent.create(modle=model), Agent.open(file, modle=model), spindle.ask("hi", modle=model)):
+        wrong: Any = {"modle": model}
+        for refused in (Agent.create(**wrong), Agent.open(file, **wrong), spindle.ask("hi", **wrong)):
             with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
                 await refused
         async with await Agent.open(file, model=model) as agent:  # it is not locked

@@ -65,7 +65,7 @@ def test_an_agent_with_tools_events_and_the_same_shapes(home):
         assert (agent.name, agent.busy, len(agent.messages)) == ("A talk", False, 8)
         assert agent.usage().session_id == agent.id and agent.id in repr(agent)
         with pytest.raises(TypeError, match="Did you mean max_turns"):
-            agent.ask("hi", max_turn=1)
+            agent.ask("hi", max_turn=1)  # type: ignore[call-overload]
     agent.close()
     assert not threads()
 
@@ -97,7 +97,7 @@ def test_sessions_without_asyncio(home):
     with pytest.raises(SessionNotFound):
         Agent.sync(session=known, cwd=home)
     with pytest.raises(TypeError, match="Did you mean model"):
-        Agent.sync(modle="x")
+        Agent.sync(modle="x")  # type: ignore[call-arg]
     assert not threads()
 
 

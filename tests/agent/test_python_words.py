@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined,call-arg"
 """What a newcomer does wrong, and what the agent can do without `agent.session`: words and names of Python."""
 
 import asyncio

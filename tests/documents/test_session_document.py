@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined"
 """The document of the session format: entries are written, and their keys are those that it names.
 
 The document lost its separators: it names the keys of an entry in one word, such as `providermodelId`.

@@ -28,7 +28,7 @@ def shape(api: str) -> Any:
     name, kind = SDKS[api]
     module = importlib.import_module(name)
     if api == "google-generative-ai":  # the SDK has a type for each part, and none for the whole
-        parts = {"contents": list[module.Content], "tools": list[module.Tool], "systemInstruction": module.Content}
+        parts = {"contents": list[module.Content], "tools": list[module.Tool], "systemInstruction": module.Content}  # type: ignore[name-defined]
         parts |= {"generationConfig": module.GenerationConfig, "toolConfig": module.ToolConfig}
         create_model = importlib.import_module("pydantic").create_model
         fields = {part: (kind, None) for part, kind in parts.items()}

@@ -43,7 +43,7 @@ def sent(*messages, **options) -> list[dict]:
         if message["role"] == "user" and message["content"][-1].pop("cache_control", None):
             plain = len(message["content"]) == 1 and message["content"][0]["type"] == "text"
             message["content"] = message["content"][0]["text"] if plain else message["content"]
-    return messages
+    return messages  # type: ignore[return-value]
 
 
 # -- requests ------------------------------------------------------------------------------------

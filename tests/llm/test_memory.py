@@ -79,7 +79,7 @@ def history(seed: int, model: Any, size: int) -> list[AgentMessage]:
             content += [ToolCall(id, "bash", {"command": dice.choice(TEXTS)}) for id in ids]
             reason = dice.choice(["error", "aborted"]) if dice.random() < 0.15 else "toolUse"
             maker = ("openai-responses", "else", "m9") if other else (model.api, model.provider, model.id)
-            messages.append(AssistantMessage(content, *maker, Usage(), reason, 1))
+            messages.append(AssistantMessage(content, *maker, Usage(), reason, 1))  # type: ignore[call-arg]
             if reason != "toolUse":
                 break
             messages += [

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,9 @@ def test_no_program_is_left_out() -> None:
 
 def test_every_type_of_entry_is_listed_with_its_fields() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.split("## Session\n")[0], re.MULTILINE))
-    kinds = [kind for name, kind in vars(entries).items() if name.endswith("Entry") and isinstance(kind, type)]
+    kinds: list[Any] = [
+        kind for name, kind in vars(entries).items() if name.endswith("Entry") and isinstance(kind, type)
+    ]
     kinds = [kind for kind in kinds if kind.__struct_config__.tag]
     assert set(rows) == {kind.__struct_config__.tag for kind in kinds}
     for kind in kinds:

@@ -137,7 +137,7 @@ def test_a_deleted_session_leaves_no_word_in_the_catalog(folder: Path, tmp_path:
 
 
 def test_a_locked_catalog_holds_up_no_list(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog.limits, "CATALOG_WAIT", 0.05)
+    monkeypatch.setattr("spindle.base.limits.CATALOG_WAIT", 0.05)
     store(folder, "one", 1)
     list_page(OURS)
     holder = sqlite3.connect(tmp_path / "agent" / catalog.FILE)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from .mock_model import MockModel, Step
 from .nursery import Popen
@@ -186,7 +186,7 @@ class AgentProcess:
         self.process.send_signal(number)
         return self.process.wait(WAIT_S)
 
-    def __enter__(self) -> "AgentProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -40,7 +40,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "NOTHING",
@@ -184,7 +184,7 @@ class MockModel:
 
     # -- for tests -------------------------------------------------------------------------------
 
-    def __enter__(self) -> "MockModel":
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(WAIT_S)
         return self

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -262,7 +263,7 @@ def test_what_cannot_be_had_is_an_error_with_choices(work: Path) -> None:
 
 
 def test_words_of_the_command_line() -> None:
-    assert list(SANDBOX_LEVELS) == list(SandboxLevel.__args__)
+    assert list(SANDBOX_LEVELS) == list(get_args(SandboxLevel))
     assert (read_network("off"), read_network("443,80")) == ("off", [443, 80])
     for wrong in ("maybe", "0", "70000", "1,"):
         with pytest.raises(ValueError, match="on, off, or ports"):

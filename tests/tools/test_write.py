@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from spindle.tools import files
-from spindle.tools.files import Cancel, file_lock
+from spindle.tools.files import file_lock
+from spindle.workspace.disk import Cancel
 from spindle.workspace.threads import run_to_end
 
 from .helpers import Run, call, refusal, run, text_of, until

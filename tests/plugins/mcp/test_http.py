@@ -19,7 +19,8 @@ from aiohttp import web
 from spindle.base import trace
 from spindle.base.strangers import Patience, StrangerError
 from spindle.plugins.mcp import McpError
-from spindle.plugins.mcp.oauth import OAuthClient, Record, Tokens, keep, kept
+from spindle.plugins.mcp.authorization import OAuthClient
+from spindle.plugins.mcp.oauth import Record, Tokens, keep, kept
 from spindle.plugins.mcp.server_config import Servers
 from spindle.plugins.mcp.shared_server import Server
 from spindle.plugins.mcp.streamable import ServerEvents
@@ -82,7 +83,7 @@ class Site:
         site = web.TCPSite(runner, "127.0.0.1", int(self.url.rpartition(":")[2].partition("/")[0] or 0))
         await site.start()
         assert site._server is not None
-        self.origin = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        self.origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
         self.url = f"{self.origin}/mcp"
         try:
             yield self

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from websockets.sync.client import ClientConnection, connect
 
@@ -79,7 +79,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(15)
 
-    def __enter__(self) -> "ServerProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

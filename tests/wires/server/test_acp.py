@@ -4,7 +4,7 @@ import itertools
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -65,7 +65,7 @@ class Editor:
         self.updates.clear()
         return "".join(chunks)
 
-    def __enter__(self) -> "Editor":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
