@@ -33,7 +33,7 @@ def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, caplog, where):
             elif where == "store":
                 patch.setattr(rig.agent.session, "append_message", breaks)
             else:
-                patch.setattr(engine, where, breaks if where == "will_retry" else breaks_later, raising=True)
+                patch.setattr(engine, where, breaks_later, raising=True)
             frames = await rig.run("go")
             order = kinds(frames)
             assert order[-1] == "agent_settled" and order.count("agent_settled") == 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spindle.agent.failover import CAUSES
+from spindle.base import limits
 from spindle.inprocess import Agent
 from spindle.models.models_file import open_model
 from spindle.sessions import open as sessions
@@ -59,7 +60,7 @@ def model(name: str, url: str, **changed: Any) -> Model:
 
 
 async def answered(
-    home: Path, first: Model, *chain: Model, prompts: Sequence[str] = ("go",), **options: Any
+    home: Path, first: Model, *chain: Model | str, prompts: Sequence[str] = ("go",), **options: Any
 ) -> tuple[list[Any], list[dict[str, Any]], Agent]:
     """Send prompts. Returns their results, the events but for updates, and the closed agent."""
     events: list[dict[str, Any]] = []
@@ -141,10 +142,16 @@ def test_causes_and_outcomes(home, spare, step, asked, cause):
     run(main())
 
 
-@pytest.mark.parametrize("first", [CLOSED, "http://no-such-host.invalid/v1", "https://127.0.0.1:9/v1"])
+NO_TLS = "a server without TLS"
+
+
+@pytest.mark.parametrize("first", [CLOSED, "http://no-such-host.invalid/v1", "https://127.0.0.1:9/v1", NO_TLS])
 def test_a_server_that_cannot_be_reached_is_not_waited_for(home, spare, first):
     async def main() -> None:
+        nonlocal first
         settings(home, retry={"baseDelayMs": 60_000})
+        if first == NO_TLS:
+            first = spare.openai_url.replace("http:", "https:")
         (result,), events, _ = await answered(home, model("first", first), model("second", spare.openai_url))
         assert result.text == "from the spare" and not of(events, "auto_retry_start")
 
@@ -199,6 +206,49 @@ def test_the_first_model_rests_and_returns(home, spare, monkeypatch):
     run(main())
 
 
+def test_a_resting_model_is_asked_before_a_run_fails(home, spare):
+    """The first one was refused a short while ago; now the other one fails, and nothing else is left."""
+
+    async def main() -> None:
+        steps = [failure(429, "slow down", {"retry-after": "600"}), reply("first again")]
+        with MockModel(steps) as first, MockModel([reply("second"), failure(402, "pay")]) as second:
+            models = model("first", first.openai_url), model("second", second.openai_url)
+            results, events, _ = await answered(home, models[0], models[1], prompts=["one", "two"])
+            assert [one.text for one in results] == ["second", "first again"]
+            told = [(e["from"], e["to"], e["cause"]) for e in of(events, "retry_fallback_applied")]
+            there, back = ("main/first", "other/second"), ("other/second", "main/first")
+            assert told == [(*there, "rate_limit"), (*there, "resting"), (*back, "quota")]
+            assert len(first.requests) == len(second.requests) == 2
+
+    run(main())
+
+
+def test_a_long_run_goes_back_to_a_model_whose_rest_is_over(home, monkeypatch):
+    async def main() -> None:
+        steps = [failure(402, "pay"), reply("first again")]
+        with MockModel(steps) as first, MockModel([failure(402, "pay")]) as second:
+            models = model("first", first.openai_url), model("second", second.openai_url)
+            (result,), _, _ = await answered(home, *models)
+            assert result.status == "error" and len(first.requests) == len(second.requests) == 1
+            first.script(*steps)
+            monkeypatch.setattr(limits, "MODEL_RESTS", 0.0)
+            (result,), _, _ = await answered(home, *models)
+            assert result.text == "first again" and len(second.requests) == 2
+
+    run(main())
+
+
+def test_a_server_is_tried_again_if_no_other_model_can_be_asked(home):
+    """Its chain is of no use: it must not be worse than none."""
+
+    async def main() -> None:
+        with MockModel([dropped(), reply("fine")]) as first:
+            (result,), events, _ = await answered(home, model("first", first.openai_url), "anthropic/claude-opus-4-5")
+            assert result.text == "fine" and len(of(events, "auto_retry_start")) == 1
+
+    run(main())
+
+
 def test_models_of_the_chain_that_cannot_be_asked_are_passed_over(home, spare):
     async def main() -> None:
         with MockModel([failure(500, "oh")]) as first, MockModel([failure(429, "no")]) as second:
@@ -223,6 +273,26 @@ def test_without_another_model_the_error_is_that_of_the_last(home):
             (result,), events, _ = await answered(home, *chain)
             assert result.status == "error" and "not yours" in result.error
             assert len(of(events, "retry_fallback_applied")) == 1 and not of(events, "retry_fallback_succeeded")
+
+    run(main())
+
+
+def test_a_context_that_is_too_long_after_compaction(home, spare):
+    """The first model makes the summary, and the conversation is too long for it all the same."""
+
+    async def main() -> None:
+        settings(home, compaction={"keepRecentTokens": 1})
+        summary = reply("a summary", match="(?i)summar")  # two of them: the last turn is split
+        steps = [summary, reply("one"), reply("two"), failure(400, LONG)]
+        with MockModel(steps) as first:
+            other = model("second", spare.openai_url, context_window=900_000)
+            prompts = ["1", "2", "3"]
+            results, events, agent = await answered(home, model("first", first.openai_url), other, prompts=prompts)
+            assert [one.text for one in results] == ["one", "two", "from the spare"]
+            assert len(first.requests) == 6 and len(of(events, "compaction_end")) == 1
+            assert [e["cause"] for e in of(events, "retry_fallback_applied")] == ["context"]
+            asked = json.dumps(spare.requests[0].body["messages"])
+            assert "a summary" in asked and len(spare.requests) == 1
 
     run(main())
 

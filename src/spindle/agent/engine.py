@@ -15,7 +15,7 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.failover import Failover, Line, full_name, is_out_of_reach
+from spindle.agent.failover import Failover, Line, full_name
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.fences.denials import tell_denial
 from spindle.agent.hooks import Blocked, HookChain, Hub
@@ -549,10 +549,10 @@ class Engine:
         remarks, self.chain.remarks = self.chain.remarks, []
         return remarks
 
-    def will_retry(self, message: AssistantMessage) -> bool:
+    async def will_retry(self, message: AssistantMessage) -> bool:
         if self.signal.aborted or not self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt):
             return False
-        return self.choice.line is None or not is_out_of_reach(self.choice.line, message, self.failure)
+        return not await self.failover.is_in_vain(self.choice.line, message, self.failure)
 
     async def has_spare(self, answer: AssistantMessage) -> bool:
         line = self.choice.line

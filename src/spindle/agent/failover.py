@@ -71,11 +71,18 @@ class Line:
         self.problems: list[str] = []
         """Why models of the chain could not be used."""
         self._left = list(names)
+        self._aside: dict[str, ModelChoice] = {}
+        """Models that were resting, or have failed in this run. One whose rest is over, or that was not asked in this
+        run, is asked if no other is left."""
+        self._failed: set[str] = set()
         self._registry = registry
 
     @property
     def has_more(self) -> bool:
-        return bool(self._left)
+        return bool(self._left) or any(map(self._may_return, self._aside.values()))
+
+    def _may_return(self, choice: ModelChoice) -> bool:
+        return full_name(choice.model) not in self._failed or not self.is_resting(choice.model)
 
     def why_not(self) -> str | None:
         """Return why the model that is asked now should not be asked; None: it may be."""
@@ -91,8 +98,15 @@ class Line:
         return self._registry.resting.get(full_name(model), 0.0) > time.monotonic()
 
     def rest(self, seconds: float) -> None:
-        """Let the model that is asked now rest."""
-        self._registry.resting[full_name(self.now.model)] = time.monotonic() + seconds
+        """Let the model that is asked now, and has failed, rest."""
+        name = full_name(self.now.model)
+        self._registry.resting[name] = time.monotonic() + seconds
+        self._aside[name] = self.now
+        self._failed.add(name)
+
+    def pass_over(self) -> None:
+        """Leave out the model that would be asked now, because it is resting."""
+        self._aside[full_name(self.now.model)] = self.now
 
     async def look(self, check: Check, least_window: int = 0) -> ModelChoice | None:
         """Find the next model of the chain that can be asked. `least_window`: the room that it must have, and more."""
@@ -100,18 +114,38 @@ class Line:
             name = self._left.pop(0)
             try:
                 choice = await find(self._registry, name)
-                model = choice.model
-                if model in (self.now.model, self.chosen) or self.is_resting(model):
-                    continue
-                if 0 < model.context_window <= least_window:
-                    self.problems.append(f"{full_name(model)} has no more room")
-                    continue
-                self._registry.require_credentials(model)
-                check(model)
+            except ModelNotFound as error:
+                self.problems.append(f"{name}: {error}")
+                continue
+            model = choice.model
+            if model in (self.now.model, self.chosen):
+                continue
+            if self.is_resting(model):
+                self._aside[full_name(model)] = choice
+            elif self._fits(model, check, least_window):
                 self.offer = choice
-            except (ModelNotFound, MissingCredentials, AgentError) as error:
-                self.problems.append(f"{name if isinstance(name, str) else full_name(name)}: {error}")
         return self.offer
+
+    def look_again(self, check: Check, least_window: int = 0) -> ModelChoice | None:
+        """Find a model among those that were resting, if no other is left."""
+        for name, choice in [*self._aside.items()]:
+            if self.offer is None and self._may_return(choice):
+                del self._aside[name]
+                if self._fits(choice.model, check, least_window):
+                    self.offer = choice
+        return self.offer
+
+    def _fits(self, model: Model, check: Check, least_window: int) -> bool:
+        if 0 < model.context_window <= least_window:
+            self.problems.append(f"{full_name(model)} has no more room")
+            return False
+        try:
+            self._registry.require_credentials(model)
+            check(model)
+        except (MissingCredentials, AgentError) as error:
+            self.problems.append(f"{full_name(model)}: {error}")
+            return False
+        return True
 
     def take(self, cause: str) -> Fallback:
         """Go on with the model that was found."""
@@ -166,6 +200,8 @@ class Failover:
     async def begin(self, line: Line) -> None:
         """Begin with another model if the chosen one is resting, or has no key."""
         if line.now.model is line.chosen and (cause := line.why_not()) is not None and await line.look(self._check):
+            if cause == "resting":
+                line.pass_over()
             await self._switch(line, cause)
 
     async def line_for(self, role: Role) -> Line | None:
@@ -195,12 +231,20 @@ class Failover:
         cause = _cause(line, answer, failure)
         if cause is None:
             return False
-        if await line.look(self._check, line.now.model.context_window if cause == "context" else 0) is not None:
+        window = line.now.model.context_window if cause == "context" else 0
+        if await line.look(self._check, window) or line.look_again(self._check, window):
             return True
         if line.problems:
             self._port.publish(Notice(f"No other model can answer. {'; '.join(line.problems)}"))
             line.problems = []
         return False
+
+    async def is_in_vain(self, line: Line | None, answer: AssistantMessage, failure: Failure | None) -> bool:
+        """Say whether the same model need not be tried again: its server cannot be reached, and another model is
+        there."""
+        if line is None or _cause(line, answer, failure) != "connection":
+            return False
+        return await self.has_spare(line, answer, failure)
 
     async def stand_in(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
         """Let another model of the line go on, if one may do better. Returns whether one does."""
@@ -268,8 +312,3 @@ def _cause(line: Line, answer: AssistantMessage, failure: Failure | None) -> str
     from spindle.llm.errors import cause_of
 
     return cause_of(answer, facts.status, facts.error, line.now.model.context_window)
-
-
-def is_out_of_reach(line: Line | None, answer: AssistantMessage, failure: Failure | None) -> bool:
-    """Say whether a server could not be reached while another model is there: waiting for it would be in vain."""
-    return line is not None and line.has_more and _cause(line, answer, failure) == "connection"

@@ -153,7 +153,7 @@ class FollowPort(Protocol):
     @property
     def signal(self) -> AbortSignal: ...
 
-    def will_retry(self, answer: AssistantMessage) -> bool:
+    async def will_retry(self, answer: AssistantMessage) -> bool:
         """Say whether a failed answer may be tried again."""
 
     def is_awaited(self, answer: AssistantMessage) -> bool:
@@ -188,7 +188,7 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
     if port.failure is not None and port.failure.stop_reason:
         meter.stopped = port.failure.stop_reason
     stopped = port.signal.aborted or meter.stopped is not None
-    end = end_of(answer, stopped=stopped, will_retry=port.will_retry(answer))
+    end = end_of(answer, stopped=stopped, will_retry=await port.will_retry(answer))
     if end is End.FAILED:
         await port.retry.failed(answer.error_message or "Unknown error")
     elif end is not End.TRANSIENT:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
-from spindle.agent.failover import Failover, Line, is_out_of_reach
+from spindle.agent.failover import Failover, Line
 from spindle.agent.hooks import HookChain
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
@@ -299,7 +299,7 @@ class Compactor:
             nonlocal announced, before
             failover, model, attempt = self._port.failover, asked(), attempt - before
             again = self._port.retry.worthwhile(answer, failure, model, attempt - 1)
-            if not again or is_out_of_reach(line, answer, failure):
+            if not again or await failover.is_in_vain(line, answer, failure):
                 before += attempt  # each model has a budget of its own
                 return line is not None and await failover.stand_in(line, answer, failure)
             announced = True
