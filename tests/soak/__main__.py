@@ -18,6 +18,7 @@ from scripts.marks import put
 from tests.soak.attack import Attack, strike
 from tests.soak.disks import Disks
 from tests.soak.endurance import Endurance
+from tests.soak.failovers import Failovers
 from tests.soak.faults import Faults
 from tests.soak.fuzzing import DOORS
 from tests.soak.kills import Kills
@@ -27,7 +28,9 @@ from tests.soak.resumes import Resumes
 from tests.soak.shells import Shells
 from tests.support import nursery
 
-ATTACKS: list[type[Attack]] = [Kills, Resumes, *DOORS, Faults, Disks, Pipes, Sockets, Shells, Matrix, Endurance]
+ATTACKS: list[type[Attack]] = [
+    *(Kills, Resumes, *DOORS, Faults, Failovers, Disks, Pipes, Sockets, Shells, Matrix, Endurance),
+]
 
 
 def main() -> int:

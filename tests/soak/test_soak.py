@@ -18,6 +18,7 @@ ROUNDS = {
     "streams": 12,
     "arguments": 8,
     "faults": 8,
+    "failovers": 4,
     "disks": 3,
     "pipes": 3,
     "sockets": 4,

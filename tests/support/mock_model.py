@@ -8,7 +8,7 @@ SSE, runs in a thread of its own, records every request and can be held, cut, dr
         assert mock.requests[0].body["model"] == "m1"
 
 Each request takes the next step; the last step repeats. A step with `match` is taken first, by requests whose
-last user text it matches. Steps are made by these functions:
+last user text it matches. `mock.script_for("m2", …)` is the script of one model. Steps are made by these functions:
 
     reply(*ops, usage=(10, 5, 2), finish=None)   a 200 stream; `finish` is `stop`, `length`, `toolUse`, any word of
                                                  the provider, or NOTHING to end without one
@@ -174,6 +174,8 @@ class MockModel:
         """Streams that the client closed before their end."""
         self.connections = 0
         self._steps = steps or [reply("OK")]
+        self._steps_of: dict[str, list[Step]] = {}
+        """Steps that are left for a model; the last one stays."""
         self._taken = 0
         self._changed = threading.Condition()
         self._released: set[str] = set()
@@ -208,6 +210,10 @@ class MockModel:
         """Answer from these steps from now on, and forget the requests so far."""
         self._steps, self._taken = list(steps), 0
         self.requests.clear()
+
+    def script_for(self, model: str, *steps: Step) -> None:
+        """Answer requests to this model from these steps."""
+        self._steps_of[model] = list(steps)
 
     def release(self, name: str) -> None:
         """Let every stream pass this gate, now and later."""
@@ -301,6 +307,8 @@ class MockModel:
             await asyncio.gather(work, watch, return_exceptions=True)
 
     def _next_step(self, request: Recorded) -> Step:
+        if isinstance(request.body, dict) and (own := self._steps_of.get(request.body.get("model", ""))):
+            return own[0] if len(own) == 1 else own.pop(0)
         text = _last_user_text(request.body)
         for step in self._steps:
             if step.match is not None and re.search(step.match, text):
