@@ -20,6 +20,7 @@ from spindle.agent.hooks import PluginChain
 from spindle.agent.model_choice import ModelState
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
+from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile, Standing
 from spindle.models.loopback import LOOPBACK
@@ -263,7 +264,7 @@ def check_fallback(registry: ModelRegistry, names: Sequence[str | Model]) -> Non
 
 def _is_named(pattern: str, model: Model) -> bool:
     """Say whether a pattern is the whole name of a model, with or without its provider and a thinking level."""
-    names = {model.id.lower(), f"{model.provider}/{model.id}".lower()}
+    names = {model.id.lower(), model.full_name.lower()}
     return pattern.lower() in names or pattern.lower().rpartition(":")[0] in names
 
 
@@ -277,14 +278,17 @@ def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | Non
     pattern, settings = options.model, resources.settings
     if pattern is None and options.provider == settings.default_provider:
         pattern = settings.default_model
+    has_chain = options.fallback or settings.fallback
     try:
-        return resolve_model(resources.registry, pattern, options.provider)
+        choice = resolve_model(resources.registry, pattern, options.provider)
     except ModelNotFound:
-        has_chain = options.fallback or settings.fallback
         down = _of_this_machine(resources.registry, pattern or "", options.provider) if has_chain else None
         if down is None:
             raise
         return down
+    if has_chain and choice.model.provider in LOOPBACK and choice.warning:  # it was silent: it is not waited for again
+        resources.registry.rest(choice.model, limits.MODEL_RESTS)
+    return choice
 
 
 def _of_this_machine(registry: ModelRegistry, pattern: str, provider: str | None) -> ModelChoice | None:

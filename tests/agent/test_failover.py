@@ -157,7 +157,7 @@ def test_the_first_model_rests_and_returns(home, spare, monkeypatch):
                 result = await agent.run("two").result()
                 assert result.text == "from the spare" and [one.cause for one in result.fallbacks] == ["resting"]
                 assert agent.session.model.id == "first" and len(first.requests) == 1
-                agent.session.resources.registry.resting.clear()  # its time is over
+                agent.session.resources.registry._resting.clear()  # its time is over
                 result = await agent.run("three").result()
                 assert result.text == "first again" and result.fallbacks == []
                 assert agent.session.session.model() == ("main", "first")
@@ -301,7 +301,7 @@ def test_an_abort_works_in_every_gap(home, at):
                 agent.subscribe(look)
                 result = await agent.run("go").result()
                 assert result.status == "aborted" and "stopped" in seen
-                agent.session.resources.registry.resting.clear()
+                agent.session.resources.registry._resting.clear()
                 second.release("never")
 
     run(main())

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.failover import Failover, Line, full_name
+from spindle.agent.failover import Failover, Line
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.fences.denials import tell_denial
 from spindle.agent.hooks import Blocked, HookChain, Hub
@@ -639,7 +639,7 @@ class Engine:
         opening = self.choice.ask(request, settings, hooks, session_id, on_disk, max_tokens, line)
         if not trace.listeners:
             return await opening
-        return llm.in_span(opening, session=self.conversation.session.id, model=model and full_name(model))
+        return llm.in_span(opening, session=self.conversation.session.id, model=model and model.full_name)
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal

@@ -6,7 +6,6 @@ while; the first run after that begins with it again. Without a chain there is n
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,10 +51,6 @@ _OF_THE_REQUEST = ("context",)
 """Causes that say nothing about the next request."""
 
 
-def full_name(model: Model) -> str:
-    return f"{model.provider}/{model.id}"
-
-
 class Line:
     """The models for one job, in their order."""
 
@@ -82,11 +77,11 @@ class Line:
         return bool(self._left) or any(map(self._may_return, self._aside.values()))
 
     def _may_return(self, choice: ModelChoice) -> bool:
-        return full_name(choice.model) not in self._failed or not self.is_resting(choice.model)
+        return choice.model.full_name not in self._failed or not self._registry.is_resting(choice.model)
 
     def why_not(self) -> str | None:
         """Return why the model that is asked now should not be asked; None: it may be."""
-        if self.is_resting(self.now.model):
+        if self._registry.is_resting(self.now.model):
             return "resting"
         try:
             self._registry.require_credentials(self.now.model)
@@ -94,19 +89,16 @@ class Line:
             return "key"
         return None
 
-    def is_resting(self, model: Model) -> bool:
-        return self._registry.resting.get(full_name(model), 0.0) > time.monotonic()
-
     def rest(self, seconds: float) -> None:
         """Let the model that is asked now, and has failed, rest."""
-        name = full_name(self.now.model)
-        self._registry.resting[name] = time.monotonic() + seconds
+        name = self.now.model.full_name
+        self._registry.rest(self.now.model, seconds)
         self._aside[name] = self.now
         self._failed.add(name)
 
     def pass_over(self) -> None:
         """Leave out the model that would be asked now, because it is resting."""
-        self._aside[full_name(self.now.model)] = self.now
+        self._aside[self.now.model.full_name] = self.now
 
     async def look(self, check: Check, least_window: int = 0) -> ModelChoice | None:
         """Find the next model of the chain that can be asked. `least_window`: the room that it must have, and more."""
@@ -120,8 +112,8 @@ class Line:
             model = choice.model
             if model in (self.now.model, self.chosen):
                 continue
-            if self.is_resting(model):
-                self._aside[full_name(model)] = choice
+            if self._registry.is_resting(model):
+                self._aside[model.full_name] = choice
             elif self._fits(model, check, least_window):
                 self.offer = choice
         return self.offer
@@ -137,13 +129,13 @@ class Line:
 
     def _fits(self, model: Model, check: Check, least_window: int) -> bool:
         if 0 < model.context_window <= least_window:
-            self.problems.append(f"{full_name(model)} has no more room")
+            self.problems.append(f"{model.full_name} has no more room")
             return False
         try:
             self._registry.require_credentials(model)
             check(model)
         except (MissingCredentials, AgentError) as error:
-            self.problems.append(f"{full_name(model)}: {error}")
+            self.problems.append(f"{model.full_name}: {error}")
             return False
         return True
 
@@ -154,7 +146,7 @@ class Line:
         model = self.now.model
         price = None if model.cost_unknown else model.cost
         self.applied = Fallback(
-            before=full_name(before), after=full_name(model), role=self.role, cause=cause, price=price
+            before=before.full_name, after=model.full_name, role=self.role, cause=cause, price=price
         )
         return self.applied
 
@@ -264,7 +256,7 @@ class Failover:
             StandIn(
                 before=switch.before,
                 after=switch.after,
-                chosen=full_name(line.chosen),
+                chosen=line.chosen.full_name,
                 role=line.role,
                 cause=cause,
                 price=switch.price,
@@ -292,7 +284,7 @@ class Failover:
         self._noted, choice = model, self._port.choice
         own = choice.model if choice.line is None else choice.line.now.model
         assert own is not None
-        name, after = full_name(own), full_name(model)
+        name, after = own.full_name, model.full_name
         keep(
             self._port.conversation.session,
             StandIn(before=name, after=after, chosen=choice.name or name, role=choice.role, cause=ROUTE),
@@ -302,7 +294,7 @@ class Failover:
         """Tell that the other model has answered, the first time."""
         if line.applied is not None:
             line.applied = None
-            await self._port.emit(RetryFallbackSucceeded(full_name(line.now.model), line.role))
+            await self._port.emit(RetryFallbackSucceeded(line.now.model.full_name, line.role))
 
 
 def _cause(line: Line, answer: AssistantMessage, failure: Failure | None) -> str | None:

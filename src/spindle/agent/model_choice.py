@@ -64,7 +64,7 @@ class ModelState:
     @property
     def name(self) -> str | None:
         """Provider and id of the model."""
-        return f"{self.model.provider}/{self.model.id}" if self.model else None
+        return self.model.full_name if self.model else None
 
     @property
     def answering(self) -> Model | None:

@@ -4,6 +4,7 @@ Built-in providers come from the catalogue, others from `models.json`, from exte
 machine. Models of a provider are put together when that provider is first asked about.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -78,14 +79,14 @@ class ModelRegistry:
         self._probed: dict[str, list[Model]] = {}
         """Models that servers on this machine have listed."""
         self._models: dict[str, list[Model]] = {}
-        self.resting: dict[str, float] = {}
+        self._resting: dict[str, float] = {}
         """Models that have failed, and until when others are asked in their place; by the clock of the process."""
 
     def sibling(self) -> "ModelRegistry":
         """Return a registry for another session: the same keys and files, no providers of extensions."""
         other = ModelRegistry(self._agent_dir)
         other.auth, other._file, other._probed = self.auth, self._file, dict(self._probed)
-        other.resting = self.resting
+        other._resting = self._resting
         return other
 
     @property
@@ -198,6 +199,13 @@ class ModelRegistry:
         self._probed[provider] = list_models(provider, self._server(provider))
         self._models.pop(provider, None)
         return self.all(provider)
+
+    def rest(self, model: Model, seconds: float) -> None:
+        """Let other models of its chain answer in the place of one that has failed."""
+        self._resting[model.full_name] = time.monotonic() + seconds
+
+    def is_resting(self, model: Model) -> bool:
+        return self._resting.get(model.full_name, 0.0) > time.monotonic()
 
     def local_model(self, model_id: str) -> Model:
         """Return the model in a file, by its name or path. Raises `LocalModelError`."""

@@ -51,7 +51,7 @@ def match_model(pattern: str, models: Sequence[Model]) -> Model | None:
     wanted = pattern.strip().lower()
     if not wanted:
         return None
-    exact = [m for m in models if f"{m.provider}/{m.id}".lower() == wanted]
+    exact = [m for m in models if m.full_name.lower() == wanted]
     exact = exact or [m for m in models if m.id.lower() == wanted]
     if len(exact) == 1:
         return exact[0]
@@ -258,7 +258,7 @@ def _only(wanted: str, hits: list[Model]) -> Model:
     """Return the model of the most preferred provider of the catalogue; providers of the user's have to be named."""
     own = [model for model in hits if model.provider not in builtin_providers()]
     if own and len(hits) > 1:
-        places = ", ".join(f"{model.provider}/{model.id}" for model in hits)
+        places = ", ".join(model.full_name for model in hits)
         raise ModelNotFound(f'Model "{wanted}" is ambiguous. Name the provider: {places}')
     return hits[0]
 
@@ -267,8 +267,8 @@ def _raise_not_found(registry: ModelRegistry, pattern: str) -> NoReturn:
     import difflib
 
     models = [model for model in registry.all() if registry.speaks(model)]
-    names = {f"{m.provider}/{m.id}".lower(): f"{m.provider}/{m.id}" for m in models}
-    by_id = {m.id.lower(): f"{m.provider}/{m.id}" for m in reversed(models)}
+    names = {m.full_name.lower(): m.full_name for m in models}
+    by_id = {m.id.lower(): m.full_name for m in reversed(models)}
     wanted = pattern.lower()
     near = [names[name] for name in difflib.get_close_matches(wanted, names, 3, 0.6)]
     near += [by_id[name] for name in difflib.get_close_matches(wanted, by_id, 3, 0.6)]
@@ -354,6 +354,6 @@ def thinking_level(
     """Choose the level: `asked` by --thinking, `given` with the model, the session's, the settings'; then clamp it."""
     if model is None:
         return "off"
-    saved = settings.model_thinking_levels.get(f"{model.provider}/{model.id}")
+    saved = settings.model_thinking_levels.get(model.full_name)
     wanted = as_level(asked) or as_level(given) or as_level(session) or saved or settings.default_thinking_level
     return model.clamp_thinking(wanted)

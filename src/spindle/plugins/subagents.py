@@ -169,7 +169,7 @@ class Subagents:
             listed.ended(status)
             await asyncio.shield(self._ending.spawn(subagent.close(), "spindle-subagent-end"))
         stopped = None if options.inside is None else options.inside.meter.stopped
-        report = report_of(result, definition.name, f"{choice.model.provider}/{choice.model.id}", stopped)
+        report = report_of(result, definition.name, choice.model.full_name, stopped)
         return _result(report, result.text)
 
     def _find(self, name: str) -> AgentDefinition:

@@ -162,7 +162,7 @@ class LiveSession(NeverFull):
         path = agent.session.path
         if path is None or agent.messages or path.exists():
             return None
-        chosen = None if model is None else f"{model.provider}/{model.id}"
+        chosen = None if model is None else model.full_name
         begun = WantedSession(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)
         far = agent.resources.far
         return begun if far is None else replace(begun, exec=far.command, exec_cwd=far.cwd)
@@ -177,7 +177,7 @@ class LiveSession(NeverFull):
             name=agent.session.name,
             cwd=agent.cwd,
             phase=agent.phase,
-            model=None if model is None else f"{model.provider}/{model.id}",
+            model=None if model is None else model.full_name,
             clients=len(self.clients),
             queue=len(agent.queues),
             questions=len(agent.dialogs.open_requests()),

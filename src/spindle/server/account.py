@@ -159,7 +159,7 @@ class Account:
         user, book = self.user, self._book
         if user is None or book is None or model is None:
             return
-        self.check_model(f"{model.provider}/{model.id}")
+        self.check_model(model.full_name)
         if user.cost_per_day is None:
             return
         if model.cost_unknown:

@@ -62,6 +62,10 @@ class Model(Wire):
     cost_unknown: bool = False
     """Whether `cost` is only a placeholder."""
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.provider}/{self.id}"
+
     def shown(self) -> "Model":
         """Return the model as clients may see it: without a password in its address."""
         url = masked_url(self.base_url)

@@ -57,7 +57,7 @@ def bounds_for(settings: Compaction, model: Model | None) -> CompactionBounds:
     """
     if model is None:
         return CompactionBounds(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
-    chosen = settings.for_model(f"{model.provider}/{model.id}")
+    chosen = settings.for_model(model.full_name)
     window = model.context_window
     if window <= 0:
         return CompactionBounds(chosen.enabled, chosen.reserve_tokens, chosen.keep_recent_tokens, math.inf)

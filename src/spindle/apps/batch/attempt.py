@@ -390,7 +390,7 @@ class Try:
         )
         agent = await self._agent(space)
         watch.agent = agent
-        line.model = f"{agent.model.provider}/{agent.model.id}" if agent.model is not None else None
+        line.model = agent.model.full_name if agent.model is not None else None
         try:
             await agent.begin()
             check_tools(agent, job.task.tools or shared.plan.agent.tools or ())

@@ -22,10 +22,10 @@ def options(agent: AgentSession) -> list[dict[str, Any]]:
     model, wanted = agent.model, agent.sandbox_for()
     modes = [{"value": id, **told} for id, told in _MODES.items()]
     options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
-    models = {f"{one.provider}/{one.id}": one for one in [*agent.models.available(), *([model] if model else [])]}
+    models = {one.full_name: one for one in [*agent.models.available(), *([model] if model else [])]}
     if model is not None:
         choices = [{"value": id, "name": one.name or one.id, "description": one.provider} for id, one in models.items()]
-        options.append(_select("model", "Model", "model", f"{model.provider}/{model.id}", choices))
+        options.append(_select("model", "Model", "model", model.full_name, choices))
         levels = [{"value": level, "name": level.capitalize()} for level in agent.models.levels()]
         options.append(_select("thinking", "Thinking", "thought_level", agent.thinking_level, levels))
     level = "off" if wanted is None else wanted.level
@@ -69,4 +69,4 @@ def _model_named(agent: AgentSession, name: str) -> str | None:
     if current is not None and len(same) > 1:  # of several providers: the present one, if it has the model
         same.sort(key=lambda model: model.provider != current.provider)
     found = same[0] if same else match_model(name, models)
-    return f"{found.provider}/{found.id}" if found is not None else None
+    return found.full_name if found is not None else None

@@ -314,7 +314,7 @@ class ChatSeat(Seat):
         return encode(
             {
                 "session": self._agent.session.id,
-                "model": f"{model.provider}/{model.id}" if model else None,
+                "model": model.full_name if model else None,
                 "max_context_num": state.max_turns,
                 "max_tokens": state.max_tokens,
                 "ask_before_tool_execution": state.ask_before_tools,
