@@ -1,5 +1,6 @@
 """Questions about tool calls: what they show, who answers them, and what an answer does."""
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -217,6 +218,31 @@ def test_an_answer_of_the_wrong_form_is_an_error_in_words(tmp_path):
     run(main())
 
 
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_question_of_an_extension_is_a_request_and_a_dialog(tmp_path, answer):
+    def asking(agent):
+        @agent.command("sure")
+        async def sure(args, ctx):
+            ctx.ui.notify(f"{await ctx.ui.confirm('Sure?', 'Really?', timeout=60)}")
+
+    async def main():
+        async with Rig(tmp_path, settings=ASK, extensions=[asking]) as rig:
+            await rig.call("prompt", message="/sure")
+            question = await rig.until("permission_request")
+            dialog = await rig.until("extension_ui_request")
+            assert (question["kind"], question["summary"], question["timeout"]) == ("confirm", "Sure?", 60_000)
+            assert question["preview"] == {"kind": "text", "text": "Really?"}
+            assert (dialog["id"], dialog["method"], dialog["message"]) == (question["id"], "confirm", "Really?")
+            if answer:
+                await rig.call("answer_permission", question=question["id"], behavior="allow")
+            else:
+                rig.dispatcher.receive_value({"type": "extension_ui_response", "id": dialog["id"], "confirmed": False})
+            said = await rig.until(lambda frame: frame.get("method") == "notify")
+            assert said["message"] == str(answer)
+
+    run(main())
+
+
 # -- a program -----------------------------------------------------------------------------------
 
 
@@ -252,9 +278,15 @@ def test_a_callback_that_fails_is_told_to_the_program_only(tmp_path, caplog, mon
     async def nothing(request):
         return None
 
-    async def slow(request):
-        import asyncio
+    def fails_a_test(request):
+        pytest.fail("wrong tool")
 
+    async def cancelled(request):
+        other = asyncio.ensure_future(asyncio.Event().wait())
+        other.cancel()
+        await other
+
+    async def slow(request):
         await asyncio.Event().wait()
 
     async def main():
@@ -265,6 +297,11 @@ def test_a_callback_that_fails_is_told_to_the_program_only(tmp_path, caplog, mon
             (lambda request: {"behavior": "allow"}, TypeError, "it must return Allow"),
             (lambda request: Allow({"path": 7}), ToolError, "Validation failed"),
             (lambda request: Allow(keep="session", rules=["Bsh"]), AgentError, "no such tool"),
+            (lambda request: Allow(keep="session", rules="Write"), TypeError, "Expected `array`"),
+            (lambda request: Allow({"path": "a", "content": "x", "more": Path()}), AgentError, "as JSON"),
+            (lambda request: Deny(None), TypeError, "Expected `str`"),
+            (fails_a_test, pytest.fail.Exception, "wrong tool"),
+            (cancelled, RuntimeError, "was cancelled"),
             (slow, TimeoutError, "no answer within"),
         ):
             caplog.clear()

@@ -210,7 +210,7 @@ class SyncRun(Iterator["AnyEvent"]):
         return self._loop.wait(self._run.result())
 
     @property
-    def exceptions(self) -> Sequence[Exception]:
+    def exceptions(self) -> Sequence[BaseException]:
         """Exceptions that `can_use_tool` has raised during the run. Each was a no."""
         return self._run.exceptions
 

@@ -26,6 +26,7 @@ from spindle.agent.fences.waiting import Held, asked
 from spindle.agent.fences.wording import (
     OUTSIDE,
     call_dialog,
+    input_of,
     outside_question,
     refusal,
     require_offered,
@@ -535,13 +536,11 @@ class Approval(Hooks):
             self._check_names(rules_of("allow", rules, "answer"))
         except ValueError as error:
             raise AgentError(str(error)) from None
-        if answer.input is UNSET or answer.input == args:
+        if answer.input is UNSET or (wanted := input_of(answer)) == args:
             return Allow(keep=answer.keep, rules=rules)
-        import copy
-
         from spindle.tools.validate import checked_arguments
 
-        changed = await checked_arguments(tool, copy.deepcopy(answer.input))
+        changed = await checked_arguments(tool, wanted)
         decision = await self._decided(tool.name, changed)
         if decision.behavior == "deny":
             raise AgentError(f"The changed input of {tool.name} is refused by {why(decision)}")
@@ -565,7 +564,7 @@ class Approval(Hooks):
     async def confirm(self, kind: QuestionKind, title: str, message: str, **fields: Any) -> bool | None:
         """Ask a yes-or-no question that is not about a call. None: there is no answer."""
         preview = TextPreview(text=message) if message else None
-        request = self._request(kind, summary=title, preview=preview, **fields)
+        request = self._request(kind, summary=title, preview=preview, **{"tool_call_id": CALL.get(), **fields})
         dialog = Dialog(title, message=message)
         given = await self.questions.ask(request, self._options, partial(unchanged, request), dialog)
         return None if given.by in ("nobody", "error") else isinstance(given.answer, Allow)

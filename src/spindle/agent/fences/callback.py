@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from msgspec import ValidationError, convert, structs
+
 from spindle.agent import AgentError
 from spindle.shapes.approvals import Allow, Answer, Deny
 from spindle.shapes.events import PermissionRequest
@@ -28,7 +30,7 @@ def called(function: CanUseTool) -> Callable[[PermissionRequest], Awaitable[Answ
             given = await given
         match given:
             case Allow() | Deny():
-                return given
+                return _checked(given)
             case bool():
                 return Allow() if given else Deny()
             case str() if given.strip():
@@ -36,6 +38,15 @@ def called(function: CanUseTool) -> Callable[[PermissionRequest], Awaitable[Answ
         raise TypeError(f"can_use_tool returned {given!r}: it must return Allow, Deny, True, False or a reason")
 
     return answer
+
+
+def _checked(given: Answer) -> Answer:
+    """Return a copy of an answer whose fields have their types. Raises `TypeError`."""
+    try:
+        fields = structs.asdict(given)
+        return convert(fields, Allow) if isinstance(given, Allow) else convert(fields, Deny)
+    except ValidationError as error:
+        raise TypeError(f"can_use_tool returned {given!r}: {error}") from None
 
 
 def _takes(function: CanUseTool, count: int) -> bool:

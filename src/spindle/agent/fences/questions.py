@@ -37,7 +37,7 @@ class GivenAnswer(Struct, frozen=True):
     by: By
     error: str | None = None
     """Why whoever was asked has failed."""
-    exception: Exception | None = None
+    exception: BaseException | None = None
 
 
 class NoSuchQuestion(AgentError):
@@ -105,9 +105,13 @@ class Asker:
             async with limit:
                 answer = await ask(request)
                 return GivenAnswer(await check(answer) if isinstance(answer, Allow) else answer, by)
-        except Blocked:
+        except (Blocked, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:  # foreign code; whatever it has to say is not for the model
+        except BaseException as error:  # foreign code, as the failure of a test; what it says is not for the model
+            if isinstance(error, asyncio.CancelledError):
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                error = RuntimeError("can_use_tool waited for something that was cancelled")
             if isinstance(error, TimeoutError) and limit.expired():
                 text = f"can_use_tool gave no answer within {(request.timeout or 0) / 1000:g} s"
                 return GivenAnswer(Deny(), "error", text, TimeoutError(text))

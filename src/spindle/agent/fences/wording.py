@@ -8,7 +8,7 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.fences.questions import SAVED, Dialog, GivenAnswer, kept_rules
 from spindle.shapes.approvals import Allow, CommandPreview, Deny, DiffPreview, Suggestion
-from spindle.shapes.codec import encode
+from spindle.shapes.codec import decode, encode
 from spindle.shapes.events import Decision, PermissionRequest
 from spindle.shapes.sandbox import SandboxLevel
 
@@ -82,6 +82,14 @@ async def unchanged(request: PermissionRequest, answer: Allow) -> Allow:
     rules = rules_to_keep(request, answer)
     require_offered(request, rules)
     return Allow(keep=answer.keep, rules=rules)
+
+
+def input_of(answer: Allow) -> Any:
+    """Return a copy of the changed input of a yes, as it will be recorded. Raises `AgentError` if it is no JSON."""
+    try:
+        return decode(encode(answer.input))
+    except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        raise AgentError(f"The changed input cannot be written as JSON: {error}") from None
 
 
 def rules_to_keep(request: PermissionRequest, answer: Allow) -> Sequence[str]:

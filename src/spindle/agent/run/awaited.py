@@ -65,7 +65,7 @@ class AgentRun(Later[RunResult], AsyncIterator["AnyEvent"]):
             warnings.warn("a prompt was not sent: its run was neither awaited nor iterated", RuntimeWarning, 2)
 
     @property
-    def exceptions(self) -> list[Exception]:
+    def exceptions(self) -> list[BaseException]:
         """Exceptions that `can_use_tool` has raised during the run. Each was a no."""
         return self._run.exceptions if isinstance(self._run, Run) else []
 

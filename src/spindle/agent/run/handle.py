@@ -28,7 +28,7 @@ class Run:
         """Done when the message is in a file: that of the session, or the one beside it."""
         self.context = copy_context()
         """Context of the sender. The run works in it, so that the trace knows who asked for the run."""
-        self.exceptions: list[Exception] = []
+        self.exceptions: list[BaseException] = []
         """Raised by `can_use_tool` during the run. The model was not told of them."""
         self._agent = agent
         self._begun = False

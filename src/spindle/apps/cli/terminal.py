@@ -44,7 +44,18 @@ class TerminalDialogs:
         return None if line is None else _answer(request, line)
 
     async def approve(self, request: PermissionRequest) -> Answer | None:
-        """Ask about a tool call, with what it would do."""
+        """Ask about a tool call, with what it would do; other questions are yes-or-no ones."""
+        if request.kind not in ("tool", "outside"):
+            given = await self.ask(
+                ExtensionUIRequest(
+                    id=request.id,
+                    method="confirm",
+                    title=request.summary,
+                    message=in_words(request.preview),
+                    timeout=request.timeout,
+                )
+            )
+            return None if given is None else Allow() if given["confirmed"] else Deny()
         shown = ExtensionUIRequest(id=request.id, method="select", title=request.summary, timeout=request.timeout)
         return await self._answered(shown, self._approve(request))
 
@@ -153,8 +164,6 @@ class TerminalDialogs:
 
 
 def _choices(request: PermissionRequest) -> dict[str, Answer]:
-    if request.kind not in ("tool", "outside"):
-        return {"Yes": Allow(), _NO: Deny()}
     choices: dict[str, Answer] = {ONCE: Allow()}
     for one in request.suggestions:
         choices[one.text] = Allow(keep="session", rules=one.rules)

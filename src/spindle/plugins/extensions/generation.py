@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import sys
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -21,7 +22,8 @@ from spindle.base.flow import Tasks
 from spindle.llm.stream import StreamFunction
 from spindle.plugins.extensions.threads import HERE, Home, OwnLoop
 from spindle.resources.sources import SourceInfo
-from spindle.shapes.events import Event
+from spindle.shapes.approvals import QuestionKind
+from spindle.shapes.events import Event, ExtensionUIRequest
 from spindle.tools.base import Tool
 
 T = TypeVar("T")
@@ -119,6 +121,14 @@ class BeforeAgent:
         self.cwd = cwd
         self.mode = mode
         self.dialogs = dialogs or NoDialogs()
+
+    async def confirm(self, kind: QuestionKind, title: str, message: str, *, timeout: int | None = None) -> bool | None:
+        """Ask a yes-or-no question, as a dialog: there are no permissions yet."""
+        asked = ExtensionUIRequest(
+            id=str(uuid.uuid4()), method="confirm", title=title, message=message, timeout=timeout
+        )
+        answer = await self.dialogs.ask(asked)
+        return None if answer is None else answer.get("confirmed") is True
 
     def publish(self, event: Event) -> None:
         """No client listens yet; a traceback of an error is on stderr."""

@@ -5,7 +5,6 @@ one.
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from spindle.base.user_files import BadFile, Standing
 from spindle.plugins.extensions.discover import Candidate, find_candidates, known_as, project_code
 from spindle.resources.loader import Resources
 from spindle.resources.trust import NOT_AGREED, TrustStore, content_of, gated_paths
-from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice
+from spindle.shapes.events import ExtensionError, Notice
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is an extension
@@ -211,10 +210,9 @@ class ExtensionHost:
             names = "\n".join(str(candidate.path) for candidate in inside)
             about = f"They are new, or have changed since you agreed to them. They run as you do:\n{names}"
             title = f"Load the extensions of {place}?"
-            request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=about)
             alone = not content or agent.resources.options.user_folder
-            answer = None if alone else await agent.dialogs.ask(request)
-            if answer is None or answer.get("confirmed") is not True or content_of(place) != content:
+            answer = None if alone else await agent.confirm("trust", title, about)
+            if answer is not True or content_of(place) != content:
                 if answer is not None or place not in self._complained:
                     agent.publish(Notice(f"Cannot use {place}: {NOT_AGREED}"))
                 continue

@@ -73,8 +73,12 @@ class UI:
     @_dialog
     async def confirm(self, title: str, message: str = "", *, timeout: float | None = None) -> bool:
         """Ask a yes-or-no question. Anything but a clear yes is False."""
-        answer = await self._ask("confirm", timeout, title=title, message=message)
-        return answer is not None and answer.get("confirmed") is True
+        asked = _request("confirm", title=title, message=message)
+
+        async def ask() -> bool | None:
+            return await self._binding.here.confirm("confirm", title, message, timeout=_limit(timeout))
+
+        return await self._prompted(ask, asked) is True
 
     @_dialog
     async def input(self, title: str, placeholder: str | None = None, *, timeout: float | None = None) -> str | None:
@@ -119,17 +123,20 @@ class UI:
     # -- inside ----------------------------------------------------------------------------------
 
     async def _ask(self, method: str, timeout: float | None, **fields: Any) -> dict[str, Any] | None:
-        limit = None if timeout is None else max(1, round(timeout * 1000))
-        dialogs, request = self._binding.here.dialogs, _request(method, timeout=limit, **fields)
+        dialogs, request = self._binding.here.dialogs, _request(method, timeout=_limit(timeout), **fields)
+        return await self._prompted(lambda: dialogs.ask(request), request)
 
-        async def ask() -> dict[str, Any] | None:
-            await self._on_prompt("ui_prompt_start", method, fields["title"])
+    async def _prompted(self, ask: Callable[[], Awaitable[T]], request: ExtensionUIRequest) -> T:
+        """Ask, and tell extensions that a dialog is open."""
+
+        async def told() -> T:
+            await self._on_prompt("ui_prompt_start", request.method, request.title)
             try:
-                return await dialogs.ask(request)
+                return await ask()
             finally:
-                await self._on_prompt("ui_prompt_end", method, fields["title"])
+                await self._on_prompt("ui_prompt_end", request.method, request.title)
 
-        return await self._binding.await_on_loop(ask)
+        return await self._binding.await_on_loop(told)
 
     def _tell(self, method: str, **fields: Any) -> None:
         dialogs, request = self._binding.here.dialogs, _request(method, **fields)
@@ -149,6 +156,10 @@ def _request(method: str, **fields: Any) -> ExtensionUIRequest:
         elif name != "timeout" and not isinstance(value, str) and (value is not None or name in _REQUIRED):
             raise TypeError(f"ui.{method}: {name} must be a str, not {type(value).__name__}")
     return ExtensionUIRequest(id=str(uuid.uuid4()), method=method, **fields)
+
+
+def _limit(timeout: float | None) -> int | None:
+    return None if timeout is None else max(1, round(timeout * 1000))
 
 
 def _text(answer: dict[str, Any] | None) -> str | None:

@@ -43,7 +43,7 @@ async def elicit(
     """Ask the user, and return the result of `elicitation/create`; `call_id`: the tool call that it belongs to."""
     if not dialogs.has_ui:
         return {"action": "decline"}
-    ask = partial(_ask, dialogs, call_id)
+    ask = partial(_ask, dialogs, confirm, call_id)
     message = str(params.get("message") or "")[:4000]
     head = f'MCP server "{server}": {message}'
     if params.get("mode") == "url":
@@ -179,5 +179,8 @@ def _choices(field: Message) -> list[Choice]:
     return [Choice(str(value), str(name)) for value, name in zip(values, names, strict=True)]
 
 
-async def _ask(dialogs: Dialogs, call_id: str | None, **fields: Any) -> dict[str, Any] | None:
+async def _ask(dialogs: Dialogs, confirm: Confirm, call_id: str | None, **fields: Any) -> dict[str, Any] | None:
+    if fields["method"] == "confirm":
+        agreed = await confirm(fields["title"], fields["message"])
+        return None if agreed is None else {"confirmed": agreed}
     return await dialogs.ask(ExtensionUIRequest(id=str(uuid.uuid4()), tool_call_id=call_id, **fields))

@@ -132,8 +132,6 @@ def _title(request: ExtensionUIRequest) -> str:
 
 def _choices(request: PermissionRequest) -> dict[str, tuple[str, Answer]]:
     """Return the options of a question about a call with their kinds and what they answer."""
-    if request.kind not in ("tool", "outside"):
-        return {YES: ("allow_once", Allow()), NO: ("reject_once", Deny())}
     choices: dict[str, tuple[str, Answer]] = {ONCE: ("allow_once", Allow())}
     for one in request.suggestions:
         choices[one.text] = ("allow_always", Allow(keep="session", rules=one.rules))

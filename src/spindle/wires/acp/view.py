@@ -209,7 +209,8 @@ class EditorView:
                 self._show_title(request.title)
 
     def _put_question(self, request: events.PermissionRequest) -> None:
-        self._questions.ask_about(request, updates.asked(request, self._agent.workdir))
+        if request.tool_name is not None:  # others are put as the dialog that follows
+            self._questions.ask_about(request, updates.asked(request, self._agent.workdir))
 
     def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
         """Return the tool call whose tool or hook asks."""
