@@ -238,7 +238,8 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     text = terminal.wait_for(
         "Allow bash? echo ok \\x1b];touch hidden #\\x07\n# a comment\ntouch seen\n❯ y", "n  Deny\n?"
     )
-    assert "Bash(touch seen *) (in all sessions)" in re.sub("\n *", " ", text)  # not cut
+    whole = re.sub("\n *", " ", text)
+    assert "A  Always in all sessions: Bash(" in whole and "Bash(touch seen *) e  Edit" in whole  # not cut
     terminal.quiet()
     terminal.keys("n")
     terminal.wait_for("Why not?")
@@ -247,6 +248,9 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     terminal.quiet()
     terminal.keys("\x1b")
     terminal.wait_for("Interrupted\n" + PROMPT)  # Esc is no answer that the model could go on with
+
+
+EDITS = [{"oldText": "two = 2", "newText": "two = 3"}]
 
 
 def test_a_change_is_shown_in_full_and_can_be_edited(place: Place, chat: Chat) -> None:
@@ -268,13 +272,36 @@ def test_a_change_is_shown_in_full_and_can_be_edited(place: Place, chat: Chat) -
     terminal.keys("e")
     terminal.wait_for("→ Allow, with another input", "Done.", PROMPT)
     assert (place.project / "main.py").read_text() == old.replace("line", "edited")
+    assert "✓ edit main.py (changed) · Successfully" in terminal.text
+
+
+def test_a_change_that_was_agreed_to_is_not_shown_twice(place: Place, chat: Chat) -> None:
+    steps = [{"calls": [{"name": "edit", "arguments": {"path": "a.py", "edits": EDITS}}]}, "Done."]
+    (place.project / "a.py").write_text("one = 1\ntwo = 2\n")
+    place.write("editor.sh", 'case $1 in *.py) cat "$1" >seen; printf "two = 4\\n" >"$1";; esac\n')
+    env = {"VISUAL": f"sh {place.project.parent}/editor.sh"}
+    terminal = chat("--permission-mode", "default", steps=[*steps, *steps], env=env)
+    terminal.enter("go")
+    terminal.wait_for("  +2 two = 3\n", "n  Deny")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("✓ edit a.py", "Done.", PROMPT)
+    assert terminal.text.count("+2 two = 3") == 1
+    (place.project / "a.py").write_text("one = 1\ntwo = 2\n")
+    terminal.enter("again")
+    terminal.wait_for("n  Deny")
+    terminal.quiet()
+    terminal.keys("e")  # only the new text is edited, in a file that the editor knows
+    terminal.wait_for("✓ edit a.py (changed)", "Done.", PROMPT)
+    assert (place.project / "seen").read_text() == "two = 3" and terminal.text.count("+2 two = 4") == 1
+    assert (place.project / "a.py").read_text() == "one = 1\ntwo = 4\n"
 
 
 def test_every_answer_is_seen_in_a_small_window(place: Place, chat: Chat) -> None:
     call = {"calls": [{"name": "bash", "arguments": {"command": "touch " + "long-name/" * 8}}]}
     terminal = chat("--permission-mode", "default", steps=[call, "Done."], columns=60, lines=9)
     terminal.enter("go")
-    terminal.wait_for("Always allow Bash(touch *) (in all sessions)\nEdit the input\nDeny\n", "n  Deny\n?")
+    terminal.wait_for("Always in all sessions: Bash(touch *)\nEdit the input\nDeny\n", "n  Deny\n?")
     terminal.quiet()
     shown = [line[:8].rstrip() for line in terminal.screen.display]
     assert shown[1:] == ["Allow ba", "❯ y  All", "  a  Alw", "  A  Alw", "  e  Edi", "  n  Den", "?", "script.j"]
@@ -354,6 +381,11 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
     terminal.wait_for("Interrupted: /long")
     terminal.keys("\x1b")
     assert terminal.quiet(0.3).count("Interrupted: /long") == 1
+    terminal.enter("/ask")
+    terminal.wait_for("Sure?\nReally and truly\n❯ y  Yes\n  n  No\n?")
+    terminal.quiet()
+    terminal.keys("\x1b")  # leaves the question, and the extension goes on
+    terminal.wait_for("Which?\n❯ red")
 
 
 def test_pasting(place: Place, chat: Chat) -> None:

@@ -1,7 +1,6 @@
 """Dialogs on the terminal, for one-shot runs that have one. Questions go to stderr, answers come from stdin."""
 
 import asyncio
-import json
 import os
 import sys
 import termios
@@ -13,11 +12,12 @@ from spindle.agent.dialogs import notice_line
 from spindle.agent.fences.previews import in_words
 from spindle.agent.fences.questions import ONCE, SAVED
 from spindle.apps.cli.progress import StatusLine
+from spindle.apps.input_text import input_of_text, text_of_input
 from spindle.apps.text_editor import edited
 from spindle.base.terminal import plain, unguarded
 from spindle.plugins.extensions.threads import run_in_thread
 from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview
-from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.codec import DecodeError
 from spindle.shapes.events import ExtensionUIRequest, PermissionRequest
 
 T = TypeVar("T")
@@ -132,18 +132,17 @@ class TerminalDialogs:
         out.flush()
 
     async def _edited(self, request: PermissionRequest) -> Answer | None:
-        """Let the user edit the input; None: it is as before, or cannot be read."""
-        given = request.arguments
-        command = given.get("command") if isinstance(given, dict) and isinstance(given.get("command"), str) else None
-        before = command or json.dumps(given, indent=2, ensure_ascii=False)
-        after = await run_in_thread(partial(edited, before, ".sh" if command else ".json"))
-        if after.strip() == before.strip():
-            return None
+        """Let the user edit the input; None: it is as it was, or cannot be read."""
+        after = await run_in_thread(partial(edited, *text_of_input(request.arguments)))
         try:
-            return Allow({**given, "command": after.rstrip("\n")} if command else decode(after))
+            changed = input_of_text(request.arguments, after)
         except DecodeError as error:
             self._say(f"This is no JSON: {error}")
             return None
+        if changed is None:
+            self._say("The input is as it was.")
+            return None
+        return Allow(changed)
 
     def _forget_typed(self) -> None:
         """Drop text that was typed before the question was shown: it cannot be the answer."""
@@ -167,9 +166,10 @@ def _choices(request: PermissionRequest) -> dict[str, Answer]:
     choices: dict[str, Answer] = {ONCE: Allow()}
     for one in request.suggestions:
         choices[one.text] = Allow(keep="session", rules=one.rules)
-    if request.suggestions and "user" in request.keeps:
+    for keep in (one for one in request.keeps if one != "session" and request.suggestions):
         first = request.suggestions[0]
-        choices[f"{first.text} {SAVED}"] = Allow(keep="user", rules=first.rules)
+        saved = SAVED if keep == "user" else "(in this project)"
+        choices[f"{first.text} {saved}"] = Allow(keep=keep, rules=first.rules)
     if request.kind == "tool":
         choices[_EDIT] = Allow()
     return {**choices, _NO: Deny(), _STOP: Deny(stop=True)}

@@ -1,13 +1,13 @@
 """Questions about tool calls in the chat. What a call would do stands above the question; its input can be edited."""
 
 import asyncio
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spindle.apps.console.input import Question
 from spindle.apps.console.look import clean, fit, one_line, visible
+from spindle.apps.input_text import input_of_text, text_of_input
 from spindle.client import CommandFailed, Event
-from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.codec import DecodeError
 
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
@@ -17,6 +17,10 @@ Json = dict[str, Any]
 _EDIT = "Edit the input"
 _USUAL = "no rule allows it"
 """A reason that says nothing about the call."""
+
+
+_KEPT: Final = (("project", "P", "Always in this project"), ("user", "A", "Always in all sessions"))
+"""Where a rule may be kept beyond the session, the key for it, and how it is called."""
 
 
 class PermissionQuestions:
@@ -42,6 +46,8 @@ class PermissionQuestions:
                         answer = None
             if answer is None and self._talk.view.since is not None:
                 await self._talk.interrupt()
+            elif answer is None:  # something else than a run waits
+                await self._send(request, {"behavior": "deny"})
         except TimeoutError:
             pass
         words = "no answer" if answer is None else _words(answer)
@@ -67,19 +73,16 @@ class PermissionQuestions:
         return {"behavior": "deny", "reason": reason.strip() or None} if reason is not None else {"behavior": "deny"}
 
     async def _edited(self, request: Event) -> Json | None:
-        """Let the user edit the input in `$EDITOR`. None: it was left as it is, or cannot be read."""
+        """Let the user edit the input in `$EDITOR`. None: it is as it was, or cannot be read."""
         given = request.get("arguments")
-        is_command = isinstance(given, dict) and isinstance(given.get("command"), str)
-        before = (
-            given["command"] if is_command and given is not None else json.dumps(given, indent=2, ensure_ascii=False)
-        )
-        after = await self._talk.editor.edit(before, ".sh" if is_command else ".json")
-        if after.strip() == before.strip():
-            return None
+        after = await self._talk.editor.edit(*text_of_input(given))
         try:
-            changed = {**(given or {}), "command": after.rstrip("\n")} if is_command else decode(after)
+            changed = input_of_text(given, after)
         except DecodeError as error:
             self._talk.view.fail(f"This is no JSON: {error}")
+            return None
+        if changed is None:
+            self._talk.view.say("The input is as it was", "dim")
             return None
         return {"behavior": "allow", "input": changed}
 
@@ -100,6 +103,7 @@ class PermissionQuestions:
         if request.get("reason", _USUAL) != _USUAL and request["kind"] == "tool":
             about.append(request["reason"])
         if preview.get("kind") == "diff":
+            view.previewed.add(request.get("toolCallId") or "")
             view.say(visible(preview["path"]), "bold", kind="question")
             for line in clean(preview["diff"]).split("\n"):
                 view.say(f"  {line}", {"+": "green", "-": "red"}.get(line[:1], "dim"), kind="more")
@@ -110,8 +114,6 @@ class PermissionQuestions:
         elif preview.get("kind") in ("fields", "address"):
             lines = [f"  {field['name']}: {field['value']}" for field in preview.get("fields", ())]
             view.say(visible("\n".join([request["summary"], *lines])), kind="question")
-        elif preview.get("kind") == "text":
-            view.say(visible(preview["text"]), kind="question")
         if about:
             view.say(visible("; ".join(about)), "dim", kind="more" if preview.get("kind") == "diff" else "question")
 
@@ -126,14 +128,15 @@ def _question(request: Event) -> tuple[Question, dict[str, Json]]:
     suggestions = request.get("suggestions") or []
     for one in suggestions:
         answers[one_line(one["text"])] = {**yes, "keep": "session", "rules": one["rules"]}
-    is_saved = bool(suggestions) and "user" in (request.get("keeps") or ())
-    if is_saved:
-        first = suggestions[0]
-        answers[f"{one_line(first['text'])} (in all sessions)"] = {**yes, "keep": "user", "rules": first["rules"]}
+    keys = f"y{'abc'[: len(suggestions)]}"
+    for keep, key, where in _KEPT if suggestions else ():
+        if keep in (request.get("keeps") or ()):
+            rules = suggestions[0]["rules"]
+            answers[f"{where}: {one_line(', '.join(rules))}"] = {**yes, "keep": keep, "rules": rules}
+            keys += key
     editable = request["kind"] == "tool"
     options = [*answers, *([_EDIT] if editable else []), "Deny"]
-    keys = f"y{'abc'[: len(suggestions)]}{'A' * is_saved}{'e' * editable}n"
-    return Question(title, options, keys), answers
+    return Question(title, options, f"{keys}{'e' * editable}n"), answers
 
 
 def _title(request: Event) -> str:
@@ -141,7 +144,7 @@ def _title(request: Event) -> str:
     if request["kind"] == "outside":
         return f"Run it outside of the sandbox? {preview['command']}\n({preview['stoppedBy']})"
     if request["kind"] != "tool":
-        return f"{request['summary']}\n{request.get('reason', '')}"
+        return f"{request['summary']}\n{preview.get('text') or request.get('reason', '')}"
     destroys = " (may destroy data)" if request.get("mayDestroy") else ""
     text = preview["command"] if preview.get("kind") == "command" else request["summary"]
     return f"Allow {request['toolName']}{destroys}? {text}"

@@ -58,6 +58,8 @@ class View:
         """When the run began; None: nothing runs."""
         self.above = self.enough
         """Rows of the screen above the drawn lines, at least."""
+        self.previewed: set[str] = set()
+        """Ids of calls whose change a question has shown."""
 
     def say(self, text: str, *styles: str, kind: str = "note") -> None:
         """Print a text. An empty line sets different kinds apart; `more` belongs to the text that was printed last."""
@@ -241,19 +243,22 @@ class View:
     def _tool(self, result: Json, took: float | None = None) -> None:
         """Print the result of a call: one line, and the change it made or why it failed."""
         failed, width = result.get("isError"), self._look.width - 1
-        self.folded["result"] = text = text_of(result.get("content"), printed)
+        id, content, changed = result["toolCallId"], result.get("content"), result.get("changedInput")
+        if changed is not None:  # the last block says so in the words for the model
+            content = (content or [])[:-1]
+            self._calls[id] = f"{_call(result['toolName'], changed)} (changed)"
+        self.folded["result"] = text = text_of(content, printed)
         lines = text.split("\n")
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
         ending += _work(result.get("details")) if result["toolName"] == TASK_TOOL else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
-        call = fit(
-            self._calls.pop(result["toolCallId"], one_line(result["toolName"])), max(20, width * 2 // 3 - len(ending))
-        )
+        call = fit(self._calls.pop(id, one_line(result["toolName"])), max(20, width * 2 // 3 - len(ending)))
         tail = f" · {one_line(lines[-1])}" if text and not failed else ""
         line = self._look.paint(fit(call + tail, max(10, width - len(ending) - 2)) + ending, "dim")
         self.say(f"{self._look.paint('✗', 'red') if failed else self._look.paint('✓', 'green')} {line}", kind="tool")
         diff = clean((result.get("details") or {}).get("diff") or "")
-        shown = diff.split("\n") if diff else []
+        is_known = id in self.previewed and changed is None  # the question has shown it
+        shown = diff.split("\n") if diff and not is_known else []
         if failed:
             shown = [line for line in lines if line][-_OF_FAILURE:]
         for line in shown[:_OF_DIFF]:
