@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spindle.inprocess import Agent as Agent
     from spindle.inprocess import ask as ask
     from spindle.inprocess import run as run
-    from spindle.inprocess.declared import Budget as Budget
+    from spindle.inprocess.budget import Budget as Budget
     from spindle.inprocess.declared import Hook as Hook
     from spindle.inprocess.declared import Subagent as Subagent
     from spindle.inprocess.sync import SyncAgent as SyncAgent
@@ -68,7 +68,7 @@ _HOMES = {
     "SessionLocked": "spindle.sessions",
     "SessionNotFound": "spindle.sessions",
     "SyncAgent": "spindle.inprocess.sync",
-    "Budget": "spindle.inprocess.declared",
+    "Budget": "spindle.inprocess.budget",
     "Context": "spindle.inprocess.tools",
     "Hook": "spindle.inprocess.declared",
     "Subagent": "spindle.inprocess.declared",

@@ -22,6 +22,7 @@ from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
+from spindle.base.spelling import did_you_mean
 from spindle.base.user_files import BadFile, Standing
 from spindle.models.loopback import LOOPBACK
 from spindle.models.model_registry import ModelRegistry
@@ -170,7 +171,8 @@ def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
     for name in unmatched([name for name in wanted if isinstance(name, str)], (*tools, *BUILTIN_TOOLS)):
         # Some built-in tools need a program, and the tools of MCP servers may not be known yet.
         if bare(name) not in NEIGHBOURS_TOOLS and not is_server_tool(bare(name)):
-            raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
+            near = did_you_mean(bare(name), tools)
+            raise AgentError(f'Unknown tool "{name}".{near} There are: {", ".join(tools)}')
 
 
 # -- extensions and MCP servers ------------------------------------------------------------------
@@ -252,14 +254,17 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     return ModelState(registry, start.model, level, scope, default, start.message, fallback, role)
 
 
-def check_fallback(registry: ModelRegistry, names: Sequence[str | Model]) -> None:
-    """Raise `AgentError` for a model of a chain that is unknown. Servers on this machine are not asked yet."""
+def check_fallback(registry: ModelRegistry, names: Sequence[str | Model], option: str = "fallback") -> None:
+    """Raise `AgentError` for a model of a chain, or of another option, that is unknown.
+
+    Servers on this machine are not asked yet.
+    """
     for name in names:
         if isinstance(name, str) and name.partition("/")[0].lower() not in LOOPBACK:
             try:
                 find_model(registry, name)
             except ModelNotFound as error:
-                raise AgentError(f"fallback: {error}") from None
+                raise AgentError(f"{option}: {error}") from None
 
 
 def _is_named(pattern: str, model: Model) -> bool:

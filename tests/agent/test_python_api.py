@@ -184,7 +184,9 @@ def test_a_hermetic_agent_reads_nothing_of_the_user_and_the_project(home, tmp_pa
 
     async def main():
         script = Script(["one"])
-        async with Agent.create(cwd=project, model=script.model(), persist=False) as agent:
+        with pytest.warns(UserWarning, match="servers are new"):
+            opening = await Agent.create(cwd=project, model=script.model(), persist=False)
+        async with opening as agent:
             await agent.run("hi")
             assert "marker-system" in script.requests[0].system_prompt
             assert "marker" in [command.name for command in agent.session.commands()]
@@ -327,7 +329,7 @@ def test_functions_are_tools(home):
     [
         ({"cwd": "missing"}, "Not a directory: "),
         ({"cwd": __file__}, "Not a directory: "),
-        ({"tools": ["read", "raed"]}, 'Unknown tool "raed". There are: read, bash, '),
+        ({"tools": ["read", "raed"]}, 'Unknown tool "raed". Did you mean read? There are: read, bash, '),
         ({"thinking": "hard"}, 'Invalid thinking level "hard". Valid values: off, minimal, '),
         ({"model": "no/such-model"}, "not found"),
         ({"max_turns": 0}, "max_turns must be a number above 0, not 0"),
@@ -363,7 +365,7 @@ def test_every_option_of_create_is_explained():
     ("options", "error", "text"),
     [
         ({"tools": "bash"}, TypeError, "tools must be a list of .*, not 'bash'. Did you mean tools=\\['bash'\\]"),
-        ({"tools": [5]}, TypeError, "tools must be a list of names, functions and Tools, and 5 is none of them"),
+        ({"tools": [5]}, TypeError, "tools must be a list of names, functions and Tools, but tools.0. is 5"),
         ({"tools": {"read": True}}, TypeError, "tools must be"),
         ({"allow": "Read"}, TypeError, "allow must be a list of permission rules, not 'Read'"),
         ({"extensions": print}, TypeError, "extensions must be a list"),

@@ -115,14 +115,17 @@ def test_its_own_thread_is_told_not_to_wait(home):
     with Agent.sync(**made(home, call("ask_yourself"), "done", tools=[ask_yourself])) as agent:
         assert agent.ask("go") == "done"
     assert "cannot wait" in found[0]
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(AgentError, match="The agent is closed"):
         agent.ask("hi")
+    assert agent.id and len(agent.messages) > 1  # what there was can still be read
 
 
 def test_the_names_are_those_of_the_agent():
     names = {name for name in dir(Agent) if not name.startswith("_")}
-    assert names - {name for name in dir(SyncAgent) if not name.startswith("_")} == {"create", "open", "sync", "closed"}
-    for name in sorted(names - {"create", "open", "sync", "closed"}):
+    assert names - {name for name in dir(SyncAgent) if not name.startswith("_")} == {
+        *("create", "open", "sync", "closed", "session")
+    }
+    for name in sorted(names - {"create", "open", "sync", "closed", "session"}):
         assert getattr(vars(SyncAgent)[name], "__doc__", None), name
 
 

@@ -681,8 +681,9 @@ class Engine:
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         session = self.conversation.session
-        env = session_variables(session.id, session.path, self.model, self.choice.level)
         settings, start = self.resources.tool_settings(self.owner, self.sandbox()), self.start_background
+        own = session_variables(session.id, session.path, self.model, self.choice.level)
+        env = {**settings.variables, **own}
         # What an editor offers is of this machine.
         files, terminals = (self.files, self.terminals) if self.resources.far is None else (None, None)
         return ToolContext(self.workdir, update, self.model, env, settings, files, start, self.may_read, terminals)

@@ -109,13 +109,24 @@ def _from_parameters(
         shape = msgspec.defstruct(_name(function), fields, kw_only=True, forbid_unknown_fields=closed)
         schema = msgspec.json.schema(shape)
     except TypeError as error:
-        raise TypeError(f"{_name(function)}: {error}. Give parameters= instead") from None
+        which = next(
+            (f"{name}: {hints[name]!r}" for name in own if name in hints and not _is_known(hints[name])), error
+        )
+        raise TypeError(f"{_name(function)}: JSON Schema cannot describe {which}. Give parameters= instead") from None
 
     def bind(arguments: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         made = msgspec.convert(arguments, shape)
         return (), {name: getattr(made, name) for name in own}
 
     return schema, bind
+
+
+def _is_known(kind: Any) -> bool:
+    try:
+        msgspec.json.schema(_documented(kind))
+    except TypeError:
+        return False
+    return True
 
 
 def _documented(kind: Any) -> Any:

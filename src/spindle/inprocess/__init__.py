@@ -7,7 +7,9 @@ async with Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as a
         print(event.text_delta, end="")
 """
 
-from spindle.inprocess.agent import Agent, Opening, ask, run
+from spindle.inprocess.agent import Agent
+from spindle.inprocess.alone import ask, run
+from spindle.inprocess.opening import Opening
 from spindle.inprocess.options import CreateOptions, Limits, OpenOptions
 
 __all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "Opening", "ask", "run"]

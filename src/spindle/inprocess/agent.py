@@ -1,6 +1,8 @@
-"""An agent of a Python program: everything that it can be asked for, and one-liners that make one for a prompt."""
+"""An agent of a Python program: everything that it can be asked for."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+import inspect
+import warnings
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
@@ -9,40 +11,42 @@ from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.features.background import RunningCommand
+from spindle.agent.fences.callback import takes
 from spindle.agent.hooks import NeverFull
-from spindle.agent.run.awaited import AgentRun, Later
+from spindle.agent.run.awaited import AgentRun
 from spindle.agent.run.handle import Run
-from spindle.agent.run.meter import check_limits
 from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import SchemaNotMet, failure
 from spindle.agent.session import AgentSession
 from spindle.agent.state import SessionStats
 from spindle.base.signature import read_type
-from spindle.inprocess.declared import Budget
+from spindle.inprocess.budget import Budget
+from spindle.inprocess.checks import check_type, check_values
+from spindle.inprocess.images import AnyImage, read_images
+from spindle.inprocess.making import Warnings, begin, wanted_session
+from spindle.inprocess.opening import Opening
 from spindle.inprocess.options import (
     CreateOptions,
     Limits,
     OpenOptions,
     agent_options,
     check_options,
-    json_schema,
+    check_paths,
     run_limits,
     thinking_level,
 )
-from spindle.inprocess.stored import StoredSessions, session_folder
+from spindle.inprocess.schemas import json_schema
+from spindle.inprocess.stored import StoredSessions
 from spindle.inprocess.tools import Surroundings
-from spindle.inprocess.words import in_python, python_words
+from spindle.inprocess.words import in_python, no_attribute, python_words
 from spindle.models.select import ModelNotFound, resolve_model
-from spindle.recipe import AgentOptions, check_tools, make_agent
+from spindle.recipe import check_fallback, make_agent
 from spindle.resources.loader import load_resources
 from spindle.resources.sources import CommandItem
-from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
-from spindle.sessions.named import named_file
-from spindle.sessions.session import Session
 from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
 from spindle.shapes.events import CompactionResult, Event
-from spindle.shapes.messages import AgentMessage, Image
+from spindle.shapes.messages import AgentMessage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.todo import TodoPhase
@@ -50,8 +54,6 @@ from spindle.tools.todo import TodoPhase
 if TYPE_CHECKING:
     from spindle.events import AnyEvent
     from spindle.inprocess.sync import SyncAgent
-
-__all__ = ["Agent", "Opening", "ask", "run"]
 
 T = TypeVar("T")
 Messages = list[AgentMessage]
@@ -64,44 +66,15 @@ class _Callback(NeverFull):
         self.put = function
 
 
-class Opening(Later["Agent"]):
-    """An agent that is being made: `async with` gives it, and closes it at the end; `await` only gives it."""
+class Agent(StoredSessions):
+    """One agent with its session. Make it with `create` or `open`; close it when done."""
 
-    def __init__(self, work: Coroutine[Any, Any, "Agent"]) -> None:
-        self._work = work
-        self._agent: Agent | None = None
-
-    def _begin(self) -> Coroutine[Any, Any, "Agent"]:
-        assert self._work is not None
-        return self._work
+    __slots__ = ("__weakref__", "_budget", "_closed", "_max_session_cost", "session")
 
     if not TYPE_CHECKING:  # for those who have no type checker
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(Agent, name):
-                raise AttributeError(
-                    f"The agent is not made yet: `async with Agent.create(…) as agent`, or await it, before .{name}"
-                )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-        def __enter__(self) -> None:
-            raise TypeError("Write `async with Agent.create(…)`; without asyncio it is `with Agent.sync(…)`")
-
-        def __exit__(self, *_: object) -> None: ...
-
-    async def __aenter__(self) -> "Agent":
-        self._agent = await self
-        return self._agent
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._agent is not None:
-            await self._agent.close()
-
-
-class Agent(StoredSessions):
-    """One agent with its session. Make it with `create` or `open`; close it when done."""
-
-    if not TYPE_CHECKING:  # for those who have no type checker
+            raise no_attribute("Agent", name)
 
         def __new__(cls, *given: Any, **named: Any) -> "Agent":
             if named or not isinstance(given[0] if given else None, AgentSession):
@@ -114,6 +87,10 @@ class Agent(StoredSessions):
         self._max_session_cost: float | None = None
         self.session = session
         """The whole agent, as wires use it. Programs need the methods here alone."""
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"An agent was not closed: session {self.id}", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         model = self.model
@@ -151,10 +128,12 @@ class Agent(StoredSessions):
         `prompts`, `context`, `rules`; all of them by default. `append_system_prompt` is added to the system prompt,
         `skills` are paths of more skills, `add_dirs` count as part of the directory.
         `agents` are subagents by name, `hooks` functions (or `Hook`s) by the name of an event of extensions.
-        `deps` is what tools get as `Context.deps`.
+        `deps` is what tools get as `Context.deps`, `env` are variables for commands besides those of this program.
+        `checkpoints=False` keeps no states of the files, True does whatever the settings say.
         `budget` is a `Budget` that agents of the program share; `max_session_cost` is for the whole session.
         `max_turns`, `max_cost` and the other `Limits` hold for every run that does not set its own.
 
+        A problem that is no reason to stop, such as a model that is not in the catalogue, is a `UserWarning`.
         Raises `AgentError` for a directory that does not exist, a session that is not there (`SessionNotFound`) or in
         use (`SessionLocked`), an unknown model, thinking level or tool, a limit or permission rule that makes no sense,
         and an extension that cannot be loaded; `TypeError` for an option that does not exist or has a value of the
@@ -171,13 +150,14 @@ class Agent(StoredSessions):
     @classmethod
     async def _made(cls, options: CreateOptions) -> "Agent":
         check_options(options)
-        around = Surroundings(options.get("deps"))
-        session = _session(options)
+        around, warn = Surroundings(options.get("deps")), Warnings()
+        session = wanted_session(options)
         try:
             directory = Path(options.get("cwd") or (session.cwd if session else ".")).resolve()
             if not directory.is_dir():
                 raise AgentError(f"Not a directory: {directory}")
-            wanted = agent_options(options, around)
+            check_paths(options, directory)
+            wanted = replace(agent_options(options, around), warn=warn)
             found = load_resources(directory, wanted.resources)
             if session is None and options.get("persist", True):
                 folder = sessions.wanted_directory(None, found.settings.session_dir)
@@ -188,7 +168,8 @@ class Agent(StoredSessions):
             raise
         made, _ = await make_agent(session or sessions.in_memory(str(directory)), wanted, found)
         try:
-            await _check(made, wanted)
+            await begin(made, wanted, options)
+            warn.release()
         except BaseException:
             await made.close()
             raise
@@ -205,6 +186,7 @@ class Agent(StoredSessions):
         there is no such session, `SessionLocked` if it is in use, `InvalidSession` for a file that is none; all of them
         are `AgentError`s.
         """
+        check_type("Agent.open()", "session", session, str, Path)
         return Opening(cls._create(cast(CreateOptions, {**options, "session": session})))
 
     @classmethod
@@ -232,7 +214,7 @@ class Agent(StoredSessions):
     def run(
         self,
         text: str,
-        images: Sequence[Image] = (),
+        images: Sequence[AnyImage] = (),
         *,
         schema: Any = None,
         fallback: Sequence[str | Model] | None = None,
@@ -250,7 +232,7 @@ class Agent(StoredSessions):
     async def start(
         self,
         text: str,
-        images: Sequence[Image] = (),
+        images: Sequence[AnyImage] = (),
         *,
         schema: Any = None,
         fallback: Sequence[str | Model] | None = None,
@@ -267,20 +249,20 @@ class Agent(StoredSessions):
     async def _handing_in(
         self,
         text: str,
-        images: Sequence[Image],
+        images: Sequence[AnyImage],
         schema: Any,
         limits: Limits,
         fallback: Sequence[str | Model] | None = None,
     ) -> AsyncGenerator[Run, None]:
         self._require_open()
-        options = RunOptions(
-            limits=await self._affordable(run_limits(limits)),
-            schema=json_schema(schema),
-            fallback=fallback,
-            hooks=self._budget,
-        )
+        wanted, text = run_limits(limits), _text(text)
+        check_values({"fallback": fallback})
+        schema, pictures = json_schema(schema), await read_images(images)
         with python_words():
-            run = await self.session.submit(_text(text), images, source="sdk", options=options)
+            check_fallback(self.session.resources.registry, fallback or ())
+            wanted = await self._affordable(wanted)
+            options = RunOptions(limits=wanted, schema=schema, fallback=fallback, hooks=self._budget)
+            run = await self.session.submit(text, pictures, source="sdk", options=options)
         yield run
 
     async def _affordable(self, limits: RunLimits) -> RunLimits:
@@ -299,19 +281,21 @@ class Agent(StoredSessions):
 
     @overload
     async def ask(
-        self, text: str, images: Sequence[Image] = (), *, schema: None = None, **limits: Unpack[Limits]
+        self, text: str, images: Sequence[AnyImage] = (), *, schema: None = None, **limits: Unpack[Limits]
     ) -> str: ...
 
     @overload
-    async def ask(self, text: str, images: Sequence[Image] = (), *, schema: type[T], **limits: Unpack[Limits]) -> T: ...
+    async def ask(
+        self, text: str, images: Sequence[AnyImage] = (), *, schema: type[T], **limits: Unpack[Limits]
+    ) -> T: ...
 
     @overload
     async def ask(
-        self, text: str, images: Sequence[Image] = (), *, schema: dict[str, Any], **limits: Unpack[Limits]
+        self, text: str, images: Sequence[AnyImage] = (), *, schema: dict[str, Any], **limits: Unpack[Limits]
     ) -> Any: ...
 
     async def ask(
-        self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
+        self, text: str, images: Sequence[AnyImage] = (), *, schema: Any = None, **limits: Unpack[Limits]
     ) -> Any:
         """Send a message, wait, and return the text of the last answer: empty if no model was needed.
 
@@ -336,17 +320,19 @@ class Agent(StoredSessions):
         except ValueError as problem:
             raise SchemaNotMet(f"What the model handed in does not fit: {problem}", result) from None
 
-    async def steer(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Queue a message that is delivered before the next model call."""
+    async def steer(self, text: str, images: Sequence[AnyImage] = ()) -> None:
+        """Queue a message that is delivered before the next model call; if the agent is idle, with the next prompt."""
         self._require_open()
+        text, pictures = _text(text), await read_images(images)
         with python_words():
-            await self.session.steer(_text(text), images, source="sdk")
+            await self.session.steer(text, pictures, source="sdk")
 
-    async def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Queue a message that is delivered when the run would end."""
+    async def follow_up(self, text: str, images: Sequence[AnyImage] = ()) -> None:
+        """Queue a message that is delivered when the run would end: the next one, if the agent is idle."""
         self._require_open()
+        text, pictures = _text(text), await read_images(images)
         with python_words():
-            await self.session.follow_up(_text(text), images, source="sdk")
+            await self.session.follow_up(text, pictures, source="sdk")
 
     async def abort(self) -> None:
         """Stop the agent's work, and return when it is idle."""
@@ -355,7 +341,8 @@ class Agent(StoredSessions):
     async def fork(self, entry_id: str) -> str:
         """Go on in a new session that ends before that user message. Returns the message's text."""
         self._require_open()
-        text, _ = await self.session.fork(entry_id)
+        with python_words():
+            text, _ = await self.session.fork(entry_id)
         return text
 
     async def checkpoints(self) -> CheckpointList:
@@ -364,7 +351,8 @@ class Agent(StoredSessions):
 
     async def changes(self, since: str | None = None, until: str | None = None) -> FileChanges:
         """Return how files differ between two checkpoints; by default between the first one and now."""
-        return await self.session.undo.changes(since, until)
+        with python_words():
+            return await self.session.undo.changes(since, until)
 
     async def restore(
         self,
@@ -380,11 +368,18 @@ class Agent(StoredSessions):
 
         Raises `AgentError` if the agent is at work, and if files were changed outside of its runs, unless `force`.
         """
+        self._require_open()
+        if isinstance(files, str):
+            raise TypeError(f"files must be a list of paths. Did you mean files=[{files!r}]?")
         how = {"conversation": conversation, "dry_run": dry_run, "force": force}
-        return await self.session.undo.restore(checkpoint, files, hunks=hunks, **how)
+        with python_words():
+            return await self.session.undo.restore(checkpoint, files, hunks=hunks, **how)
 
     def subscribe(self, function: Callable[["AnyEvent"], None]) -> Callable[[], None]:
         """Call `function` with every event. Returns a function that ends the subscription."""
+        self._require_open()
+        if not callable(function) or inspect.iscoroutinefunction(function) or not takes(function, 1):
+            raise TypeError(f"A listener must be a plain function of one argument, the event, not {function!r}")
         listener = _Callback(cast(Callable[[Event], None], function))
         self.session.subscribe(listener)
         return lambda: self.session.unsubscribe(listener)
@@ -414,6 +409,7 @@ class Agent(StoredSessions):
     def set_name(self, name: str) -> None:
         """Name the session. Raises `AgentError` for an empty name."""
         self._require_open()
+        check_type("set_name()", "name", name, str)
         self.session.set_name(name)
 
     @property
@@ -433,6 +429,7 @@ class Agent(StoredSessions):
     async def compact(self, instructions: str | None = None) -> CompactionResult:
         """Replace the older part of the context by a summary. Raises `AgentError` if there is nothing to sum up."""
         self._require_open()
+        check_type("compact()", "instructions", instructions, str, type(None))
         with python_words():
             return await self.session.compact(instructions)
 
@@ -459,14 +456,19 @@ class Agent(StoredSessions):
         Raises `AgentError` for a model that is not known or has no key.
         """
         self._require_open()
+        check_type("set_model()", "model", model, str, Model)
+        check_values({"model": model})
         with python_words():
             if isinstance(model, Model):
                 await self.session.models.use(model, None, "set")
                 return model
+            registry = self.session.resources.registry
             try:
-                found = resolve_model(self.session.resources.registry, model, None)
+                found = resolve_model(registry, model, None)
             except ModelNotFound as error:
                 raise AgentError(str(error)) from None
+            if not registry.has_credentials(found.model.provider):
+                raise AgentError(registry.no_key_text(found.model.provider))
             await self.session.models.use(found.model, found.level, "set")
             return found.model
 
@@ -514,6 +516,7 @@ class Agent(StoredSessions):
         await self.session.close()
 
     async def __aenter__(self) -> "Agent":
+        self._require_open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -526,77 +529,3 @@ def _text(text: str) -> str:
     if not text.strip():
         raise AgentError("The message is empty")
     return text
-
-
-def _session(options: CreateOptions) -> Session | None:
-    """Take the session that `create` is to go on with from its options. Raises as `open` does."""
-    session, file = options.pop("session", None), options.pop("session_file", None)
-    if session is not None and file is not None:
-        raise AgentError("session and session_file exclude each other: one is there already, the other may be new")
-    directory = options.get("cwd")
-    if file is not None:
-        return sessions.load(file, None, directory)
-    if isinstance(session, str | Path):
-        place = Path(directory or ".").resolve()
-        return sessions.load(named_file(session, place, session_folder(place)), None, directory)
-    if isinstance(session, SessionManager):
-        return session.session
-    if not isinstance(session, Session | None):
-        raise TypeError(f"session must be an id, the path of a file or a Session, not {session!r}")
-    return session
-
-
-async def _check(agent: AgentSession, wanted: AgentOptions) -> None:
-    """Let a new agent begin. Raises for what only the agent can tell: servers, names of tools, limits of a model."""
-    if agent.model is not None:
-        check_limits(wanted.limits, agent.model)
-    _check_servers(agent, wanted.mcp_servers or ())
-    await agent.begin()
-    check_tools(agent, wanted.tools or ())
-
-
-def _check_servers(agent: AgentSession, wanted: Iterable[Any]) -> None:
-    """Raise `ValueError` for a server of the program that cannot be used as it is written."""
-    names = [item["name"] if isinstance(item, dict) else item for item in wanted]
-    for state in agent.mcp_servers.states() if names else ():
-        if state.state == "invalid" and state.name in names:
-            raise ValueError(f"mcp_servers[{state.name!r}]: {(state.error or '').removeprefix('client: ')}")
-
-
-# -- one-liners ----------------------------------------------------------------------------------
-
-
-@overload
-async def ask(
-    text: str, images: Sequence[Image] = (), *, schema: None = None, **options: Unpack[CreateOptions]
-) -> str: ...
-
-
-@overload
-async def ask(text: str, images: Sequence[Image] = (), *, schema: type[T], **options: Unpack[CreateOptions]) -> T: ...
-
-
-@overload
-async def ask(
-    text: str, images: Sequence[Image] = (), *, schema: dict[str, Any], **options: Unpack[CreateOptions]
-) -> Any: ...
-
-
-async def ask(text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]) -> Any:
-    """Make an agent, ask it, close it: `Agent.ask` with the options of `Agent.create`."""
-    async with Agent.create(**options) as agent:
-        return await agent.ask(text, images, schema=schema)
-
-
-def run(text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]) -> AgentRun:
-    """Make an agent, send it a message, close it: `Agent.run` with the options of `Agent.create`.
-
-    Leaving the loop over its events ends the agent.
-    """
-    return AgentRun(_alone(text, images, schema, options))
-
-
-async def _alone(text: str, images: Sequence[Image], schema: Any, options: CreateOptions) -> AsyncGenerator[Run, None]:
-    async with Agent.create(**options) as own:
-        async for run in own._handing_in(text, images, schema, {}):
-            yield run

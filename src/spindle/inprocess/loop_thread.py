@@ -16,6 +16,10 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns; an interrupt of the caller cancels it.
 

@@ -1,6 +1,6 @@
 """The options of an agent in process: their names and types, what they may be, and how the recipe takes them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -10,9 +10,10 @@ from spindle.agent import AgentError
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.fences.callback import CanUseTool
 from spindle.agent.fences.options import ON_QUESTION, OnQuestion, PermissionOptions
-from spindle.base.signature import read_type
 from spindle.base.spelling import did_you_mean
-from spindle.inprocess.declared import AnyHook, Budget, Subagent, definitions, hooks_extension
+from spindle.inprocess.budget import Budget
+from spindle.inprocess.checks import check_names, check_number, check_values
+from spindle.inprocess.declared import AnyHook, Subagent, definitions, hooks_extension
 from spindle.inprocess.tools import Surroundings
 from spindle.recipe import AgentOptions
 from spindle.resources.loader import HERMETIC, ResourceOptions
@@ -31,9 +32,8 @@ __all__ = [
     "Limits",
     "OpenOptions",
     "agent_options",
-    "check_names",
     "check_options",
-    "json_schema",
+    "check_paths",
     "run_limits",
     "thinking_level",
 ]
@@ -76,6 +76,8 @@ class OpenOptions(Limits, total=False):
     agents: Mapping[str, Subagent] | None
     hooks: Mapping[str, AnyHook | Sequence[AnyHook]] | None
     deps: Any
+    env: Mapping[str, str] | None
+    checkpoints: bool | None
     budget: Budget | None
     max_session_cost: float | None
 
@@ -91,78 +93,56 @@ class CreateOptions(OpenOptions, total=False):
 
 def run_limits(given: Limits) -> RunLimits:
     """Return the limits of a run. Raises `TypeError` for a name that is none, `AgentError` for a senseless value."""
-    check_names(given, (*Limits.__optional_keys__, "schema", "images"), "run")
+    check_names(given, (*Limits.__optional_keys__, *_OF_RUNS, "fallback"), "run", CreateOptions.__optional_keys__)
     for name, value in given.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < float("inf")):  # type: ignore[operator]
-            raise AgentError(f"{name} must be a number above 0, not {value!r}")
+        if value is not None:
+            check_number(name, value)
     return RunLimits(**given)
 
 
-# What an option may be, if it is not None, in words and as types. `AgentError`s about values come later.
-_NAMES = "a list of names, functions and Tools"
-_RULES = "a list of permission rules"
-_TEXT = ("a str", (str,))
-_ALLOWED: dict[str, tuple[str, tuple[type, ...]]] = {
-    "model": ("a name or a Model", (str, Model)),
-    "thinking": _TEXT,
-    "system_prompt": _TEXT,
-    "api_key": _TEXT,
-    "base_url": _TEXT,
-    "permission_mode": _TEXT,
-    "exec": _TEXT,
-    "exec_cwd": _TEXT,
-    "tools": (_NAMES, (Iterable,)),
-    "extensions": ("a list of paths and functions", (Iterable,)),
-    "allow": (_RULES, (Iterable,)),
-    "ask": (_RULES, (Iterable,)),
-    "deny": (_RULES, (Iterable,)),
-    "can_use_tool": ("a function", (Callable,)),  # type: ignore[dict-item]
-    "on_question": ('"deny" or "wait"', (str,)),
-    "fallback": ("a list of names and Models", (Iterable,)),
-    "sandbox": ("a level, or a dict with level, writable and network", (str, SandboxOptions, Mapping)),
-    "mcp_servers": ("a dict of servers by name, or False", (Mapping, list, bool)),
-    "hermetic": ("a bool", (bool,)),
-    "sources": ("a list of sources", (Iterable,)),
-    "append_system_prompt": ("a str, or a list of them", (str, list, tuple)),
-    "skills": ("a list of paths", (Iterable,)),
-    "add_dirs": ("a list of paths", (Iterable,)),
-    "agents": ("a dict of Subagents by name", (Mapping,)),
-    "hooks": ("a dict of functions by event", (Mapping,)),
-    "budget": ("a Budget", (Budget,)),
-    "max_session_cost": ("a number above 0", (int, float)),
-    "persist": ("a bool", (bool,)),
-    "cwd": ("a path", (str, Path)),
-    "session_file": ("a path", (str, Path)),
-    "ui": ("an object with ask, tell, open_requests and withdraw", (object,)),
-}
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for an option that does not exist, and for a value of a type that it cannot have.
+
+    Raises `AgentError` for a value that makes no sense by itself.
+    """
+    check_names(given, CreateOptions.__optional_keys__, "Agent.create", _OF_RUNS)
+    check_values(given)
+    if given.get("max_session_cost") is not None:
+        check_number("max_session_cost", given["max_session_cost"])
+    if given.get("persist") is False and (name := next(filter(given.get, ("session", "session_file")), None)):
+        raise AgentError(f"persist=False and {name} exclude each other: a session that is stored stays so")
+    if given.get("exec_cwd") and not given.get("exec"):
+        raise AgentError("exec_cwd is a directory at the far side: it needs exec, the command that leads there")
+    if (ui := given.get("ui")) is not None and (lacks := [name for name in _OF_UI if not hasattr(ui, name)]):
+        raise TypeError(f"ui must be an object with {', '.join(_OF_UI)}; {ui!r} lacks {', '.join(lacks)}")
+    _check_env(given.get("env") or {})
 
 
-_ELSEWHERE = {
-    "system": "system_prompt",
-    "instructions": "system_prompt",
-    "prompt": "system_prompt",
-    "resume": "session",
-    "session_id": "session",
-    "directory": "cwd",
-    "path": "cwd",
-    "max_budget_usd": "max_cost",
-    "budget": "max_cost",
-    "timeout": "max_time",
-    "allowed_tools": "tools",
-    "reasoning_effort": "thinking",
-}
-"""Names that other libraries have for an option."""
+_OF_RUNS = ("schema", "images")
+_OF_UI = ("ask", "tell", "open_requests", "withdraw")
 
 
-def check_names(given: Mapping[str, Any], known: Iterable[str] = (), function: str = "Agent.create") -> None:
-    """Raise `TypeError` for an option that does not exist; `known` are those that do, by default those of `create`."""
-    names = frozenset(known or CreateOptions.__optional_keys__)
-    for name in given:
-        if name not in names:
-            other = _ELSEWHERE.get(name, "")
-            near = f" Did you mean {other}?" if other in names else did_you_mean(name, names)
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{near}")
+def _check_env(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise TypeError(f"env must be a dict of texts by name, not {env!r}")
+        if not name or "=" in name or "\0" in name + value:
+            raise AgentError(f"env: {name!r} cannot be a variable with the value {value!r}")
+        if name == "HOME":  # the rules of permissions and the sandbox read `~` as this program does
+            raise AgentError("env cannot change HOME: permissions and sandbox go by the one of this program")
+
+
+def check_paths(given: Mapping[str, Any], directory: Path) -> None:
+    """Raise `AgentError` for a path of an option that leads nowhere."""
+    if given.get("exec"):  # they are at the far side
+        return
+    for path in given.get("add_dirs") or ():
+        if not Path(path).is_dir():
+            raise AgentError(f"add_dirs: not a directory: {path}")
+    for path in map(str, given.get("skills") or ()):
+        is_pattern = path[:1] in ("!", "+", "-") or any(sign in path for sign in "*?[")
+        if not is_pattern and not (directory / Path(path).expanduser()).exists():
+            raise AgentError(f"skills: there is no {path}")
 
 
 def thinking_level(level: str) -> ThinkingLevel:
@@ -170,18 +150,6 @@ def thinking_level(level: str) -> ThinkingLevel:
     if level not in THINKING_LEVELS:
         raise AgentError(f'Invalid thinking level "{level}". Valid values: {", ".join(THINKING_LEVELS)}')
     return level
-
-
-def check_options(given: Mapping[str, Any]) -> None:
-    """Raise `TypeError` for an option that does not exist, and for a value of a type that it cannot have."""
-    check_names(given)
-    for name, value in given.items():
-        words, types = _ALLOWED.get(name, ("", (object,)))
-        is_list = types == (Iterable,)
-        if value is None or (isinstance(value, types) and not (is_list and isinstance(value, str | bytes | Mapping))):
-            continue
-        hint = f" Did you mean {name}=[{value!r}]?" if is_list and isinstance(value, str) else ""
-        raise TypeError(f"{name} must be {words}, not {value!r}.{hint}")
 
 
 def agent_options(given: Mapping[str, Any], around: Surroundings) -> AgentOptions:
@@ -234,6 +202,8 @@ def _resources(given: Mapping[str, Any], extensions: Sequence[Any]) -> ResourceO
         append_system_prompt=[more] if isinstance(more, str) else list(more),
         skills=[str(item) for item in given.get("skills") or ()],
         extensions=[item for item in extensions if isinstance(item, str)],
+        env=dict(given.get("env") or {}),
+        checkpoints=given.get("checkpoints"),
     )
 
 
@@ -272,38 +242,5 @@ def _with_task(tools: list[str | Tool], is_usual: bool, has_agents: bool) -> lis
 
 def _as_tool(item: AnyTool, around: Surroundings) -> str | Tool:
     if not isinstance(item, str | Tool) and not callable(item):
-        raise TypeError(f"tools must be {_NAMES}, and {item!r} is none of them")
+        raise TypeError(f"tools must be a list of names, functions and Tools, and {item!r} is none of them")
     return item if isinstance(item, str | Tool) else around.tool(item)
-
-
-def json_schema(schema: Any) -> dict[str, Any] | None:
-    """Return the JSON Schema of a type. Raises `TypeError` if there is none."""
-    if schema is None:
-        return None
-    try:
-        found = read_type(schema)[0]
-    except TypeError as error:
-        raise TypeError(f"schema must be a type that JSON can hold, or a JSON Schema: {error}") from None
-    if (wrong := next(_wrong_types(found), None)) is not None:
-        raise TypeError(f"schema is no JSON Schema: there is no type {wrong!r}.{did_you_mean(wrong, _JSON_TYPES)}")
-    return found
-
-
-_JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
-_VALUES = ("enum", "const", "default", "examples")
-"""Keywords whose values are no schemas."""
-
-
-def _wrong_types(schema: Any) -> Iterator[str]:
-    """Yield the types that a schema names and JSON does not have."""
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _wrong_types(item)
-    elif isinstance(schema, dict):
-        kinds = schema.get("type", [])
-        yield from (kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind not in _JSON_TYPES)
-        for key, value in schema.items():
-            if key == "properties" and isinstance(value, dict):
-                yield from _wrong_types([*value.values()])
-            elif key not in _VALUES and key != "type":
-                yield from _wrong_types(value)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.inprocess.checks import check_type
 from spindle.resources.loader import ResourceOptions, load_settings
 from spindle.sessions import SessionInfo
 from spindle.sessions import open as opening
@@ -38,6 +39,8 @@ class FoundPage(Struct, frozen=True):
 class StoredSessions:
     """What can be done with stored sessions without opening them. All of it works in a thread."""
 
+    __slots__ = ()
+
     @classmethod
     async def list(
         cls, cwd: str | Path = ".", *, everywhere: bool = False, limit: int = 100, cursor: str | None = None
@@ -46,6 +49,7 @@ class StoredSessions:
 
         `cursor` is that of the page before. Raises `AgentError` for a bad limit or cursor.
         """
+        _check_page("list", limit, cursor)
         return await _in_thread(
             cwd, lambda place, folder: list_page(None if everywhere else place, folder, limit=limit, cursor=cursor)
         )
@@ -57,6 +61,8 @@ class StoredSessions:
         """Return the stored sessions in which one message has all the words of `text`. Pages are as those of `list`."""
         from spindle.agent.library import Search
 
+        check_type("search()", "text", text, str)
+        _check_page("search", limit, cursor)
         if not text.strip():
             raise AgentError("Nothing to search for: the text has no words")
         search = Search(text)
@@ -73,11 +79,14 @@ class StoredSessions:
 
         Raises `SessionNotFound`, and `SessionLocked` if it is in use.
         """
+        check_type("delete()", "session", session, str, Path)
         await _in_thread(cwd, lambda place, folder: opening.delete(named_file(session, place, folder)))
 
     @classmethod
     async def rename(cls, session: str | Path, name: str, cwd: str | Path = ".") -> None:
         """Name a stored session; the name of an open one is set with `set_name`. Raises as `delete` does."""
+        check_type("rename()", "session", session, str, Path)
+        check_type("rename()", "name", name, str)
         if not name.strip():
             raise AgentError("name must not be empty")
 
@@ -89,6 +98,11 @@ class StoredSessions:
                 stored.close()
 
         await _in_thread(cwd, work)
+
+
+def _check_page(function: str, limit: int, cursor: str | None) -> None:
+    check_type(f"{function}()", "limit", limit, int)
+    check_type(f"{function}()", "cursor", cursor, str, type(None))
 
 
 async def _in_thread(cwd: str | Path, work: Callable[[Path, str | None], T]) -> T:

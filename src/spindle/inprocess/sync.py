@@ -9,14 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from spindle.agent import AgentError
 from spindle.agent.run.awaited import AgentRun
 from spindle.agent.run.result import RunResult
 from spindle.inprocess.agent import Agent
+from spindle.inprocess.images import AnyImage
 from spindle.inprocess.loop_thread import LoopThread
 from spindle.inprocess.options import CreateOptions, Limits
 from spindle.inprocess.stored import FoundPage
+from spindle.inprocess.words import no_attribute
 from spindle.sessions.pages import Page
-from spindle.shapes.messages import Image
 from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def _calls(method: Callable[Concatenate[Agent, P], T]) -> Callable[Concatenate["
         async def work() -> T:
             return method(self._agent, *args, **options)
 
-        return self._wait(work())
+        return method(self._agent, *args, **options) if self._agent.closed else self._wait(work())
 
     return call
 
@@ -80,15 +82,28 @@ class SyncAgent:
             raise
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.closed:
+            work.close()
+            raise AgentError("The agent is closed")
         return self._loop.wait(work)
 
     def __repr__(self) -> str:
         return repr(self._agent).replace("<Agent", "<SyncAgent", 1)
 
+    if not TYPE_CHECKING:  # for those who have no type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("SyncAgent", name)
+
+        async def __aenter__(self) -> None:
+            raise TypeError("Write `with Agent.sync(…)`; with asyncio it is `async with Agent.create(…)`")
+
+        async def __aexit__(self, *_: object) -> None: ...
+
     def run(
         self,
         text: str,
-        images: Sequence[Image] = (),
+        images: Sequence[AnyImage] = (),
         *,
         schema: Any = None,
         fallback: Sequence[str | Model] | None = None,
@@ -105,17 +120,19 @@ class SyncAgent:
     prompt = start = run
 
     @overload
-    def ask(self, text: str, images: Sequence[Image] = (), *, schema: None = None, **limits: Unpack[Limits]) -> str: ...
+    def ask(
+        self, text: str, images: Sequence[AnyImage] = (), *, schema: None = None, **limits: Unpack[Limits]
+    ) -> str: ...
 
     @overload
-    def ask(self, text: str, images: Sequence[Image] = (), *, schema: type[T], **limits: Unpack[Limits]) -> T: ...
+    def ask(self, text: str, images: Sequence[AnyImage] = (), *, schema: type[T], **limits: Unpack[Limits]) -> T: ...
 
     @overload
     def ask(
-        self, text: str, images: Sequence[Image] = (), *, schema: dict[str, Any], **limits: Unpack[Limits]
+        self, text: str, images: Sequence[AnyImage] = (), *, schema: dict[str, Any], **limits: Unpack[Limits]
     ) -> Any: ...
 
-    def ask(self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]) -> Any:
+    def ask(self, text: str, images: Sequence[AnyImage] = (), *, schema: Any = None, **limits: Unpack[Limits]) -> Any:
         """Send a message, wait, and return the answer as `Agent.ask` does."""
         return self._wait(self._agent.ask(text, images, schema=schema, **limits))
 
@@ -233,21 +250,23 @@ def _alone(work: Coroutine[Any, Any, T]) -> T:
 
 @overload
 def ask_sync(
-    text: str, images: Sequence[Image] = (), *, schema: None = None, **options: Unpack[CreateOptions]
+    text: str, images: Sequence[AnyImage] = (), *, schema: None = None, **options: Unpack[CreateOptions]
 ) -> str: ...
 
 
 @overload
-def ask_sync(text: str, images: Sequence[Image] = (), *, schema: type[T], **options: Unpack[CreateOptions]) -> T: ...
+def ask_sync(text: str, images: Sequence[AnyImage] = (), *, schema: type[T], **options: Unpack[CreateOptions]) -> T: ...
 
 
 @overload
 def ask_sync(
-    text: str, images: Sequence[Image] = (), *, schema: dict[str, Any], **options: Unpack[CreateOptions]
+    text: str, images: Sequence[AnyImage] = (), *, schema: dict[str, Any], **options: Unpack[CreateOptions]
 ) -> Any: ...
 
 
-def ask_sync(text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]) -> Any:
+def ask_sync(
+    text: str, images: Sequence[AnyImage] = (), *, schema: Any = None, **options: Unpack[CreateOptions]
+) -> Any:
     """Make an agent, ask it, close it: `spindle.ask` without asyncio, also where a loop is running already."""
     with SyncAgent(**options) as agent:
         return agent.ask(text, images, schema=schema)

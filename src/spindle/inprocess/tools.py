@@ -1,10 +1,12 @@
 """Functions of a program as tools: what they are given besides the model's arguments, and what they lack."""
 
 import inspect
+import logging
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from spindle.agent.session import AgentSession
 from spindle.plugins.extensions.threads import is_async
@@ -12,6 +14,8 @@ from spindle.plugins.extensions.tools import make_tool
 from spindle.tools.base import Tool
 
 Deps = TypeVar("Deps")
+
+log = logging.getLogger("spindle.tools")
 
 
 class Context(Generic[Deps]):
@@ -51,18 +55,52 @@ class Surroundings:
 
     def tool(self, function: Callable[..., Any]) -> Tool:
         """Make a tool of a function. Raises `TypeError` for one that cannot be a tool, or that wants other `deps`."""
-        called = getattr(function, "__name__", repr(function))
+        _check_kind(function)
+        called = function.__name__
         hints = _hints(function)
-        names = [name for name, kind in hints.items() if Context in (kind, get_origin(kind))]
-        for name in names:
-            for wanted in get_args(hints[name]):
+        contexts = {name: found for name, kind in hints.items() if (found := _context_in(kind)) is not None}
+        names = [*contexts]
+        for found in contexts.values():
+            for wanted in get_args(found):
                 if isinstance(wanted, type) and not isinstance(self.deps, wanted):
                     raise TypeError(
                         f"Tool {called} wants Context[{wanted.__name__}]: give Agent.create(deps=…) one, "
                         f"not {self.deps!r}"
                     )
         _tell_lacks(called, function, hints)
-        return make_tool(_with_context(function, names) if names else function, self.context)
+        try:
+            return make_tool(_with_context(function, names) if names else function, self.context, _log)
+        except TypeError as error:
+            text = str(error).replace("Give parameters= instead", "Use types that JSON has")
+            raise TypeError(text.replace("; give parameters= instead", "")) from None
+
+
+def _check_kind(function: Callable[..., Any]) -> None:
+    """Raise `TypeError` for what can be called, but not as a tool."""
+    if isinstance(function, type):
+        raise TypeError(f"{function.__name__} is a class, and a tool must be a function: one of its methods, perhaps?")
+    if not hasattr(function, "__name__"):
+        raise TypeError(
+            f"{function!r} has no name: write a function around it, whose name and docstring are the tool's"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"Tool {function.__name__} yields, and a tool must return: Context.progress reports parts")
+    first = next(iter(inspect.signature(function).parameters), "")
+    if first == "self" and "." in function.__qualname__:
+        raise TypeError(
+            f"Tool {function.__name__} is a method of no object: give that of one, as thing.{function.__name__}"
+        )
+
+
+def _context_in(kind: Any) -> Any:
+    """Return the `Context[…]` that a type is, or that it is if it is not None."""
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return next((one for one in options if Context in (one, get_origin(one))), None)
+
+
+def _log(name: str, error: Exception) -> None:
+    """Note an error of a function, which the model reads without its traceback."""
+    log.info("The tool %s failed", name, exc_info=error)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Cheap if there are no resources: a handful of looks at the disk. Models are read
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,10 @@ class ResourceOptions(Struct, frozen=True):
     no_rules: bool = False
     no_user_files: bool = False
     """Read no settings, no prompt files and no files with MCP servers."""
+    env: Mapping[str, str] = {}
+    """Variables of commands, besides ours."""
+    checkpoints: bool | None = None
+    """Whether the state of the files is kept before the agent changes them; None: as the settings say."""
     keep_background: bool = False
     """Let programs that shell commands leave running outlive the agent, whatever the settings say."""
     approve: bool | None = None
@@ -149,6 +153,7 @@ class Resources(Struct):
             owner=owner,
             sandbox=sandbox,
             far=self.far,
+            variables=self.options.env,
         )
 
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, field
 
+from spindle.shapes.made_by_hand import MadeByHand
 from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import SandboxLevel
 
@@ -105,7 +106,7 @@ class Suggestion(Wire):
 # -- answers -------------------------------------------------------------------------------------
 
 
-class Allow(Wire, tag_field="behavior", tag="allow"):
+class Allow(Wire, metaclass=MadeByHand, tag_field="behavior", tag="allow"):
     """The call may run."""
 
     input: Any = UNSET
@@ -116,7 +117,7 @@ class Allow(Wire, tag_field="behavior", tag="allow"):
     """With `keep`: the rules; empty: those of the first suggestion."""
 
 
-class Deny(Wire, tag_field="behavior", tag="deny"):
+class Deny(Wire, metaclass=MadeByHand, tag_field="behavior", tag="deny"):
     """The call must not run."""
 
     reason: str = ""

@@ -5,13 +5,14 @@ from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
+from spindle.shapes.made_by_hand import MadeByHand
 from spindle.shapes.messages import Wire
 
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 THINKING_LEVELS: tuple[ThinkingLevel, ...] = get_args(ThinkingLevel)
 
 
-class ModelCost(Wire):
+class ModelCost(Wire, metaclass=MadeByHand):
     """US dollars per million tokens."""
 
     input: int | float
@@ -36,7 +37,7 @@ def masked_url(url: str) -> str:
     return url
 
 
-class Model(Wire):
+class Model(Wire, metaclass=MadeByHand):
     """A model: where and how it is asked, what it costs, how much it can read and write."""
 
     id: str

@@ -86,7 +86,7 @@ async def run_user_bash(
     process: Running | None = None
     exit_code: int | None = None
     try:
-        process = await settings.workspace.shell(command, cwd, {}, take, buffer.kept)
+        process = await settings.workspace.shell(command, cwd, settings.variables, take, buffer.kept)
         exit_code = await process.wait()
     except asyncio.CancelledError:
         pass

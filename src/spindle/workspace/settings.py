@@ -1,5 +1,6 @@
 """What the hands of a session obey, and where they work."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -29,6 +30,8 @@ class ToolSettings(Struct, frozen=True):
     sandbox: "Sandbox | None" = None
     """What commands and tools may touch; None: what the user may."""
 
+    variables: Mapping[str, str] = {}
+    """Variables that commands get besides ours."""
     far: "Pipe | None" = None
     """Leads to the far side where tools work; None: they work here."""
 

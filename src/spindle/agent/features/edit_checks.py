@@ -114,7 +114,7 @@ class EditChecks(Hooks):
         """Return the lines that a check prints; none if there is no file, it passes, or cannot be run in time."""
         sandbox = self._port.sandbox()
         settings = self._port.resources.tool_settings(self._port.owner, sandbox)
-        env = children.environment(settings.withheld_variables)
+        env = children.environment(settings.withheld_variables, settings.variables)
         if settings.far is not None:
             return await self._run_there(settings, command, path)
         if not os.path.isfile(path):
@@ -146,7 +146,9 @@ class EditChecks(Hooks):
         try:
             async with asyncio.timeout(limits.EDIT_CHECK):
                 line = f"test ! -f {shlex.quote(path)} || {words}"
-                running = await workspace.shell(line, self._workdir, {}, output.extend, workspace.kept())
+                running = await workspace.shell(
+                    line, self._workdir, settings.variables, output.extend, workspace.kept()
+                )
                 code = await running.wait()
         except (ToolError, TimeoutError):
             return []

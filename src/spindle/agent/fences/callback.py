@@ -18,8 +18,8 @@ Returns `Allow(…)`, `Deny(…)`, True, False, or a text: a no with its reason.
 
 def called(function: CanUseTool) -> Callable[[PermissionRequest], Awaitable[Answer]]:
     """Return the function in one form. Raises `AgentError` if it takes neither a request nor a name and arguments."""
-    is_new = _takes(function, 1)
-    if not is_new and not _takes(function, 2):
+    is_new = takes(function, 1)
+    if not is_new and not takes(function, 2):
         raise AgentError(
             "can_use_tool must take one argument, a PermissionRequest, or two: the name of a tool and its arguments"
         )
@@ -49,7 +49,8 @@ def _checked(given: Answer) -> Answer:
         raise TypeError(f"can_use_tool returned {given!r}: {error}") from None
 
 
-def _takes(function: CanUseTool, count: int) -> bool:
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Say whether a function can be called with so many arguments."""
     try:
         inspect.signature(function).bind(*range(count))
     except (TypeError, ValueError):  # a builtin function has no signature

@@ -75,6 +75,9 @@ def make_tool(
             raise
         except ToolError:
             raise
+        except KeyError as error:  # its text is nothing but the key
+            report(called, error)
+            raise ToolError(f"KeyError: {error}") from error
         except Exception as error:
             report(called, error)
             raise

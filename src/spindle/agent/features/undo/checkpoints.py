@@ -108,8 +108,10 @@ class Checkpoints(Hooks):
 
     @property
     def enabled(self) -> bool:
-        far = self._port.resources.far
-        return self.allowed and self._port.resources.settings.checkpoints and (far is None or bool(far.facts.python))
+        resources = self._port.resources
+        chosen, far = resources.options.checkpoints, resources.far
+        wanted = resources.settings.checkpoints if chosen is None else chosen
+        return self.allowed and wanted and (far is None or bool(far.facts.python))
 
     def snapshots(self) -> "Snapshots":
         """Return the states of the folder that the session works in."""
