@@ -182,7 +182,7 @@ async def main():
     async with await Agent.create(**options) as agent:
         found["run"] = (await agent.run("go", max_tool_calls=1)).stop_reason
     async with RpcClient(command) as client:
-        found["client"] = (await client.run("go", max_tool_calls=1).result())["stopReason"]
+        found["client"] = (await client.run("go", max_tool_calls=1).result()).stop_reason
         await client.set_permissions(mode="careful")
         found["mode"] = (await client.get_permissions())["mode"]
     print(json.dumps(found))

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from spindle.agent.run.result import ModelError as ModelError
     from spindle.agent.run.result import Refused as Refused
     from spindle.agent.run.result import RunFailed as RunFailed
-    from spindle.agent.run.result import RunResult as RunResult
     from spindle.agent.run.result import SchemaNotMet as SchemaNotMet
     from spindle.inprocess import Agent as Agent
     from spindle.inprocess import ask as ask
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from spindle.shapes.events import PermissionRequest as PermissionRequest
     from spindle.shapes.model import Model as Model
     from spindle.shapes.model import ModelCost as ModelCost
+    from spindle.shapes.run_result import RunResult as RunResult
 
 
 _HOMES = {
@@ -61,7 +61,7 @@ _HOMES = {
     "ModelError": "spindle.agent.run.result",
     "Refused": "spindle.agent.run.result",
     "RunFailed": "spindle.agent.run.result",
-    "RunResult": "spindle.agent.run.result",
+    "RunResult": "spindle.shapes.run_result",
     "SchemaNotMet": "spindle.agent.run.result",
     "InvalidSession": "spindle.sessions",
     "SessionError": "spindle.sessions",

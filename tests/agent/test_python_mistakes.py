@@ -1,3 +1,4 @@
+# mypy: disable-error-code="call-arg,call-overload"
 """Mistakes of newcomers: each is an error or a warning in words of Python, and none is accepted in silence."""
 
 import asyncio

@@ -330,7 +330,8 @@ def test_a_prompt_that_an_extension_handled_is_over_at_once(way: str) -> None:
         events = agent.run("/handled")
         seen = [event.get("message") async for event in events]
         assert seen[-1] == "did it"
-        assert await events.result() is None
+        result = await events.result()
+        assert (result.status, result.stop_reason, result.text) == ("ok", "handled", "")
 
     drive(scene, way=way)
 

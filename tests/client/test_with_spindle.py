@@ -165,11 +165,11 @@ def test_what_came_of_a_run(tmp_path: Path) -> None:
             events = agent.run("2 + 2?", schema=Sum)
             seen = [event.type async for event in events]
             result = await events.result()
-            assert (seen[-1], result["status"], result["value"]) == ("agent_settled", "ok", {"total": 4})
+            assert (seen[-1], result.status, result.value) == ("agent_settled", "ok", {"total": 4})
             tools = {tool["function"]["name"]: tool["function"] for tool in mock.requests[0].body["tools"]}
             assert tools["final_result"]["parameters"]["required"] == ["total"]
             result = await agent.run("go", max_turns=1).result()
-            assert (result["status"], result["stopReason"], result["turns"]) == ("limit", "maxTurns", 1)
+            assert (result.status, result.stop_reason, result.turns) == ("limit", "maxTurns", 1)
             with pytest.raises(CommandFailed, match="maxTurns must be above 0"):
                 await agent.run("go", max_turns=0).result()
 
@@ -184,7 +184,7 @@ def test_the_sync_face(tmp_path: Path) -> None:
         assert "".join(event.text_delta for event in agent.run("hi")) == "Hello"
         assert agent.get_session_stats()["assistantMessages"] == 1
         result = agent.run("again").result()
-        assert result is not None and result["text"] == "Hello"
+        assert (result.text, result.turns, result.tokens.output) == ("Hello", 1, 5)
         agent.shutdown()
 
 

@@ -249,7 +249,7 @@ def test_the_python_client_opens_sessions(tmp_path):
                 listed = await client.list_live_sessions()
                 assert [info["name"] for info in listed if "name" in info] == ["bee"]
                 result = await one.run("two").result()
-                assert result["text"] == "for two"
+                assert (result.text, result.session_id) == ("for two", one.id)
                 with pytest.raises(CommandFailed, match="no directory"):
                     await client.open_session(cwd=tmp_path / "nowhere")
                 streaming = one.run("hang")

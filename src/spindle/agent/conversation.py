@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.agent.run.result import RunTokens, SubagentReport
+from spindle.agent.run.result import SubagentReport
 from spindle.base import limits
 from spindle.llm.memory import Memory
 from spindle.sessions.entries import Entry
@@ -33,6 +33,7 @@ from spindle.shapes.messages import (
     text_of,
     with_empty_key,
 )
+from spindle.shapes.run_result import RunTokens
 
 DISK_WAITS = 4
 """Files that are waited for at once. Each thread that returns takes the interpreter from the event loop for a moment,

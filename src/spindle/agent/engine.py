@@ -27,7 +27,7 @@ from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.run.record import Interruption, Recording, interruption
-from spindle.agent.run.result import WAITING, RunResult
+from spindle.agent.run.result import WAITING
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits, trace
 from spindle.base.settings import Role, Settings
@@ -61,6 +61,7 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
+from spindle.shapes.run_result import RunResult
 from spindle.tools.base import Files, StartBackground, Terminals, Tool, ToolContext, session_variables
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]

@@ -35,7 +35,6 @@ from spindle.agent.resuming import abandon, answer_kept, resume, shown
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions, Submission
 from spindle.agent.run.record import interruption
-from spindle.agent.run.result import RunResult
 from spindle.agent.shell import Shell
 from spindle.agent.state import AgentState, ContextUsage, SessionStats, agent_state, context_usage, session_stats
 from spindle.agent.toolbox import Toolbox
@@ -54,6 +53,7 @@ from spindle.shapes.events import InterruptedRun, ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
+from spindle.shapes.run_result import RunResult
 from spindle.shapes.sandbox import SandboxLevel
 from spindle.tools.base import Files, Terminals, Tool, ToolContext
 from spindle.tools.todo import TodoPhase

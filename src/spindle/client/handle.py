@@ -7,7 +7,9 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from msgspec import convert
 
 from spindle.base.flow import Mailbox
 from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
@@ -15,6 +17,9 @@ from spindle.client.commands import Commands
 from spindle.client.errors import CommandFailed, RequestTimeout, RpcError
 from spindle.client.methods import Behavior, Images, Timeout, Wishes, wire_wishes
 from spindle.client.transport import Json
+
+if TYPE_CHECKING:
+    from spindle.shapes.run_result import RunResult
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -73,7 +78,7 @@ class RunEvents(AsyncIterator[Event]):
         self._events = events
         self._settled = False
 
-    def __await__(self) -> Generator[Any, Any, Json | None]:
+    def __await__(self) -> Generator[Any, Any, "RunResult"]:
         return self.result().__await__()
 
     async def __anext__(self) -> Event:
@@ -85,15 +90,20 @@ class RunEvents(AsyncIterator[Event]):
         """Stop reading events. The run goes on; `abort` stops it."""
         await self._events.aclose()
 
-    async def result(self) -> Json | None:
-        """Wait for the end of the run and return its result, as `get_run_result` does.
+    async def result(self) -> "RunResult":
+        """Wait for the end of the run and return its result, the same object as of an agent in process.
 
-        None if there was no run, because a command of an extension handled the prompt. Call it before the next prompt.
-        Raises `CommandFailed` if the prompt is refused, or the agent does not have `get_run_result`.
+        Its `stop_reason` is `handled` if a command of an extension dealt with the prompt. Call it before the next
+        prompt. Raises `CommandFailed` if the prompt is refused, or the agent does not have `get_run_result`.
         """
+        from spindle.shapes.run_result import RunResult, handled
+
         async for _ in self:
             pass  # events that were not read
-        return await self._client.get_run_result() if self._settled else None
+        if self._settled and (told := await self._client.get_run_result()) is not None:
+            return convert(told, RunResult)
+        state = await self._client.get_state()
+        return handled(state["sessionId"], state.get("sessionFile"))
 
 
 class AgentHandle(Commands, ABC):

@@ -14,7 +14,9 @@ from spindle.client.errors import ClientClosed
 from spindle.client.handle import AgentHandle, Run, RunEvents
 from spindle.client.methods import PlainCalls
 from spindle.client.rpc import RpcClient, RpcSession
-from spindle.client.transport import Json
+
+if TYPE_CHECKING:
+    from spindle.shapes.run_result import RunResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -214,7 +216,7 @@ class SyncRunEvents(Iterator[Event]):
         """Stop reading events. The run goes on; `abort` stops it."""
         self._wait(self._events.aclose())
 
-    def result(self) -> Json | None:
+    def result(self) -> "RunResult":
         """Wait for the end of the run and return its result, as `RunEvents.result` does."""
         return self._wait(self._events.result())
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from spindle.agent import AgentError
 from spindle.agent.run.awaited import AgentRun
-from spindle.agent.run.result import RunResult
 from spindle.inprocess.agent import Agent
 from spindle.inprocess.images import AnyImage
 from spindle.inprocess.loop_thread import LoopThread
@@ -20,6 +19,7 @@ from spindle.inprocess.stored import FoundPage
 from spindle.inprocess.words import no_attribute
 from spindle.sessions.pages import Page
 from spindle.shapes.model import Model
+from spindle.shapes.run_result import RunResult
 
 if TYPE_CHECKING:
     from spindle.events import AnyEvent

@@ -17,7 +17,7 @@ from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks, NeverFull
 from spindle.agent.run.handle import Run
 from spindle.agent.run.record import WorksFor
-from spindle.agent.run.result import RunResult, SubagentReport, report_of
+from spindle.agent.run.result import SubagentReport, report_of
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits
@@ -34,6 +34,7 @@ from spindle.shapes.builtin_tools import TASK_TOOL
 from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.events import Event, Notice, ToolExecutionStart, ToolResult, TurnStart
 from spindle.shapes.model import Model
+from spindle.shapes.run_result import RunResult
 from spindle.shapes.tool_lists import bare, chosen, is_change, matches, over
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 from spindle.tools.truncate import truncate_head

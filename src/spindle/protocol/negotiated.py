@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from spindle.agent import AgentError
 from spindle.agent.hooks import NeverFull
 from spindle.agent.run.handle import Run
-from spindle.agent.run.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
@@ -35,6 +34,7 @@ from spindle.shapes.events import (
     SessionSettled,
     StateChanged,
 )
+from spindle.shapes.run_result import RunResult
 
 _CHUNK_BYTES = 256 << 10
 _PAGE_BYTES = 768 << 10

@@ -86,6 +86,7 @@ async def by_client() -> None:
     async with RpcClient(["spindle", "--mode", "rpc"]) as client:
         assert_type(await client.get_state(), dict[str, Any])
         assert_type(await client.prompt_and_wait("hi", max_turns=2), Run)
+        assert_type(await client.run("hi"), RunResult)
         async for event in client.run("hi", schema=Answer):
             assert_type(event, Event)
 
@@ -113,6 +114,7 @@ def without_asyncio() -> None:
         assert_type(client.events(), Iterator[Event])
         for event in client.run("hi"):
             assert_type(event, Event)
+        assert_type(client.run("hi").result(), RunResult)
         client.set_model("p", "m")
 
 

@@ -21,7 +21,6 @@ from spindle.agent.lifecycle import Lifecycle
 from spindle.agent.queues import Queues
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
-from spindle.agent.run.result import RunResult
 from spindle.agent.toolbox import Toolbox
 from spindle.base.flow import Tasks
 from spindle.base.settings import Settings
@@ -29,6 +28,7 @@ from spindle.sessions.facts import Fact, facts, keep
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL
 from spindle.shapes.events import BackgroundEnd, BackgroundStart, EntryAppended, Event, ToolResult
 from spindle.shapes.messages import AgentMessage, CustomMessage, Wire, custom_message
+from spindle.shapes.run_result import RunResult
 from spindle.tools.base import StartBackground, Tool, ToolContext, ToolError, arguments, text_result
 
 if TYPE_CHECKING:  # loaded with the first command

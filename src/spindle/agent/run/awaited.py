@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run, RunEvents
-from spindle.agent.run.result import RunResult
+from spindle.shapes.run_result import RunResult
 
 if TYPE_CHECKING:
     from spindle.events import AnyEvent

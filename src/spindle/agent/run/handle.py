@@ -6,9 +6,10 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Literal
 
 from spindle.agent import AgentError
-from spindle.agent.run.result import RunResult, without_run
+from spindle.agent.run.result import without_run
 from spindle.base.flow import Mailbox
 from spindle.shapes.events import Event
+from spindle.shapes.run_result import RunResult
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from spindle.agent import AgentError
-from spindle.agent.run.result import RunTokens
 from spindle.base.settings import Runaway
 from spindle.shapes.builtin_tools import OUTPUT_TOOL, kind_of
 from spindle.shapes.codec import encode
@@ -20,6 +19,7 @@ from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage, Usage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RUN_LIMITS, Limit, RunLimits
+from spindle.shapes.run_result import RunTokens
 
 if TYPE_CHECKING:
     from spindle.llm.stream import Request

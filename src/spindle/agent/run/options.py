@@ -14,7 +14,7 @@ from spindle.agent.hooks import HookChain, Hooks
 from spindle.agent.run.handle import Run
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.record import Recording, RunRecord, StoredOptions, new_record
-from spindle.agent.run.result import WAITING, RunResult, status_of
+from spindle.agent.run.result import WAITING, status_of
 from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
@@ -33,6 +33,7 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
+from spindle.shapes.run_result import RunResult
 
 Ask = Callable[[PermissionRequest], Awaitable[Answer]]
 """Puts a question to the user. May raise `Blocked` to refuse in its own words."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from spindle.agent.conversation import StatsCounter
 from spindle.agent.run.meter import Meter
-from spindle.agent.run.result import WAITING, RunResult, RunTokens, SubagentReport
+from spindle.agent.run.result import WAITING, SubagentReport
 from spindle.sessions.entries import Entry, SessionError, parse_time
 from spindle.sessions.facts import Fact, fact_in, facts, keep
 from spindle.sessions.open import subagents_of
@@ -34,6 +34,7 @@ from spindle.shapes.messages import (
     text_of,
 )
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+from spindle.shapes.run_result import RunResult, RunTokens
 
 _SHOWN = 200
 

@@ -20,7 +20,7 @@ from spindle.agent.conversation import StatsCounter
 from spindle.agent.fences.fencing import Fencing
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.run.options import RunOptions
-from spindle.agent.run.result import RunResult, RunTokens, why
+from spindle.agent.run.result import why
 from spindle.agent.session import AgentSession
 from spindle.apps.batch.far_space import FarSpace, FarTask, far_task
 from spindle.apps.batch.folder import AttemptFolder, Place, WorkspaceError
@@ -41,6 +41,7 @@ from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
+from spindle.shapes.run_result import RunResult, RunTokens
 from spindle.shapes.sandbox import read_sandbox
 from spindle.tools.base import Tool
 from spindle.workspace import Sink

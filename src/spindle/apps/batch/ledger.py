@@ -15,11 +15,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from spindle.agent import AgentError
-from spindle.agent.run.result import RunTokens
 from spindle.apps.batch.tasks import Job
 from spindle.sessions.file import sync_directory
 from spindle.shapes.codec import decode, encode
 from spindle.shapes.messages import Wire
+from spindle.shapes.run_result import RunTokens
 
 NAME = "results.jsonl"
 TOTAL_COST = "totalCost"

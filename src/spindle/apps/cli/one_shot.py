@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spindle.agent.hooks import NeverFull
 from spindle.agent.run.options import RunOptions
-from spindle.agent.run.result import RunResult, exit_code, why
+from spindle.agent.run.result import exit_code, why
 from spindle.agent.session import AgentSession
 from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Options, UsageError, unknown_options
@@ -25,6 +25,7 @@ from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError, Notice
 from spindle.shapes.messages import Image, Text
+from spindle.shapes.run_result import RunResult
 from spindle.shapes.tool_lists import NEIGHBOURS_TOOLS, bare, unmatched
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from spindle.agent.run.result import RunResult
 from spindle.agent.state import SessionStats
 from spindle.protocol.registry import Call, command
 from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
 from spindle.shapes.messages import MessageOnWire, Wire, shown_as
+from spindle.shapes.run_result import RunResult
 
 
 @command("get_messages", key="messages")

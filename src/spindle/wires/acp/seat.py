@@ -12,7 +12,6 @@ import msgspec
 
 from spindle.agent.prompting import NotReady
 from spindle.agent.run.handle import Run
-from spindle.agent.run.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
@@ -23,6 +22,7 @@ from spindle.protocol.registry import REPLIES, Call
 from spindle.protocol.seat import Seat
 from spindle.resources.loader import ClientPrompt
 from spindle.shapes.run_limits import RUN_LIMITS
+from spindle.shapes.run_result import RunResult
 from spindle.shapes.sandbox import SandboxLevel
 from spindle.wires.acp import updates
 from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError, RpcConnection

@@ -14,7 +14,7 @@ from msgspec import UNSET, ValidationError, convert
 from spindle.agent import AgentError
 from spindle.agent.hooks import NeverFull
 from spindle.agent.run.handle import Run
-from spindle.agent.run.result import RunResult, without_run
+from spindle.agent.run.result import without_run
 from spindle.base import limits
 from spindle.base.flow import Tasks
 from spindle.base.version import __version__
@@ -29,6 +29,7 @@ from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.shapes.run_result import RunResult
 from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, Version, openapi
 from spindle.wires.http.stored import StoredName, StoredQuery, StoredSessions
 from spindle.wires.network.answers import SAFETY, bytes_answer, failed, json_answer

@@ -5,7 +5,6 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import fields as struct_fields
 
-from spindle.agent.run.result import RunResult
 from spindle.base.version import __version__
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import CommandSpec, LiveInfo, WantedSession
@@ -13,6 +12,7 @@ from spindle.protocol.render import Ready
 from spindle.protocol.schema import schema_components, told_by
 from spindle.shapes.events import ExtensionUIRequest, PermissionRequest, PromptResult, SessionSettled
 from spindle.shapes.messages import Wire
+from spindle.shapes.run_result import RunResult
 from spindle.wires.http.stored import StoredItem, StoredList, StoredName, StoredQuery, StoredSession
 
 REFS = "#/components/schemas/{name}"
