@@ -101,8 +101,8 @@ class Sandbox:
         self.area = _area(wanted, self.cwd, self.temporary, self.using)
         if any(path in wanted.others for path in self._bare_secrets()):
             raise SandboxError(
-                "Files of another user of the server lie in a folder that may be written, and Landlock cannot hide them "
-                "there. Choices: a folder of its own for each user (--root); bubblewrap; the level read-only"
+                "Files of another user of the server lie in a folder that may be written, and Landlock cannot hide them"
+                " there. Choices: a folder of its own for each user (--root); bubblewrap; the level read-only"
             )
         self._fence = Fence(self.area, self.using)
         plain = replace(self.using, bwrap=None) if self.using.landlock else self.using

@@ -58,7 +58,6 @@ def test_the_level_of_a_user_holds_whatever_the_user_does(tmp_path: Path) -> Non
             bob.call("prompt", message="a private thing")
             bob.wait("agent_settled")
             theirs = Path(bob.call("get_state")["data"]["sessionFile"])
-        mine = Path(client.call("get_state")["data"]["sessionFile"])
         refused = output(client, f"cat {theirs}")
         assert f"{theirs} is a secret" in refused and "private" not in refused
         said = output(
