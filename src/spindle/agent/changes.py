@@ -107,8 +107,9 @@ class SessionChanges:
         agent = self._agent
         if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
             return (True, False), None
-        file = os.path.join(agent.cwd, path)
-        created = not _exists(file)
+        in_store = agent.session.store is not None
+        file = path if in_store else os.path.join(agent.cwd, path)
+        created = not in_store and not _exists(file)
         # A file that is open already is read again, but only after the agent has closed it.
         if agent.session.is_same_file(file):
             return (False, created), await self._go_to(file, "resume", path)
@@ -125,7 +126,7 @@ class SessionChanges:
             return (text, True), None
         session = self._agent.session
         if entry.parent_id is None:
-            other = sessions.following(session, parent=session.path)
+            other = sessions.following(session, parent=session.name_for_others)
         else:
             other = sessions.branched(session, entry.parent_id)
         return (text, False), await self._go_to(other, "fork")
@@ -215,14 +216,16 @@ class SessionChanges:
             if context.messages:  # the session's own model and level, as far as they are available
                 choice.restore(context.model, other.thinking_level())
                 engine.toolbox.restore(other.tools())
-        self._use(resources, reason, str(left.path) if left.path else None)
+        self._use(resources, reason, left.name_for_others)
         agent.learn()
         if other.write_error is not None:
             agent.tell_write_error(other.write_error)
         agent.publish(SessionChanged(other.id, reason))
         agent.offer_again()
         engine.queues.save()
-        if not left.is_same_file(other.path or ""):  # its waiting messages are offered when it is opened again
+        if not left.is_same_file(
+            other.name_for_others or ""
+        ):  # its waiting messages are offered when it is opened again
             left.keep_beside(encode(waiting) if waiting.waiting else None)
         left.close()
 
@@ -270,7 +273,11 @@ class SessionChanges:
         cwd = agent.cwd if is_new else None  # a stored session knows its own
 
         def read() -> tuple[Session, SessionContext]:
-            opened = sessions.load(file, cwd=cwd, fsync=fsync)
+            store = agent.session.store
+            if store is not None:
+                opened = sessions.loaded_from(store, file)
+            else:
+                opened = sessions.load(file, cwd=cwd, fsync=fsync)
             return opened, opened.context()
 
         opened, context = await asyncio.to_thread(read)

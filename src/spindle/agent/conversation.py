@@ -248,6 +248,15 @@ class Conversation:
         finally:
             timer.cancel()
 
+    async def safe(self) -> None:
+        """Wait until another process could go on from here; with files it can at once.
+
+        Raises `SessionError` if that will not be: then nothing more may be done.
+        """
+        wait = self.session.unsafe()
+        if wait is not None:
+            await asyncio.to_thread(wait)
+
     async def synced(self) -> None:
         """Wait for all syncs that `sync_soon` began."""
         if self._syncing:

@@ -35,6 +35,7 @@ from spindle.base.weakly import weakly
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
+from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     AgentSettled,
@@ -192,7 +193,7 @@ class Engine:
     def _tell_kept(self) -> None:
         """Tell the sender of the chain's prompt that it is in a file now."""
         if self.chain is not None and self.chain.run is not None:
-            self.chain.run.keep()
+            self.conversation.session.when_safe(self.chain.run.keep)
 
     def publish(self, event: Event) -> None:
         """Publish an event without waiting."""
@@ -338,7 +339,7 @@ class Engine:
         meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway, outer)
         self.chain = Chain(options, meter, run, self._active_hooks, structured=structured, resumes=goes_on is not None)
         session = self.conversation.session
-        if session.path is not None and options.inside is None:  # the run of a subagent is part of another
+        if session.is_kept and options.inside is None:  # the run of a subagent is part of another
             record = goes_on.again() if goes_on else options.record(self.chain.id, session, meter)
             self.chain.recording = Recording(session, record)
         if goes_on is not None:
@@ -446,12 +447,13 @@ class Engine:
             self.choice.end()
             chain.meter.end()
             limit = chain.meter.stopped
-            aborted = self.signal.aborted and limit is None
+            cut_off = self._cut_off and not self.lifecycle.closed
+            aborted = self.signal.aborted and limit is None and not cut_off
             chain.stop_reason = limit or ("aborted" if aborted else chain.stop_reason)
             if chain.recording is not None and not self._cut_off:
                 chain.recording.end(chain.stop_reason, chain.meter, chain.held)
-                if chain.stop_reason == WAITING:
-                    self.left = interruption(self.conversation.session)
+            if cut_off or chain.stop_reason == WAITING:
+                self.left, self._cut_off = interruption(self.conversation.session), False
             text = (self.conversation.last_assistant_text() or "") if chain.meter.turns else ""
             self.last_result = chain.result(text, self.conversation.session)
             chain.tell_end(self.last_result, self.failure)
@@ -636,11 +638,26 @@ class Engine:
         if model is not None:
             self._active_hooks.model_call(model)
         session_id = self.provider_session_id or self.conversation.session.id
-        settings, hooks, on_disk = self.settings, self._active_hooks, self.conversation.on_disk
-        opening = self.choice.ask(request, settings, hooks, session_id, on_disk, max_tokens, line)
+        settings, hooks = self.settings, self._active_hooks
+        opening = self.choice.ask(request, settings, hooks, session_id, self._on_disk, max_tokens, line)
         if not trace.listeners:
             return await opening
         return llm.in_span(opening, session=self.conversation.session.id, model=model and model.full_name)
+
+    async def _on_disk(self) -> None:
+        await self.conversation.on_disk()
+        await self.safe()
+
+    async def safe(self) -> None:
+        """Wait until another process could go on from here. If that will not be, the run is cut off, and it raises."""
+        try:
+            await self.conversation.safe()
+        except SessionError as error:
+            if self.chain is not None:
+                self.chain.broke(error)
+                self._cut_off = True
+            self.stop()
+            raise
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal

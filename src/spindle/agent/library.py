@@ -9,7 +9,7 @@ import binascii
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,14 @@ from spindle.export.transcript import as_dict, as_list, content_text
 from spindle.sessions.belongings import UPLOADS
 from spindle.sessions.entries import Entry
 from spindle.sessions.file import session_dir_for
-from spindle.sessions.open import delete
-from spindle.sessions.pages import Page, list_page
+from spindle.sessions.open import delete, removed_from
+from spindle.sessions.pages import Page, list_page, page_of_store
 from spindle.sessions.tally import SessionInfo
 from spindle.shapes.codec import DecodeError, decode
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
+    from spindle.sessions.store import SessionStore
 
 MAX_FOUND = 50
 MAX_SESSIONS = 500
@@ -63,6 +64,17 @@ def _stored(
     fits: Callable[[SessionInfo], bool] | None = None,
 ) -> Page:
     directory = agent.session.directory
+    if (store := agent.session.store) is not None:
+        may = cache(lambda cwd: _may_work_in(agent, cwd))
+        most = MAX_SESSIONS if limit is None and everywhere else limit
+        return page_of_store(
+            store,
+            None if everywhere else agent.cwd,
+            limit=most,
+            cursor=cursor,
+            changed_since=changed_since,
+            fits=lambda info: (not everywhere or may(info.cwd)) and (fits is None or fits(info)),
+        )
     if directory is None:
         return Page([])
     if not everywhere:
@@ -99,7 +111,7 @@ async def search_sessions(
     """
     if not query.strip():
         return [], None
-    search = Search(query)
+    search = Search(query, agent.session.store)
     most = MAX_FOUND if limit is None else limit
     page = await asyncio.to_thread(_stored, agent, everywhere, most, cursor, None, search)
     return [(info, *search.hits[info.path]) for info in page.sessions], page.cursor
@@ -108,36 +120,44 @@ async def search_sessions(
 class Search:
     """Says of stored sessions whether the name or one message has all words of a query, and keeps where it was."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, store: "SessionStore | None" = None) -> None:
+        """`store`: where the sessions are, if they are in no files."""
         self._words = query.lower().split()
+        self._store = store
         self.hits: dict[str, tuple[str, str | None]] = {}
         """Path → a snippet, and the id of its entry."""
 
     def __call__(self, info: SessionInfo) -> bool:
         name = info.name or ""
         is_named_so = all(word in name.lower() for word in self._words)
-        hit = (name, None) if is_named_so else _found_in(Path(info.path), self._words)
+        hit = (name, None) if is_named_so else self._found_in(info)
         if hit is not None:
             self.hits[info.path] = hit
         return hit is not None
 
+    def _found_in(self, info: SessionInfo) -> tuple[str, str | None] | None:
+        if self._store is not None:
+            found = self._store.load(info.id)
+            return None if found is None else _found_in(found.lines, self._words)
+        try:
+            with open(info.path, "rb") as lines:
+                return _found_in(lines, self._words)
+        except OSError:
+            return None
 
-def _found_in(path: Path, words: list[str]) -> tuple[str, str | None] | None:
+
+def _found_in(lines: Iterable[bytes], words: list[str]) -> tuple[str, str | None] | None:
     """Return a snippet of the first message that has all of `words` in it, and the id of its entry."""
     first = words[0].encode("utf-8", "replace")
-    try:
-        with open(path, "rb") as lines:
-            for line in lines:
-                if first.isascii() and first not in line.lower():
-                    continue
-                entry = _entry(line)
-                text = content_text(as_dict(entry.get("message")).get("content"))
-                low = text.lower()
-                if all(word in low for word in words):
-                    at = low.index(words[0])
-                    return " ".join(text[max(0, at - SNIPPET) : at + SNIPPET].split()), entry.get("id")
-    except OSError:
-        pass
+    for line in lines:
+        if first.isascii() and first not in line.lower():
+            continue
+        entry = _entry(line)
+        text = content_text(as_dict(entry.get("message")).get("content"))
+        low = text.lower()
+        if all(word in low for word in words):
+            at = low.index(words[0])
+            return " ".join(text[max(0, at - SNIPPET) : at + SNIPPET].split()), entry.get("id")
     return None
 
 
@@ -193,9 +213,11 @@ async def delete_session(agent: "AgentSession") -> bool:
     """Delete the session and begin an empty one. Returns whether an extension prevented it. Raises `AgentError`."""
     if agent.busy:
         raise AgentError("Something is running in this session: stop it first")
-    path = agent.session.path
+    path, store, id = agent.session.path, agent.session.store, agent.session.id
     if await agent.new_session():
         return True
+    if store is not None:
+        await asyncio.to_thread(removed_from, store, id)
     if path is not None:
         try:
             await asyncio.to_thread(delete, path)

@@ -68,6 +68,9 @@ class ToolPort(Protocol):
     async def enter(self, message: AgentMessage) -> None:
         """Make a stored message part of the conversation and tell of its end."""
 
+    async def safe(self) -> None:
+        """Wait until another process would know of the calls. Raises `SessionError`: then none may run."""
+
     def offered_tools(self) -> dict[str, Tool]:
         """Return the tools that the model was told of, by name."""
 
@@ -238,6 +241,7 @@ class ToolBatch:
     async def _execute(self, item: _Call) -> None:
         """Run the tool and put the outcome into `item`. An error of the tool is its outcome."""
         assert item.tool is not None
+        await self._port.safe()
         item.ran, item.began = True, time.monotonic()
         CALL.set(item.call.id)
 

@@ -1,5 +1,6 @@
 """An agent of a Python program: everything that it can be asked for."""
 
+import asyncio
 import inspect
 import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -23,7 +24,7 @@ from spindle.base.signature import read_type
 from spindle.inprocess.budget import Budget
 from spindle.inprocess.checks import check_type, check_values
 from spindle.inprocess.images import AnyImage, read_images
-from spindle.inprocess.making import Warnings, begin, wanted_session
+from spindle.inprocess.making import Warnings, begin, session_in_store, wanted_session
 from spindle.inprocess.opening import Opening
 from spindle.inprocess.options import (
     CreateOptions,
@@ -107,6 +108,8 @@ class Agent(StoredSessions):
         It works in `cwd`, by default the current directory, or that of the session; `persist=False` keeps the session
         in memory. `session` is one to go on with: its id or file as for `open`, or a `Session`, which the agent owns
         from then on. `session_file` is a file of your own for the session, which may not exist yet.
+        With a `store` (`postgresql://…`, or a `SessionStore` of your own) the session is there, and in no file:
+        `session` is its id, which may not exist yet.
         `model`, `thinking` and `api_key` are as on the command line; `model` may be a `Model` of your own.
         With `base_url` the model is asked at that address: one of the catalogue (`provider/id`) with its own API, any
         other name as the server there has it, with the chat completions of OpenAI.
@@ -151,7 +154,8 @@ class Agent(StoredSessions):
     async def _made(cls, options: CreateOptions) -> "Agent":
         check_options(options)
         around, warn = Surroundings(options.get("deps")), Warnings()
-        session = wanted_session(options)
+        is_stored = options.get("store") is not None
+        session = await asyncio.to_thread(session_in_store, options) if is_stored else wanted_session(options)
         try:
             directory = Path(options.get("cwd") or (session.cwd if session else ".")).resolve()
             if not directory.is_dir():

@@ -17,6 +17,8 @@ from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
 from spindle.sessions.named import SessionNotFound, named_file
 from spindle.sessions.session import Session
+from spindle.sessions.shelf import NO_LINES
+from spindle.sessions.store import shared_store
 
 
 class Warnings:
@@ -56,6 +58,21 @@ def wanted_session(options: CreateOptions) -> Session | None:
     if not isinstance(session, Session | None):
         raise TypeError(f"session must be an id, the path of a file or a Session, not {session!r}")
     return session
+
+
+def session_in_store(options: CreateOptions) -> Session:
+    """Open the session of a store, or begin it. Raises `SessionError`."""
+    given, id = options.pop("store"), options.pop("session", None)
+    if options.get("session_file") is not None or not options.get("persist", True):
+        raise AgentError("A session of a store is in no file, and is kept: leave session_file and persist out")
+    if not isinstance(id, str | None):
+        raise TypeError(f"session must be the id of a session in the store, not {id!r}")
+    store = shared_store(given) if isinstance(given, str) else given
+    assert store is not None
+    cwd = options.get("cwd")
+    if id is not None and store.load(id, NO_LINES) is not None:
+        return sessions.loaded_from(store, id, cwd)
+    return sessions.begun_in(store, Path(cwd or ".").resolve(), id=id)
 
 
 async def begin(agent: AgentSession, wanted: AgentOptions, options: CreateOptions) -> None:

@@ -19,6 +19,7 @@ from spindle.recipe import AgentOptions
 from spindle.resources.loader import HERMETIC, ResourceOptions
 from spindle.sessions import SessionManager
 from spindle.sessions.session import Session
+from spindle.sessions.store import SessionStore
 from spindle.shapes.builtin_tools import TASK_TOOL
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.shapes.run_limits import LimitArguments as Limits
@@ -89,6 +90,7 @@ class CreateOptions(OpenOptions, total=False):
     persist: bool
     session: str | Path | Session | SessionManager | None
     session_file: str | Path | None
+    store: str | SessionStore | None
 
 
 def run_limits(given: Limits) -> RunLimits:

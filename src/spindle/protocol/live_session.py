@@ -151,16 +151,14 @@ class LiveSession(NeverFull):
         busy = agent.busy or bool(agent.background.running())
         if not self.clients:
             return questions or not (busy or self.in_hand)  # no one is there to answer them
-        path = agent.session.path
         if busy or self.in_hand or questions or agent.has_host_tools or any(client.busy for client in self.clients):
             return False
-        return path is not None and path.exists()
+        return agent.session.is_there
 
     def begun_again(self) -> WantedSession | None:
         """Return how to begin it again if nothing was said, so that there is no file; None if something was."""
         agent, model = self.agent, self.agent.model
-        path = agent.session.path
-        if path is None or agent.messages or path.exists():
+        if not agent.session.is_kept or agent.messages or agent.session.is_there:
             return None
         chosen = None if model is None else model.full_name
         begun = WantedSession(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)

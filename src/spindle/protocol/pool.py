@@ -6,7 +6,6 @@ A session that no client holds leaves memory after a while: its file stays, and 
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -30,6 +29,8 @@ if TYPE_CHECKING:  # loaded only if they are needed
     from spindle.server.account import Account, Terms
     from spindle.server.users import User
     from spindle.sessions.pages import Page
+    from spindle.sessions.session import Session
+    from spindle.sessions.store import SessionStore
     from spindle.sessions.tally import SessionInfo
 
 REMEMBERED = 10_000
@@ -64,6 +65,10 @@ class PoolBounds(Struct, frozen=True, kw_only=True):
 class AgentSource(Protocol):
     """Makes the agents of live sessions, and knows the stored ones."""
 
+    @property
+    def store(self) -> "SessionStore | None":
+        """Where the sessions are, if they are not in files."""
+
     def stored(
         self,
         cwd: str | None,
@@ -84,10 +89,13 @@ class AgentSource(Protocol):
         """Remove a session that no process writes to. Raises `SessionError`. Blocks."""
 
     def find(self, session: str, cwd: str | None) -> str | None:
-        """Return the file of the stored session with this id or path; None if there is none. Blocks."""
+        """Return the file of the stored session with this id or path, or in a store its id; None: none. Blocks."""
 
     def interrupted(self) -> list[str]:
-        """Return the files of stored sessions with a run that was cut off. Blocks."""
+        """Return the stored sessions with a run that was cut off. Blocks."""
+
+    def load(self, path: str, *, read_only: bool = False) -> "Session":
+        """Open a stored session without an agent. Raises `SessionError`. Blocks."""
 
     async def make(self, wanted: WantedSession) -> AgentSession:
         """Make the agent of a new session, or of the one at the path `wanted.session`.
@@ -229,7 +237,7 @@ class SessionPool:
             if path is not None and wanted.copy:
                 live = await self._make(replace(wanted, session=path))
             elif path is not None:
-                live = await self._open_file(replace(wanted, session=os.path.realpath(path)), name)
+                live = await self._open_file(replace(wanted, session=path), name)
             else:
                 live = self._current(wanted.session) or self._live.get(wanted.session)
         if live is None:

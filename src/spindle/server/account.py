@@ -262,7 +262,8 @@ class Account:
 
     def _check_session_file(self, fields: dict[str, Any], agent: AgentSession) -> None:
         path = fields.get("session_path") or fields.get("parent_session")
-        own = None if self.terms is None else self.terms.session_dir
+        # In a store, a user finds no sessions but the user's own.
+        own = None if self.terms is None or agent.session.store is not None else self.terms.session_dir
         if path is not None and own is not None and not _inside(path, agent.cwd, [own]):
             raise self._refused("Only your own sessions can be opened: list_sessions has their paths")
 

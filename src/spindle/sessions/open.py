@@ -5,31 +5,39 @@ A new session has no file until its first message; if it is closed before that, 
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from spindle.sessions.belongings import SUBAGENTS, belongings, remove_beside
 from spindle.sessions.catalog import forget
-from spindle.sessions.entries import SessionError, new_header
+from spindle.sessions.entries import Header, SessionError, new_header
 from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.keeper import is_worth_keeping
-from spindle.sessions.load import Loaded, load_session
+from spindle.sessions.load import Loaded, load_session, parse_tail
 from spindle.sessions.lock import SessionLock, try_lock
 from spindle.sessions.session import Saving, Session
 from spindle.sessions.tree import Tree, branched_entries
 
+if TYPE_CHECKING:  # loaded only if sessions are in a store
+    from spindle.sessions.store import SessionStore
+
 __all__ = [
+    "begun_in",
     "branched",
+    "copied_in",
     "create",
     "following",
     "forked_from",
     "in_memory",
     "load",
     "loaded_after",
+    "loaded_from",
     "of_subagent",
     "recent",
+    "removed_from",
     "subagents_of",
 ]
 
@@ -87,6 +95,80 @@ def load(
     return Session(tree, place, siblings, file, loaded=loaded, lock=lock, read_only=read_only, **saving)
 
 
+def begun_in(
+    store: "SessionStore",
+    cwd: StrPath,
+    *,
+    id: str | None = None,
+    parent_session: StrPath | None = None,
+    of: str | None = None,
+    **saving: Unpack[Saving],
+) -> Session:
+    """Begin a session of a store, where its first message puts it; of a session with an `id` the lease is taken now.
+
+    `of`: the session that it works for. Raises `SessionError`, `SessionHeld`.
+    """
+    from spindle.sessions.store_keeper import StoreKeeper
+
+    tree = _empty(absolute(cwd), id, parent_session)
+    session = Session(tree, absolute(cwd), store=store, keeper=StoreKeeper(tree, store, of=of), **saving)
+    if id is not None:
+        session.claim()
+    return session
+
+
+def loaded_from(
+    store: "SessionStore", id: str, cwd: StrPath | None = None, *, read_only: bool = False, **saving: Unpack[Saving]
+) -> Session:
+    """Open a session of a store. It works in `cwd`, by default in the directory that its header names.
+
+    Raises `SessionNotFound`, `SessionHeld`, `StoreError`.
+    """
+    from spindle.sessions.named import SessionNotFound
+    from spindle.sessions.store_keeper import QUEUE, StoreKeeper
+
+    lease = None
+    if not read_only:
+        if store.load(id, sys.maxsize >> 32) is None:  # else the lease would make it
+            raise SessionNotFound(f"No session {id} in {store.name}")
+        lease = store.lease(id)
+    try:
+        found = store.load(id)
+        if found is None:
+            raise SessionNotFound(f"No session {id} in {store.name}")
+        parsed = parse_tail(found.lines[1:])
+        tree = Tree(Header(found.lines[0]), parsed.entries)
+        place = absolute(cwd) if cwd is not None else tree.header.cwd
+        keeper = None
+        if lease is not None:
+            keeper = StoreKeeper(tree, store, lease=lease, found=found, queue=store.get(QUEUE, id))
+        return Session(tree, place, store=store, keeper=keeper, read_only=read_only, **saving)
+    except BaseException:
+        if lease is not None:
+            store.release(lease)
+        raise
+
+
+def copied_in(store: "SessionStore", id: str, cwd: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
+    """Copy a session of a store, which may be in use, into a new one. Raises as `loaded_from` does."""
+    from spindle.sessions.store_keeper import StoreKeeper
+
+    origin = loaded_from(store, id, cwd, read_only=True)
+    tree = Tree(new_header(origin.cwd, parent_session=id), origin.entries)
+    session = Session(tree, origin.cwd, store=store, keeper=StoreKeeper(tree, store), **saving)
+    session.save()
+    return session
+
+
+def removed_from(store: "SessionStore", id: str) -> None:
+    """Remove a session of a store with all that belongs to it. Raises `SessionHeld`, `StoreError`."""
+    from spindle.sessions.store_keeper import QUEUE
+
+    store.delete(id)
+    if (record := store.get(QUEUE, id)) is not None:
+        store.put(QUEUE, id, None, record.revision)
+
+
 def recent(cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
     """Load the project's session that was written to last, or begin one. Raises as `load` does."""
     from spindle.sessions.index import most_recent_session
@@ -120,6 +202,8 @@ def following(session: Session, *, id: str | None = None, parent: StrPath | None
 
 def of_subagent(session: Session, **saving: Unpack[Saving]) -> Session:
     """Begin the session of a subagent; its file will be in a folder beside that of `session`, out of all lists."""
+    if session.store is not None:
+        return begun_in(session.store, session.cwd, parent_session=session.id, of=session.id, **saving)
     if session.path is None:
         return in_memory(session.cwd)
     return create(session.cwd, session.path.with_suffix(SUBAGENTS), parent_session=session.path, **saving)
@@ -127,6 +211,11 @@ def of_subagent(session: Session, **saving: Unpack[Saving]) -> Session:
 
 def subagents_of(session: Session) -> Iterator[Session]:
     """Load the sessions of its subagents to be read only; files that cannot be read are passed over."""
+    if session.store is not None:
+        for card in session.store.page(of=session.id).cards:
+            with suppress(SessionError):
+                yield loaded_from(session.store, card.info.id, read_only=True)
+        return
     files = [] if session.path is None else sorted(session.path.with_suffix(SUBAGENTS).glob("*.jsonl"))
     for file in files:
         with suppress(SessionError, OSError):
@@ -139,7 +228,7 @@ def branched(session: Session, leaf_id: str) -> Session:
     If the branch has a message, the file is made at once.
     """
     session.tree.require(leaf_id)
-    parent = str(session.path) if session.path is not None else None
+    parent = session.name_for_others
     entries = branched_entries(session.tree, leaf_id)
     other = session.beside(Tree(new_header(session.cwd, parent_session=parent), entries))
     if any(is_worth_keeping(entry) for entry in entries):
@@ -148,7 +237,12 @@ def branched(session: Session, leaf_id: str) -> Session:
 
 
 def loaded_after(session: Session, path: StrPath) -> Session:
-    """Load a file as `load` does, with the directories and saving of `session`, which may be in memory only."""
+    """Load a file as `load` does, with the directories and saving of `session`, which may be in memory only.
+
+    Of a session of a store, `path` is the id of another one there.
+    """
+    if session.store is not None:
+        return loaded_from(session.store, os.fspath(path))
     file = Path(absolute(path))
     loaded, lock = _read(file, session.read_only)
     return session.beside((loaded and loaded.tree) or _empty(session.cwd), file, loaded, lock)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +24,9 @@ from spindle.sessions.entries import SessionError
 from spindle.sessions.file import StrPath, absolute
 from spindle.sessions.index import Progress, decode_info, folders_of_all, place_of, read_row
 from spindle.sessions.tally import SessionInfo
+
+if TYPE_CHECKING:  # loaded only if sessions are in a store
+    from spindle.sessions.store import SessionStore
 
 _NS = 1_000_000
 
@@ -77,6 +81,33 @@ def list_page(
         listing.save()
     last = sessions[-1] if more else None
     return Page(sessions, None if last is None else f"{last.modified}.{last.id}", listing.as_of)
+
+
+def page_of_store(
+    store: "SessionStore",
+    cwd: StrPath | None,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    changed_since: int | None = None,
+    fits: Callable[[SessionInfo], bool] | None = None,
+) -> Page:
+    """Return a page of the sessions in a store, as `list_page` does of files."""
+    if limit is not None and limit < 1:
+        raise SessionError("limit must be at least 1")
+    place, found, as_of = None if cwd is None else absolute(cwd), list[SessionInfo](), 0
+    while True:
+        page = store.page(cwd=place, cursor=cursor)
+        for info in (card.info for card in page.cards):
+            as_of = max(as_of, info.modified)
+            if (changed_since is None or info.modified >= changed_since) and (fits is None or fits(info)):
+                found.append(info)
+                if limit is not None and len(found) > limit:
+                    last = found[limit - 1]
+                    return Page(found[:limit], f"{last.modified}.{last.id}", as_of)
+        cursor = page.cursor
+        if cursor is None:
+            return Page(found, None, as_of)
 
 
 def read_cursor(cursor: str | None) -> tuple[int, str] | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from spindle.sessions.entries import (
     BranchSummaryEntry,
@@ -47,6 +47,10 @@ from spindle.sessions.tree import (
     tools_in_force,
 )
 from spindle.shapes.messages import AgentMessage, Image, Text, Thinking, ToolCall, Usage
+
+if TYPE_CHECKING:  # loaded only if sessions are in a store
+    from spindle.sessions.store import SessionStore
+    from spindle.sessions.store_keeper import StoreKeeper
 
 
 class Saving(TypedDict, total=False):
@@ -91,12 +95,15 @@ class Session:
         loaded: Loaded | None = None,
         lock: SessionLock | None = None,
         read_only: bool = False,
+        store: "SessionStore | None" = None,
+        keeper: "StoreKeeper | None" = None,
         listeners: Iterable[Callable[[str], None]] = (),
         **saving: Unpack[Saving],
     ) -> None:
         """Save `tree` at `path`, by default in a new file in `directory`; without a directory, stay in memory only.
 
-        `loaded` is the content of `path`, `lock` the lock on it, if it is held already.
+        `loaded` is the content of `path`, `lock` the lock on it, if it is held already. A session of a `store` has no
+        path: its `keeper` keeps it, unless it is read-only.
         """
         self.tree = tree
         """The entries and the leaf, as plain data."""
@@ -112,21 +119,31 @@ class Session:
         self._write_listeners = [*listeners, *filter(None, [saving.get("on_write_error")])]
         self._keeper: Keeper | None = None
         """None if the session is in memory only, or read-only."""
+        self.store = store
+        """The store that it is in; None: it is in a file, or in memory."""
+        if keeper is not None:
+            keeper.on_error = partial(_tell, self._write_listeners)
+            self._keeper = keeper
         if directory is None:
             return
         self.path = path or directory / session_file_name(tree.header.timestamp, self.id)
         if read_only:
             return
         file = loaded.file if loaded is not None and loaded.tree is not None else None
-        self._keeper = FileKeeper(tree, self.path, file, lock, self._fsync, partial(_tell, self._write_listeners))
+        of_file = FileKeeper(tree, self.path, file, lock, self._fsync, partial(_tell, self._write_listeners))
+        self._keeper = of_file
         if loaded is not None and loaded.was_migrated:
-            self._keeper.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
+            of_file.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
 
     def beside(
         self, tree: Tree, path: Path | None = None, loaded: Loaded | None = None, lock: SessionLock | None = None
     ) -> "Session":
         """Return a session with other entries in the same directory, saved in the same way, with the same listeners."""
         kept: Any = {"read_only": self.read_only, "listeners": self._write_listeners, "fsync": self._fsync}
+        if self.store is not None and not self.read_only:
+            from spindle.sessions.store_keeper import StoreKeeper
+
+            return Session(tree, self.cwd, store=self.store, keeper=StoreKeeper(tree, self.store), **kept)
         return Session(tree, self.cwd, self.directory, path, loaded=loaded, lock=lock, **kept)
 
     def __enter__(self) -> "Session":
@@ -158,7 +175,15 @@ class Session:
         """All entries in file order, as a new list."""
         return self.tree.entries[:]
 
+    @property
+    def name_for_others(self) -> str | None:
+        """What names it wherever it is kept: its file, or its id in a store; None if it is in memory only."""
+        return self.id if self.store is not None else None if self.path is None else str(self.path)
+
     def is_same_file(self, path: StrPath) -> bool:
+        """Say whether it is the session at this path, or in a store the one with this id."""
+        if self.store is not None:
+            return os.fspath(path) == self.id
         return self.path is not None and os.path.realpath(self.path) == os.path.realpath(absolute(path))
 
     # -- adding: each method returns the id of the new entry, which becomes the leaf -------------
@@ -314,6 +339,27 @@ class Session:
         self._write_listeners.append(listener)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is kept anywhere but in memory, or will be with its first message."""
+        return self.path is not None or self.store is not None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is in its file or store now."""
+        if self.store is not None:
+            return self.read_only or (self.of_store is not None and self.of_store.begun)
+        return self.path is not None and self.path.exists()
+
+    @property
+    def of_store(self) -> "StoreKeeper | None":
+        """The keeper of a session of a store that is not read-only."""
+        if self.store is None or self._keeper is None:
+            return None
+        from spindle.sessions.store_keeper import StoreKeeper
+
+        return self._keeper if isinstance(self._keeper, StoreKeeper) else None
+
+    @property
     def is_saved(self) -> bool:
         """Whether all entries are in the file, or will be with the first message."""
         return self._keeper is not None and self._keeper.error is None
@@ -353,6 +399,20 @@ class Session:
         """Take note that the disk refused; the next sync tries again."""
         if self._keeper is not None:
             self._keeper.sync_failed(error)
+
+    def unsafe(self) -> Callable[[], None] | None:
+        """Return a function that waits until another process could go on from here; None if it could now.
+
+        It is for any thread, and raises `SessionError` if that will not be: then nothing more may be done.
+        """
+        return self._keeper.unsafe() if self._keeper is not None else None
+
+    def when_safe(self, then: Callable[[], None]) -> None:
+        """Call a function once all entries are where another process would find them: now, with files."""
+        if self._keeper is not None:
+            self._keeper.when_safe(then)
+        else:
+            then()
 
     def close(self) -> None:
         """Write missing entries and release the file and its lock. A later append takes them again."""

@@ -5,7 +5,9 @@ to them, and keeps a card for lists beside them. Every method may block, may be 
 `StoreError`; `docs/durable.md` says what a store promises, and `spindle.testing.check_store` whether it does.
 """
 
+import atexit
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Protocol
 
 from msgspec import Struct, convert
@@ -172,6 +174,14 @@ class SessionStore(Protocol):
 
     def close(self) -> None:
         """Let go of all leases and connections."""
+
+
+@cache
+def shared_store(address: str) -> SessionStore:
+    """Return the store at an address, opened once for the whole process. Raises `StoreError`."""
+    store = open_store(address)
+    atexit.register(store.close)
+    return store
 
 
 def open_store(address: str) -> SessionStore:

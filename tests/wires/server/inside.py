@@ -10,6 +10,7 @@ usual size, and for races that need a hand on both sides.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -81,8 +82,11 @@ class World:
     async def start(self) -> None:
         self.address = (await self.server.start()).removeprefix("http://").rstrip("/")
 
+    store = None
+
     def find(self, session: str, cwd: str | None) -> str | None:
-        return find_by_id(self._base, session, self._base / "sessions")
+        found = find_by_id(self._base, session, self._base / "sessions")
+        return None if found is None else os.path.realpath(found)
 
     async def make(self, wanted: WantedSession) -> AgentSession:
         await self.opening.wait()

@@ -127,7 +127,7 @@ class Todos(Hooks):
             phases, errors = todo.apply_ops(self.phases, args["ops"])
         except ValueError as error:
             phases, errors = self.phases, [str(error)]
-        storage = "session" if self._port.conversation.session.path else "memory"
+        storage = "session" if self._port.conversation.session.is_kept else "memory"
         return text_result(todo.render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
 
     def committed(self, message: AgentMessage) -> None:

@@ -500,7 +500,7 @@ class Approval(Hooks):
     def _may_wait(self, chain: Chain) -> bool:
         """Whether a question about a call may outlive the process. Those of subagents may not: their runs do not."""
         is_own = SUBAGENT.get() is None and chain.options.inside is None
-        return self._given.on_question == "wait" and is_own and self._port.conversation.session.path is not None
+        return self._given.on_question == "wait" and is_own and self._port.conversation.session.is_kept
 
     def _request(
         self, kind: QuestionKind = "tool", *, timeout: int | None = None, waits: bool = False, **fields: Any

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,28 +20,36 @@ from spindle.protocol.registry import WantedSession
 from spindle.recipe import make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
-from spindle.sessions.file import is_path
-from spindle.sessions.index import find_session, read_info
-from spindle.sessions.pages import Page, list_page
+from spindle.sessions.pages import Page
 from spindle.sessions.session import Saving, Session
+from spindle.sessions.shelf import FileShelf, Shelf, StoreShelf
 from spindle.sessions.tally import SessionInfo
 from spindle.shapes.sandbox import STRICTER
 
 if TYPE_CHECKING:  # loaded only if there are users
     from spindle.server.account import Terms
     from spindle.server.users import User
+    from spindle.sessions.store import SessionStore
 
 
 class CommandLineAgents:
     """The `AgentSource` of a process."""
 
     def __init__(
-        self, options: Options, mode: str, resources: ResourceOptions | None = None, *, roots: Sequence[str] = ()
+        self,
+        options: Options,
+        mode: str,
+        resources: ResourceOptions | None = None,
+        *,
+        roots: Sequence[str] = (),
+        store: "SessionStore | None" = None,
     ) -> None:
         """`resources`: options that were read for an earlier agent.
 
-        `roots`: sessions may work in these directories and below; none: anywhere.
+        `roots`: sessions may work in these directories and below; none: anywhere. `store`: where sessions are, if they
+        are not in files.
         """
+        self.store = store
         self._cwd = os.getcwd()
         self.options = from_here(options)
         self._mode = mode
@@ -75,7 +82,9 @@ class CommandLineAgents:
             model=model,
             provider=options.provider if model is not None else None,
         )
-        source = CommandLineAgents(chosen, self._mode, replace(resources.options, user_folder=directory, others=others))
+        theirs_only = replace(resources.options, user_folder=directory, others=others)
+        own = None if self.store is None else self.store.within(name)
+        source = CommandLineAgents(chosen, self._mode, theirs_only, store=own)
         bounded = level == "off" or self._roots  # else a user with a sandbox could choose any folder to write to
         here, theirs = self._allowed, allowed_in(user.roots or (() if bounded else [self._cwd]))
 
@@ -90,16 +99,8 @@ class CommandLineAgents:
         return source, Terms(directory, mode, level)
 
     def find(self, session: str, cwd: str | None) -> str | None:
-        if self.options.no_session:
-            return None
         place = cwd or self._cwd
-        if is_path(session):
-            path = os.path.join(place, session)
-            own = os.path.realpath(self.options.session_dir or place)
-            if self._user is not None and os.path.dirname(os.path.realpath(path)) != own:
-                return None
-            return path if os.path.isfile(path) else None
-        return find_session(session, place, self._directory(self._resources(place)))
+        return None if self.options.no_session else self._shelf(place).find(session, place)
 
     def stored(
         self,
@@ -115,23 +116,28 @@ class CommandLineAgents:
         """
         if self.options.no_session:
             return Page([])
-        directory = self._directory(self._resources(cwd or self._cwd))
         may_work_in = cache(self._may_work_in)
 
         def wanted(info: SessionInfo) -> bool:
             return may_work_in(info.cwd) and (fits is None or fits(info))
 
-        return list_page(cwd, directory, limit=limit, cursor=cursor, fits=wanted)
+        return self._shelf(cwd or self._cwd).page(cwd, limit, cursor, wanted)
 
     def info(self, session: str) -> SessionInfo | None:
         """Return what a list shows of the stored session with this id; None if there is none. Blocks."""
         path = self.find(session, None)
-        info = None if path is None else read_info(Path(path))
+        info = None if path is None else self._shelf(self._cwd).info(path)
         return info if info is not None and self._may_work_in(info.cwd) else None
 
     def interrupted(self) -> list[str]:
-        """Return the files of stored sessions with a run that was cut off. Blocks."""
-        return [info.path for info in self.stored(None, fits=lambda info: info.interrupted).sessions]
+        """Return the stored sessions with a run that was cut off. Blocks."""
+        shelf = self._shelf(self._cwd)
+        found = ((name, shelf.info(name)) for name in shelf.cut_off())
+        return [name for name, info in found if info is not None and self._may_work_in(info.cwd)]
+
+    def load(self, path: str, *, read_only: bool = False) -> Session:
+        """Open a stored session without an agent. Raises `SessionError`. Blocks."""
+        return self._shelf(self._cwd).load(path, read_only=read_only)
 
     def _may_work_in(self, cwd: str) -> bool:
         try:
@@ -142,7 +148,7 @@ class CommandLineAgents:
 
     def delete(self, path: str) -> None:
         """Remove a session that no process writes to. Raises `SessionError`."""
-        sessions.delete(path)
+        self._shelf(self._cwd).delete(path)
 
     async def make(self, wanted: WantedSession) -> AgentSession:
         try:
@@ -184,17 +190,17 @@ class CommandLineAgents:
         if cwd is not None or wanted.session is None:
             self._check(cwd or self._cwd)
         resources = self._resources(cwd or self._cwd)
-        directory = self._directory(resources)
+        shelf = self._shelf_for(resources)
         saving: Saving = {"fsync": resources.settings.fsync, "on_write_error": warn}
         if self.options.no_session:
             return sessions.in_memory(cwd or self._cwd), resources
         if wanted.session is None:
-            return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
+            return shelf.begin(cwd or self._cwd, wanted.id, **saving), resources
         if wanted.copy:
-            place = cwd or sessions.load(wanted.session, directory, read_only=True).cwd
+            place = cwd or shelf.load(wanted.session, read_only=True).cwd
             self._check(place)
-            return sessions.forked_from(wanted.session, place, directory, **saving), resources.at(place)
-        session = sessions.load(wanted.session, directory, cwd, **saving)
+            return shelf.copy(wanted.session, place, **saving), resources.at(place)
+        session = shelf.load(wanted.session, cwd, **saving)
         try:
             self._check(session.cwd)
         except AgentError:
@@ -207,6 +213,14 @@ class CommandLineAgents:
         resources = load_resources(cwd, options)
         self._resource_options = resources.options
         return resources
+
+    def _shelf(self, cwd: str) -> Shelf:
+        return StoreShelf(self.store) if self.store is not None else self._shelf_for(self._resources(cwd))
+
+    def _shelf_for(self, resources: Resources) -> Shelf:
+        if self.store is not None:
+            return StoreShelf(self.store)
+        return FileShelf(self._directory(resources), alone=self._user is not None)
 
     def _directory(self, resources: Resources) -> str | None:
         return sessions.wanted_directory(self.options.session_dir, resources.settings.session_dir)

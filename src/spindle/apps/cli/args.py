@@ -118,6 +118,8 @@ class Options(Struct):
     remote_key: str | None = None
     remote_insecure: bool = False
     remote_options: list[str] = []
+    store: str | None = None
+    """Address of the store with the sessions."""
     log_format: str | None = None
     """`text` or `json`: lines on stderr of a server."""
     log_level: str | None = None
@@ -284,6 +286,7 @@ OPTIONS: tuple[Option, ...] = (
         modes="remote",
         field="remote_options",
     ),
+    Option("--store", "ADDRESS", "Keep sessions in postgresql://… instead of files (SPINDLE_STORE)", modes="remote"),
     Option(
         "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"
     ),

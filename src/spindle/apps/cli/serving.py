@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come 
     from spindle.base.settings import Bounds
     from spindle.protocol.pool import PoolBounds, SessionPool
     from spindle.server.users import User
+    from spindle.sessions.store import SessionStore
     from spindle.wires.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -153,7 +154,9 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
             insecure=options.remote_insecure,
             tls=_tls(options),
         )
-        source = CommandLineAgents(options, "remote", resources.options, roots=bounds.roots)
+        source = CommandLineAgents(
+            options, "remote", resources.options, roots=bounds.roots, store=opened_store(options.store)
+        )
         server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -252,6 +255,19 @@ async def _try_user(source: "CommandLineAgents", name: str, user: "User") -> Non
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def opened_store(given: str | None) -> "SessionStore | None":
+    """Open the store that the user wants; None: sessions are in files. Raises `UsageError`."""
+    address = given or os.environ.get("SPINDLE_STORE")
+    if not address:
+        return None
+    from spindle.sessions.store import StoreError, open_store
+
+    try:
+        return open_store(address)
+    except StoreError as error:
+        raise UsageError(str(error)) from None
 
 
 def tokens_file(given: str) -> Path:

@@ -23,14 +23,19 @@ from spindle.sessions.index import all_session_files, most_recent_session, read_
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.manager import SessionManager
-from spindle.sessions.open import delete, wanted_directory
-from spindle.sessions.pages import list_page
+from spindle.sessions.open import delete, loaded_from, removed_from, wanted_directory
+from spindle.sessions.pages import list_page, page_of_store
 from spindle.sessions.repair import examine, repair_copy
+from spindle.sessions.shelf import NO_LINES
+from spindle.sessions.store import SessionStore, shared_store
 from spindle.sessions.tally import SessionInfo
+from spindle.sessions.transfer import named_in
 from spindle.sessions.tree import TreeNode, entry_message
 from spindle.shapes import messages
 from spindle.shapes.codec import encode
 
+IN_STORES = ("list", "show", "tree", "trace", "export", "rename", "delete", "import", "copy")
+"""Actions that a store can be named for."""
 _HARMLESS = ("newer version",)
 _ONE_SESSION = "path of a session file, or the beginning of a session id"
 _SHORT_ID = 8
@@ -86,7 +91,10 @@ def parser() -> CommandParser:
     def add(name: str, action: object, text: str) -> argparse.ArgumentParser:
         one = actions.add_parser(name, help=text, description=text)
         one.add_argument("--session-dir", metavar="DIR", help="where to look instead of the usual directory")
-        one.set_defaults(action=action)
+        one.set_defaults(action=action, store=None)
+        if name in IN_STORES:
+            one.add_argument("--store", metavar="ADDRESS", help="look in this store: postgresql://… (SPINDLE_STORE)")
+            one.add_argument("--user", metavar="NAME", help="the sessions of this user of a server, in the store")
         return one
 
     listing = add("list", _list, "List the sessions of this directory, the latest first (without an action, too).")
@@ -116,6 +124,12 @@ def parser() -> CommandParser:
     check.add_argument(
         "--all", action="store_true", help="every session of every directory; only what is wrong is told"
     )
+    imports = add("import", _import, "Put session files into a store; each keeps its id.")
+    imports.add_argument("files", nargs="+", metavar="file", help="a session file, or a directory of them")
+    copying = add("copy", _copy, "Write sessions of a store as files, with all branches; pi opens them.")
+    copying.add_argument("sessions", nargs="*", metavar="session", help="id, or the beginning of one")
+    copying.add_argument("--all", action="store_true", help="every session")
+    copying.add_argument("--to", metavar="DIR", default=".", help="the directory; default: here")
     repair = add("repair", _repair, "Write a sound copy; the file itself is never changed.")
     repair.add_argument("session", help=_ONE_SESSION)
     repair.add_argument("output", nargs="?", help="default: <name>.repaired.jsonl beside it")
@@ -126,8 +140,11 @@ def parser() -> CommandParser:
 
 
 def _list(options: argparse.Namespace) -> int:
-    directory = _directory(options)
-    page = list_page(None if options.all else Path.cwd(), directory, limit=options.limit, cursor=options.cursor)
+    place = None if options.all else Path.cwd()
+    if (store := _store(options)) is not None:
+        page = page_of_store(store, place, limit=options.limit, cursor=options.cursor)
+    else:
+        page = list_page(place, _directory(options), limit=options.limit, cursor=options.cursor)
     infos = page.sessions
     _print(infos, options)
     if page.cursor is not None:
@@ -203,7 +220,41 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+def _import(options: argparse.Namespace) -> int:
+    from spindle.sessions.transfer import put_file
+
+    store, code = _needed_store(options), 0
+    for name in map(Path, options.files):
+        for path in sorted(name.glob("*.jsonl")) if name.is_dir() else [name]:
+            try:
+                _say(f"{put_file(store, path)}  from {path}")
+            except SessionError as error:
+                print(f"Error: {plain(str(error))}", file=sys.stderr)
+                code = 1
+    return code
+
+
+def _copy(options: argparse.Namespace) -> int:
+    from spindle.sessions.transfer import every_id, named_in, put_into_files
+
+    store = _needed_store(options)
+    if bool(options.sessions) == options.all:
+        raise UsageError("spindle sessions copy: name sessions, or use --all")
+    for id in every_id(store) if options.all else [named_in(store, name) for name in options.sessions]:
+        _say(f"{id}  to {put_into_files(store, id, Path(options.to))}")
+    return 0
+
+
 def _rename(options: argparse.Namespace) -> int:
+    if (store := _store(options)) is not None:
+        id = named_in(store, options.session)
+        with loaded_from(store, id) as stored:
+            stored.append_name(" ".join(options.name).strip())
+            stored.sync()
+            if stored.write_error:
+                raise SessionError(stored.write_error)
+            _say(f"{id}: {f'now called {_in_a_line(stored.name)}' if stored.name else 'has no name any more'}")
+        return 0
     path = _find(options.session, options)
     if not path.is_file():
         raise SessionError(f"File not found: {path}")
@@ -217,6 +268,17 @@ def _rename(options: argparse.Namespace) -> int:
 
 
 def _delete(options: argparse.Namespace) -> int:
+    if (store := _store(options)) is not None:
+        ids = [named_in(store, name) for name in options.sessions]
+        for id in ids:
+            if (found := store.load(id, NO_LINES)) is not None:
+                print(plain(_row(found.card.info, id, with_cwd=True)), file=sys.stderr)
+        if not _agreed(options, len(ids)):
+            return 1
+        for id in ids:
+            removed_from(store, id)
+            _say(f"Deleted {id}")
+        return 0
     paths = [_find(name, options) for name in options.sessions]
     for path in paths:
         if not path.is_file():
@@ -225,12 +287,8 @@ def _delete(options: argparse.Namespace) -> int:
         if info is None:  # it may be any file
             raise SessionError(f"Not a session: {path}")
         print(plain(f"{path}\n  {_row(info, info.id, with_cwd=True)}"), file=sys.stderr)
-    if not options.yes:
-        if not sys.stdin.isatty():
-            raise UsageError("spindle sessions delete needs a terminal to ask at, or --yes")
-        if not agrees(f"Delete {'it' if len(paths) == 1 else f'these {len(paths)}'} for good?"):
-            print("Nothing deleted.", file=sys.stderr)
-            return 1
+    if not _agreed(options, len(paths)):
+        return 1
     for path in paths:
         try:
             delete(path)
@@ -238,6 +296,18 @@ def _delete(options: argparse.Namespace) -> int:
             raise SessionError(f"Cannot delete {path}: {error.strerror}") from None
         _say(f"Deleted {path}")
     return 0
+
+
+def _agreed(options: argparse.Namespace, number: int) -> bool:
+    """Ask whether so many sessions are to be deleted, unless --yes says so. Raises `UsageError` without a terminal."""
+    if options.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError("spindle sessions delete needs a terminal to ask at, or --yes")
+    if agrees(f"Delete {'it' if number == 1 else f'these {number}'} for good?"):
+        return True
+    print("Nothing deleted.", file=sys.stderr)
+    return False
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -284,7 +354,30 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace) -> SessionManager:
-    return SessionManager.open(_find(options.session, options), read_only=True)
+    if (store := _store(options)) is None:
+        return SessionManager.open(_find(options.session, options), read_only=True)
+    if options.session is not None:
+        id = named_in(store, options.session)
+    elif cards := store.page(cwd=os.getcwd(), limit=1).cards:
+        id = cards[0].info.id
+    else:
+        raise SessionError(f"No sessions of this directory in {store.name}")
+    return SessionManager(loaded_from(store, id, read_only=True))
+
+
+def _store(options: argparse.Namespace) -> SessionStore | None:
+    """Return the store that the user wants; None: files. Raises `StoreError`."""
+    address = options.store or (os.environ.get("SPINDLE_STORE") if options.session_dir is None else None)
+    if not address:
+        return None
+    store = shared_store(address)
+    return store.within(options.user) if options.user else store
+
+
+def _needed_store(options: argparse.Namespace) -> SessionStore:
+    if (store := _store(options)) is None:
+        raise UsageError("Which store? Name it with --store postgresql://…, or in SPINDLE_STORE")
+    return store
 
 
 def _find(name: str | None, options: argparse.Namespace) -> Path:

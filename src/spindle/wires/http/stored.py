@@ -13,7 +13,6 @@ from spindle.protocol.pool import SessionPool, UnknownSession
 from spindle.protocol.registry import LiveInfo
 from spindle.sessions.entries import SessionError
 from spindle.sessions.lock import SessionLocked
-from spindle.sessions.open import load
 from spindle.sessions.tally import SessionInfo
 from spindle.shapes.messages import MessageOnWire, Wire
 
@@ -69,7 +68,7 @@ class StoredSessions:
 
     async def page(self, asked: StoredQuery) -> StoredList:
         """Return a page of the sessions, the latest first. Raises `SessionError`."""
-        search = Search(asked.search) if asked.search and asked.search.strip() else None
+        search = Search(asked.search, self._pool.source.store) if asked.search and asked.search.strip() else None
         cwd = None if asked.cwd is None else os.path.abspath(asked.cwd)
         page = await asyncio.to_thread(
             self._pool.source.stored, cwd, limit=asked.limit, cursor=asked.cursor, fits=search
@@ -81,7 +80,7 @@ class StoredSessions:
     async def read(self, id: str) -> StoredSession:
         """Return a session with its messages. Raises `UnknownSession`, `SessionError`."""
         info = await self._info(id)
-        messages = await asyncio.to_thread(_messages, info.path)
+        messages = await asyncio.to_thread(self._messages, info.path)
         return StoredSession(**_facts(info), messages=messages)
 
     async def live_info(self, id: str) -> LiveInfo:
@@ -90,7 +89,7 @@ class StoredSessions:
         return LiveInfo(
             id=info.id,
             current_id=info.id,
-            session_file=info.path,
+            session_file=info.path if self._pool.source.store is None else None,
             name=info.name,
             cwd=info.cwd,
             phase=STORED,
@@ -108,7 +107,7 @@ class StoredSessions:
             id = live.session_id
         else:
             info = await self._info(id)
-            await asyncio.to_thread(_rename, info.path, name.strip())
+            await asyncio.to_thread(self._rename, info.path, name.strip())
         return StoredItem(**_facts(await self._info(id)))
 
     async def delete(self, id: str) -> None:
@@ -126,6 +125,20 @@ class StoredSessions:
         except OSError as error:
             raise AgentError(f"Cannot delete {info.path}: {error.strerror}") from None
 
+    def _messages(self, path: str) -> list[Any]:
+        with self._pool.source.load(path, read_only=True) as session:
+            return session.context().stored
+
+    def _rename(self, path: str, name: str) -> None:
+        try:
+            with self._pool.source.load(path) as session:
+                session.append_name(name)
+                session.sync()
+                if session.write_error:
+                    raise SessionError(f"Cannot write {path}: {session.write_error}")
+        except SessionLocked as error:
+            raise _held(error) from None
+
     async def _info(self, id: str) -> SessionInfo:
         info = await asyncio.to_thread(self._pool.source.info, id)
         if info is None:
@@ -135,21 +148,6 @@ class StoredSessions:
 
 def _facts(info: SessionInfo) -> dict[str, Any]:
     return {**asdict(session_item(info)), "interrupted": info.interrupted}
-
-
-def _messages(path: str) -> list[Any]:
-    with load(path, read_only=True) as session:
-        return session.context().stored
-
-
-def _rename(path: str, name: str) -> None:
-    try:
-        with load(path) as session:
-            session.append_name(name)
-            if session.write_error:
-                raise SessionError(f"Cannot write {path}: {session.write_error}")
-    except SessionLocked as error:
-        raise _held(error) from None
 
 
 def _held(error: SessionLocked) -> AgentError:
