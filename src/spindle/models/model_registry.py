@@ -62,7 +62,7 @@ CUSTOM = "custom"
 
 _SHARED_VARIABLES = ("AWS_", "GOOGLE_", "GH_TOKEN", "GITHUB_TOKEN")
 """Other programs (aws, gcloud, gh, git) need these."""
-_REMOTE_TOKEN = "SPINDLE_REMOTE_TOKEN"
+_OURS = ("SPINDLE_REMOTE_TOKEN", "SPINDLE_STORE")
 
 
 class ModelRegistry:
@@ -416,7 +416,7 @@ class ModelRegistry:
 def _builtin_variables() -> frozenset[str]:
     """Return the variables that keys of built-in providers are read from, and our own."""
     names = (name for info in builtin_providers().values() for name in info.env if _is_secret(name))
-    return frozenset([_REMOTE_TOKEN, *names])
+    return frozenset([*_OURS, *names])
 
 
 def _is_secret(variable: str) -> bool:

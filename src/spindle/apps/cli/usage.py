@@ -61,6 +61,7 @@ _VARIABLES = (
     ("PI_CODING_AGENT_SESSION_DIR", "Where sessions are kept"),
     ("SPINDLE_DIALECT", "What RPC clients get to see, as --dialect"),
     ("SPINDLE_REMOTE_TOKEN", "Token that clients of --remote must have"),
+    ("SPINDLE_STORE", "Store of spindle serve and spindle sessions: postgresql://…"),
     ("HTTPS_PROXY, HTTP_PROXY", "Proxy for requests to models"),
 )
 _MODELS = (
