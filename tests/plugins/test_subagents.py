@@ -343,7 +343,7 @@ def test_a_definition_changes_the_tools_of_the_agent(tmp_path, listed, tools):
             frames = await rig.run("go")
             assert [tool.name for tool in rig.script.requests[1].tools] == tools
             told = [frame["message"] for frame in frames if frame["type"] == "notice"]
-            assert told == ([] if tools else ['The subagent "own" has no tools: its definition leaves none'])
+            assert told[-1:] == ([] if tools else ['The subagent "own" has no tools: its definition leaves none'])
             assert (rig.cwd / "made").exists() == (listed == "'-*', '+Bash'")
 
     run(main())

@@ -70,8 +70,8 @@ class Toolbox:
 
     @property
     def lost_all(self) -> bool:
-        """Whether the user asked for tools, and the model has none."""
-        return bool(self._list) and not self.active
+        """Whether the model has no tools, though the user did not name an empty list."""
+        return not self.active and not (self.only_named and not self._list)
 
     def add(self, tool: Tool, *, active: bool = True) -> None:
         self.exchange((), [(tool, active)])

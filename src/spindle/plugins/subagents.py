@@ -35,7 +35,7 @@ from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.events import Event, Notice, ToolExecutionStart, ToolResult, TurnStart
 from spindle.shapes.model import Model
 from spindle.shapes.run_result import RunResult
-from spindle.shapes.tool_lists import bare, chosen, is_change, matches, over
+from spindle.shapes.tool_lists import bare, chosen, is_change, matches, may_match, over
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 from spindle.tools.truncate import truncate_head
 
@@ -71,6 +71,8 @@ class Subagents:
         """The agent that the subagents work for."""
         self._definitions: dict[str, AgentDefinition] = {}
         """By name."""
+        self._told: set[str] = set()
+        """Definitions whose unknown tools were told."""
         self._making = Turnstile(0.003)
         """There may be a hundred calls in one answer, and other clients wait."""
         self._places: AbstractAsyncContextManager[None] = nullcontext()
@@ -145,6 +147,7 @@ class Subagents:
             fence = _Fence(definition, agent.resources, agent.workdir) if definition.has_patterns else None
             session = _session(agent, definition.name, call_id)
             tools = _tools(definition, self._toolbox)
+            self._tell_unknown(definition, agent)
             if definition.tools and not tools:
                 agent.publish(Notice(f'The subagent "{definition.name}" has no tools: its definition leaves none'))
             subagent = await self._make(session, _unattended(agent.resources), choice, tools, agent.models.fallback)
@@ -172,6 +175,16 @@ class Subagents:
         stopped = None if options.inside is None else options.inside.meter.stopped
         report = report_of(result, definition.name, choice.model.full_name, stopped)
         return _result(report, result.text)
+
+    def _tell_unknown(self, definition: AgentDefinition, agent: AgentSession) -> None:
+        """Tell, once for each definition, which of its tools are not here: one of them may be a slip in a fence."""
+        if definition.name not in self._told:
+            self._told.add(definition.name)
+            entries = (*(definition.tools or ()), *definition.never)
+            lost = self._toolbox.unmatched([entry.partition("(")[0].strip() for entry in entries])
+            if lost := [entry for entry in lost if not may_match(entry, "mcp__")]:
+                what = f'The subagent "{definition.name}" names tools that are not here'
+                agent.publish(Notice(f"{what}: {', '.join(lost)}"))
 
     def _find(self, name: str) -> AgentDefinition:
         known = {one.casefold(): definition for one, definition in self._definitions.items()}

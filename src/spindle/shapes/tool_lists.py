@@ -53,6 +53,7 @@ NEIGHBOURS_TOOLS: Final = frozenset(
         "wait",
         "web_search",
         "yield",
+        "mcp__*",
     ]
 )
 """Tools of pi 1.5 and oh-my-pi 18.3 that are not here, or only beside an MCP server: their files may name them."""

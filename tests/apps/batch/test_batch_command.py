@@ -135,6 +135,13 @@ def test_an_answer_that_was_cut_has_failed(tasks: Tasks) -> None:
     assert "was cut at the limit" in line["error"]
 
 
+def test_an_exclusion_that_matches_nothing_is_an_error(tasks: Tasks) -> None:
+    tasks.script("done")
+    tasks.write({"id": "a", "prompt": "p"})
+    assert tasks.run("--exclude-tools", "q*").returncode == 1
+    assert 'Unknown tool "q*"' in tasks.lines()[0]["error"]
+
+
 def test_denied_calls(tasks: Tasks) -> None:
     tasks.script(TOUCH, "could not")
     tasks.write({"id": "a", "prompt": "p"})

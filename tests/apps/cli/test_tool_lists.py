@@ -25,6 +25,7 @@ def test_an_exclusion_that_matches_nothing_is_an_error(place: Place) -> None:
     code, told = said(place, "--exclude-tools", "q*")
     assert code == 2 and told.startswith('Error: Unknown tool "q*".')
     assert said(place, "--exclude-tools", "w*") == (0, "")
+    assert said(place, "--exclude-tools", "mcp__*") == (0, "")
     code, told = said(place, "--exclude-tools", "codemode")  # a tool of pi: harmless
     assert code == 0 and told.endswith("tool lists: codemode\n")
 
@@ -32,7 +33,21 @@ def test_an_exclusion_that_matches_nothing_is_an_error(place: Place) -> None:
 def test_an_agent_without_tools_says_so(place: Place) -> None:
     assert said(place, "--exclude-tools", "*") == (0, "Warning: The model has no tools: the tool lists leave none\n")
     assert said(place, "--no-tools") == (0, "")
-    assert said(place, "--tools", "-*") == (0, "Warning: The model has no tools: the tool lists leave none\n")
+    assert said(place, "--tools", "") == (0, "Warning: --tools is empty: the model has no tools\n")
+    for argument in ("--tools=-*", "--no-builtin-tools"):
+        assert said(place, argument) == (0, "Warning: The model has no tools: the tool lists leave none\n")
+    place.write("agent/settings.json", {"defaultTools": []})
+    assert said(place) == (0, "Warning: The model has no tools: the tool lists leave none\n")
+
+
+def test_a_fence_of_a_subagent_that_matches_nothing_is_told_once(place: Place) -> None:
+    head = "name: rev\ndescription: Reviews\ntools: +grep, -wat\ndisallowedTools: bsh, mcp__a__b"
+    place.write("agent/agents/rev.md", f"---\n{head}\n---\nYou review.")
+    task = {"calls": [{"name": "task", "arguments": {"agent": "rev", "prompt": "look"}}] * 2}
+    model = place.script({"match": "look", "text": "seen"}, {"match": "hi", **task}, {"match": "hi", "text": "so"})
+    done = place.run("--no-session", "--model", model, "-p", "hi")
+    told = 'Warning: The subagent "rev" names tools that are not here: -wat, bsh\n'
+    assert (done.stdout, done.stderr) == ("so\n", told)
 
 
 @pytest.mark.parametrize(

@@ -394,7 +394,7 @@ class Try:
         line.model = agent.model.full_name if agent.model is not None else None
         try:
             await agent.begin()
-            check_tools(agent, job.task.tools or shared.plan.agent.tools or ())
+            check_tools(agent, [*(job.task.tools or shared.plan.agent.tools or ()), *shared.plan.agent.exclude_tools])
             limits = self._own_limits.over(RunLimits(max_cost=shared.plan.total_cost))
             options = RunOptions(hooks=watch, limits=limits, schema=job.schema)
             run = await agent.submit(job.prompt, self._images, source="sdk", options=options)

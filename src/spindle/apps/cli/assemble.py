@@ -115,6 +115,8 @@ def agent_options(options: Options, mode: str) -> AgentOptions:
     given = _same_named(AgentOptions, options) | {"mode": mode, "fallback": options.fallback or None}
     if options.no_tools:
         given["tools"] = []
+    elif options.tools == []:
+        warn("--tools is empty: the model has no tools")
     return AgentOptions(
         **given,
         limits=run_limits(options),
