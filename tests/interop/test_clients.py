@@ -1,8 +1,9 @@
 """Other people's clients drive us as they drive pi or oh-my-pi. Nothing in them is changed.
 
 They run when they are installed: `SPINDLE_TEST_CLIENTS` names a Python interpreter with the PyPI clients,
-`SPINDLE_TEST_PI` the directory of the npm package `@earendil-works/pi-coding-agent` (0.74.2), `SPINDLE_TEST_OMP` that
-of `@oh-my-pi/pi-coding-agent` (18.3.4) in a `node_modules` that also holds `bun`. `.ci/run` sets them.
+`SPINDLE_TEST_PI` the directory of the npm package `@earendil-works/pi-coding-agent` (0.74.2), `SPINDLE_TEST_PI_15` a
+`node_modules` with that of 1.5.0 and the packages of its types, `SPINDLE_TEST_OMP` that of `@oh-my-pi/pi-coding-agent`
+(18.3.4) in a `node_modules` that also holds `bun`. `.ci/run` sets them.
 `SPINDLE_TEST_XCSH` names the `src` directory of `xcsh_rpc`, which is not published anywhere to install it from.
 """
 
@@ -23,11 +24,16 @@ pytestmark = pytest.mark.timeout(180)  # interpreters of others start slowly on 
 CLIENTS = Path(__file__).parent / "clients"
 PYTHON = os.environ.get("SPINDLE_TEST_CLIENTS")
 PI = os.environ.get("SPINDLE_TEST_PI")
+PI_15 = os.environ.get("SPINDLE_TEST_PI_15")
+MODULES = os.environ.get("SPINDLE_TEST_NODE_MODULES")
 OMP = os.environ.get("SPINDLE_TEST_OMP")
 XCSH = os.environ.get("SPINDLE_TEST_XCSH")
 needs_clients = pytest.mark.skipif(not PYTHON, reason="SPINDLE_TEST_CLIENTS is not set")
 needs_pi = pytest.mark.skipif(
     not PI or not shutil.which("node"), reason="SPINDLE_TEST_PI is not set or node is missing"
+)
+needs_pi_15 = pytest.mark.skipif(
+    not (PI_15 and MODULES and shutil.which("node")), reason="SPINDLE_TEST_PI_15 is not set or node is missing"
 )
 needs_omp = pytest.mark.skipif(not OMP, reason="SPINDLE_TEST_OMP is not set")
 needs_xcsh = pytest.mark.skipif(not XCSH, reason="SPINDLE_TEST_XCSH is not set")
@@ -103,6 +109,73 @@ def test_pis_own_client(world):
     assert seen["last"] == "second" and seen["fork"] == "again" and seen["cycled"] == "m2" and seen["cloned"] is False
     assert seen["messages"] == ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
     assert {"agent_start", "tool_execution_end", "agent_end"} <= set(seen["events"])
+
+
+@needs_pi_15
+@pytest.mark.parametrize("dialect", ["spindle", "pi-1.5"])
+def test_every_method_of_the_client_of_pi_15(world, tmp_path, dialect):
+    """In its dialect every frame is what its types say, with no key more."""
+    place = Path(world["SPINDLE_DIR"])
+    (place / "prompts").mkdir()
+    (place / "prompts" / "fix.md").write_text("fix it")
+    (place / "settings.json").write_text(json.dumps({"compaction": {"keepRecentTokens": 1}}))
+    frames = tmp_path / "frames"
+    recorder = tmp_path / "recorder.mjs"
+    recorder.write_text(
+        'import { spawn } from "node:child_process";\nimport { appendFileSync } from "node:fs";\n'
+        'const child = spawn(process.env.PI, process.argv.slice(2), { stdio: ["inherit", "pipe", "inherit"] });\n'
+        f'child.stdout.on("data", (data) => {{ appendFileSync({json.dumps(str(frames))}, data);'
+        " process.stdout.write(data); });\n"
+        'child.on("exit", (code) => process.exit(code ?? 1));\nprocess.on("SIGTERM", () => child.kill());\n'
+    )
+    package = f"{PI_15}/@earendil-works/pi-coding-agent"
+    env = {**world, "SPINDLE_DIALECT": dialect, "SHIM": str(recorder), "PI_PACKAGE": package}
+    seen = drive(["node", str(CLIENTS / "pi_15_rpc_client.mjs")], env)
+    assert (seen["text"], seen["last"], seen["bash"]) == ("Let me look. first answer", "second", "from bash\n")
+    assert seen["messages"] == ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
+    assert (seen["entries"], seen["since"], seen["tree"], seen["stats"]) == (6, 0, True, 3)
+    assert (seen["models"], seen["set"], seen["cycled"], seen["level"]) == (["m1", "m2"], "m2", "m1", "high")
+    assert (seen["wrong"], seen["cloned"], seen["fresh"]) == (
+        "Model not found: mock/nobody",
+        "accepted",
+        [False, False],
+    )
+    assert (seen["queue"], seen["disposition"]) == ({"steering": [], "followUp": []}, "started")
+    assert seen["forks"] >= 4 and seen["fork"] == "use a tool" and "summary" in seen["compacted"]
+    assert {"agent_settled", "queue_update", "compaction_end", "bash_execution_update"} <= set(seen["told"])
+    if dialect == "pi-1.5":
+        assert seen["keys"] == ["assistantMessageEvent", "type", "usage"] and "interruptMode" not in seen["state"]
+        assert not typed(tmp_path, [json.loads(line) for line in frames.read_text().splitlines()])
+
+
+def typed(place: Path, frames: list[dict]) -> str:
+    """Let the TypeScript compiler compare frames with pi's types, and return what it says."""
+    kinds = {json.dumps(kind(frame), sort_keys=True): frame for frame in frames}
+    where = "./node_modules/@earendil-works/pi-coding-agent/dist/modes"
+    lines = [
+        f'import type {{ JsonAgentSessionEvent }} from "{where}/json-event.js";',
+        f'import type {{ RpcResponse, RpcExtensionUIRequest }} from "{where}/rpc/rpc-types.js";',
+        "type Frame = JsonAgentSessionEvent | RpcResponse | RpcExtensionUIRequest;",
+        # That the types are read at all: this one is wrong.
+        '// @ts-expect-error\nexport const wrong: Frame = { type: "agent_start", more: 1 };',
+        *(f"export const f{n}: Frame = {json.dumps(frame)};" for n, frame in enumerate(kinds.values())),
+    ]
+    (place / "node_modules").symlink_to(str(PI_15))
+    (place / "frames.ts").write_text("\n".join(lines))
+    options = ["--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext", "--preserveSymlinks"]
+    tsc = [str(Path(str(MODULES)) / "typescript" / "bin" / "tsc"), *options, "frames.ts"]
+    return subprocess.run(["node", *tsc], cwd=place, capture_output=True, text=True, timeout=100).stdout
+
+
+def kind(value: object) -> object:
+    """Return the names of all keys, and the values of those that say which type it is."""
+    if isinstance(value, dict):
+        return {k: v if k in ("type", "command", "role", "method") else kind(v) for k, v in value.items()}
+    return (
+        sorted({json.dumps(kind(v), sort_keys=True) for v in value})
+        if isinstance(value, list)
+        else type(value).__name__
+    )
 
 
 def check_host_tools(seen: dict) -> None:

@@ -72,7 +72,7 @@ def _shaped(value: Any, wanted: Shape) -> Any:
 class Dialect(Struct, frozen=True):
     name: str
     rows: Mapping[str, Shape | None] | None = None
-    """Type of event, `extension_ui_request <method>`, or `response <command>` → what is sent; None: as it is.
+    """Type of event, `extension_ui_request <method>`, `response <command>` or `entry` → what is sent; None: as it is.
 
     Without rows, everything is sent.
     """
@@ -96,6 +96,10 @@ class Dialect(Struct, frozen=True):
     def shape_of(self, name: str) -> Shape | None:
         """Return the shape in which something of that name is sent; None: as it is."""
         return None if self.rows is None else self.rows.get(name)
+
+    def entry(self, data: bytes) -> bytes:
+        """Return an entry of a session as it is sent."""
+        return shaped(data, self.shape_of("entry"))
 
 
 ANSWER_EDGES = "message_update start done error"

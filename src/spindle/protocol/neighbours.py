@@ -92,8 +92,20 @@ _STATE_OF_XCSH = f"{_STATE} interruptMode queuedMessageCount todoPhases systemPr
 _STATS = shape(
     "sessionFile sessionId userMessages assistantMessages toolCalls toolResults totalMessages tokens cost contextUsage"
 )
+
+
+def _usage(message: Shape) -> Shape:
+    return message.keys["usage"] or shape()
+
+
+def _entries(message: Shape) -> Rows:
+    """Return the rows of entries of a session; keys of other programs in them are carried."""
+    entry = replace(shape(message=message, usage=_usage(message)), ours=_ANYTHING)
+    return {"entry": entry, "entry_appended": shape("type", entry=entry)}
+
+
 _RESULT_074 = shape("summary firstKeptEntryId tokensBefore details")
-_RESULT = shape("summary firstKeptEntryId tokensBefore details estimatedTokensAfter usage")
+_RESULT = shape("summary firstKeptEntryId tokensBefore details estimatedTokensAfter", usage=_usage(_MESSAGE_087))
 _DISPOSITION = shape("disposition")
 _BASH = "output exitCode cancelled truncated fullOutputPath"
 _CHANGED = shape("cancelled")
@@ -222,7 +234,6 @@ _OF_PI: Rows = {
 }
 _SINCE_075: Rows = {
     "bash_execution_update": shape("type id delta"),
-    "entry_appended": shape("type entry"),
     "summarization_retry_scheduled": shape("type attempt maxAttempts delayMs errorMessage"),
     "summarization_retry_attempt_start": shape("type source reason"),
     "summarization_retry_finished": shape("type"),
@@ -241,6 +252,7 @@ _PI_087: Rows = {
     **_run(_MESSAGE_087, new=True, ends="willRetry"),
     **_compactions("", "reason", _RESULT, nulls=False),
     "agent_settled": shape("type"),
+    **_entries(_MESSAGE_087),
     **_ANSWERS_OF_PI,
     **_answers(compact=_RESULT, get_messages=shape(messages=_MESSAGE_087)),
 }
@@ -248,6 +260,7 @@ _PI_15: Rows = {
     **_PI_087,
     **_run(_MESSAGE_15, new=True, ends="willRetry", took="durationMs"),
     "agent_settled": shape("type aborted"),
+    **_entries(_MESSAGE_15),
     **_answers(
         prompt=_DISPOSITION,
         steer=_DISPOSITION,
@@ -280,6 +293,7 @@ _OF_OMP: Rows = {
     **WITH_TITLE,
     **_run(_MESSAGE_OMP, nulls=True, new=True),
     **_compactions("auto_", "", _RESULT, nulls=True),
+    "entry": _entries(_MESSAGE_OMP)["entry"],
     "thinking_level_changed": shape("type level"),
     "subagent_lifecycle": shape("type payload"),
     "subagent_progress": shape("type payload"),

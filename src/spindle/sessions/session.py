@@ -309,9 +309,9 @@ class Session:
         """Say whether the current branch has messages."""
         return any(entry_message(entry) is not None for entry in self.branch())
 
-    def tree_json(self, *, flat: bool = False) -> bytes:
+    def tree_json(self, *, flat: bool = False, sent: Callable[[bytes], bytes] = bytes) -> bytes:
         """Return the tree as JSON; `Tree.to_json` and `Tree.to_flat_json` describe the forms."""
-        return self.tree.to_flat_json() if flat else self.tree.to_json()
+        return self.tree.to_flat_json(sent) if flat else self.tree.to_json(sent)
 
     def entries_json(self, since: str | None = None) -> bytes:
         """Return the entries (after `since`) as a JSON array. Raises `SessionError` if `since` is unknown."""

@@ -4,7 +4,7 @@ Plain data in memory: nothing here knows files. The tree copes with all damage o
 later or circular, and ids that occur twice. Nothing here recurses, so depth has no bound.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -228,8 +228,8 @@ class Tree:
                     nodes[target].label, nodes[target].label_timestamp = label, timestamp
         return roots
 
-    def to_json(self) -> bytes:
-        """Return `nodes()` as a JSON array of `{entry, children, label?, labelTimestamp?}`."""
+    def to_json(self, sent: Callable[[bytes], bytes] = bytes) -> bytes:
+        """Return `nodes()` as a JSON array of `{entry, children, label?, labelTimestamp?}`; `sent` makes an entry."""
         pieces = [b"["]
         # A node to begin, or the text that ends one.
         stack: list[TreeNode | bytes] = list(reversed(self.nodes()))
@@ -240,7 +240,7 @@ class Tree:
                 continue
             if pieces[-1].endswith(b"}"):
                 pieces.append(b",")
-            pieces += (b'{"entry":', item.entry.wire, b',"children":[')
+            pieces += (b'{"entry":', sent(item.entry.wire), b',"children":[')
             label = b""
             if item.label is not None:
                 label = b',"label":' + encode(item.label) + b',"labelTimestamp":' + encode(item.label_timestamp)
@@ -249,7 +249,7 @@ class Tree:
         pieces.append(b"]")
         return b"".join(pieces)
 
-    def to_flat_json(self) -> bytes:
+    def to_flat_json(self, sent: Callable[[bytes], bytes] = bytes) -> bytes:
         """Return `nodes()` as a flat JSON array: parents before their children, siblings in order.
 
         An item is `{id, parentId, entry, label?, labelTimestamp?}`; `parentId` is null for a root.
@@ -258,14 +258,16 @@ class Tree:
         stack: list[tuple[TreeNode, str | None]] = [(root, None) for root in reversed(self.nodes())]
         while stack:
             node, parent_id = stack.pop()
-            item = {"id": node.entry.id, "parentId": parent_id, "entry": msgspec.Raw(node.entry.wire)}
+            item = {"id": node.entry.id, "parentId": parent_id, "entry": msgspec.Raw(sent(node.entry.wire))}
             if node.label is not None:
                 item |= {"label": node.label, "labelTimestamp": node.label_timestamp}
             items.append(item)
             stack += [(child, node.entry.id) for child in reversed(node.children)]
         return encode(items)
 
-    def page_to_json(self, since: str | None, before: str | None, limit: int | None) -> tuple[bytes, bool]:
+    def page_to_json(
+        self, since: str | None, before: str | None, limit: int | None, sent: Callable[[bytes], bytes] = bytes
+    ) -> tuple[bytes, bool]:
         """Return entries (after `since`, before `before`) as a JSON array in file order. Raises `SessionError`.
 
         With a limit they are the last ones, not much longer than 1 MiB together; the second value says whether there
@@ -274,12 +276,12 @@ class Tree:
         start = 0 if since is None else self._place(since) + 1
         end = len(self.entries) if before is None else self._place(before)
         if limit is None:
-            return b"[%b]" % b",".join([entry.wire for entry in self.entries[start:end]]), False
+            return b"[%b]" % b",".join([sent(entry.wire) for entry in self.entries[start:end]]), False
         lines: list[bytes] = []
         size = 0
         while end > start and len(lines) < limit and size < PAGE_BYTES:
             end -= 1
-            lines.append(self.entries[end].wire)
+            lines.append(sent(self.entries[end].wire))
             size += len(lines[-1])
         return b"[%b]" % b",".join(reversed(lines)), end > start
 

@@ -74,7 +74,7 @@ def get_entries(
 
     With `limit`, only the last of them, about 1 MiB at most: so a long session can be read from its end.
     """
-    entries, more = call.agent.session.tree.page_to_json(since, before, limit)
+    entries, more = call.agent.session.tree.page_to_json(since, before, limit, call.client.dialect.entry)
     answer = {"entries": msgspec.Raw(entries), "leafId": call.agent.session.leaf_id}
     return answer | {"more": True} if more else answer
 
@@ -100,7 +100,7 @@ def get_tree(call: Call, flat: bool = False) -> Any:
     The tree is nested as deep as the session is long, and many JSON readers refuse that. With `flat` the nodes come in
     one list, parents before their children, with `id` and `parentId` (null for a root) instead of `children`.
     """
-    tree = msgspec.Raw(call.agent.session.tree_json(flat=flat))
+    tree = msgspec.Raw(call.agent.session.tree_json(flat=flat, sent=call.client.dialect.entry))
     return {"tree": tree, "leafId": call.agent.session.leaf_id}
 
 
