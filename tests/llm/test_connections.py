@@ -51,11 +51,11 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    serve: Serve, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    serve: Serve, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, limit: int = 1 << 16
 ) -> AsyncIterator[tuple[str, Server]]:
     """Serve on a port of loopback; gives the URL."""
     server = Server(serve)
-    listening = await asyncio.start_server(server.handle, host, 0, ssl=tls)
+    listening = await asyncio.start_server(server.handle, host, 0, ssl=tls, limit=limit)
     port = listening.sockets[0].getsockname()[1]
     name = "localhost" if tls else f"[{host}]" if ":" in host else host
     try:
@@ -290,6 +290,58 @@ def test_silence_has_a_limit_at_each_point(sends: bytes):
             with pytest.raises(http.IdleTimeoutError, match=r"no data for 0\.2 s"):
                 await answer(url, idle_timeout=0.2)
             await server.ended.wait()
+
+    run(work())
+
+
+def test_a_head_that_comes_byte_by_byte_has_the_time_of_one_silence():
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while True:
+            writer.write(b"a")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    async def work() -> None:
+        async with serving(serve) as (url, server):
+            with pytest.raises(http.IdleTimeoutError):
+                await answer(url, idle_timeout=0.3)
+            await server.ended.wait()
+
+    run(work())
+
+
+def test_interim_responses_are_signs_of_life():
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        for _ in range(12):
+            await asyncio.sleep(0.1)
+            writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await writer.drain()
+        writer.write(LENGTH)
+
+    async def work() -> None:
+        async with serving(serve) as (url, _):
+            assert await answer(url, idle_timeout=0.8) == (b"hello world", True)
+
+    run(work())
+
+
+def test_a_server_that_takes_a_large_request_slowly_is_not_silent():
+    size = 40_000_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        left = size
+        while left:
+            left -= len(await reader.readexactly(min(left, 2_000_000)))
+            await asyncio.sleep(0.06)
+        writer.write(LENGTH)
+
+    async def work() -> None:
+        async with serving(serve, limit=1 << 21) as (url, _), await http.post(url, {}, bytes(size), 0.8) as response:
+            assert await response.read() == b"hello world"
 
     run(work())
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from spindle.llm import http
+from spindle.llm.route import find_target
 from tests.support.mock_model import MockModel, cut, dropped, failure, gate, raw, reply, silent, stall
 
 
@@ -278,14 +279,31 @@ def test_https_goes_through_a_tunnel_and_a_refusal_is_explained(no_proxies):
         with pytest.raises(http.ConnectError) as caught:
             read_all("https://model.test/v1/x")
     assert asked[0].startswith(b"CONNECT model.test:443 HTTP/1.1\r\n")
-    assert str(caught.value) == "The proxy refused to connect to model.test:443: 407 Log in first"
+    refused = "The proxy refused to connect to model.test:443: 407 Log in first. It wants another login"
+    assert str(caught.value) == refused and caught.value.is_final  # not tried again
 
 
-def test_no_proxy_is_obeyed(no_proxies):
-    no_proxies.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    no_proxies.setenv("NO_PROXY", "127.0.0.1")
-    with MockModel([raw(b"direct")]) as mock:
-        assert read_all(mock.openai_url) == b"direct"
+@pytest.mark.parametrize(
+    ("url", "no_proxy", "is_direct"),
+    [
+        ("http://127.0.0.1/", "", True),  # of this machine
+        ("http://10.1.2.3/", "10.1.2.3", True),
+        ("http://10.1.2.3:8000/", "10.1.2.3:8000", True),
+        ("http://10.1.2.3:8000/", "10.1.2.3:80", False),
+        ("http://10.1.2.3/", "one.test, 10.0.0.0/8", True),
+        ("http://11.1.2.3/", "10.0.0.0/8,nonsense/9", False),
+        ("http://[fd00::2]/", "10.0.0.0/8,fd00::/8", True),
+        ("http://ten.test/", "10.0.0.0/8", False),
+        ("https://a.model.test/", ".model.test", True),
+        ("https://a.model.test/", "model.test", True),
+        ("https://amodel.test/", "model.test", False),
+        ("https://model.test/", "*", True),
+    ],
+)
+def test_what_needs_no_proxy(no_proxies, url, no_proxy, is_direct):
+    no_proxies.setenv("ALL_PROXY", "http://proxy.test:3128")
+    no_proxies.setenv("NO_PROXY", no_proxy)
+    assert (find_target(url, None).route.proxy is None) is is_direct
 
 
 def test_importing_the_client_waits_for_the_first_request():

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from spindle.base import limits
-from spindle.llm.errors import ConnectError, IdleTimeoutError
+from spindle.llm.errors import PASSING_STATUSES, ConnectError, IdleTimeoutError
 from spindle.llm.http_parser import ResponseParser
 from spindle.llm.route import Route
 
@@ -39,7 +39,9 @@ class Connection(asyncio.Protocol):
         self._lost = False
         self._loss: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._deadline = 0.0
+        self._deadline = self._idle_timeout = 0.0
+        self._unsent = 0
+        """Bytes of the request that waited to be sent when the clock was last looked at."""
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_bytes = 0
         self._heard = False
@@ -94,10 +96,14 @@ class Connection(asyncio.Protocol):
         self._heard = False
         if self._transport is not None:
             self._transport.writelines((head, body) if body else (head,))
+        self._unsent, self._idle_timeout = self._unsent_bytes(), idle_timeout or 0.0
+        came: tuple[bool, int] | None = None
         while not parser.has_head and parser.error is None:
             if self._lost:
                 raise GoneError from self._loss
-            await self._wait(idle_timeout)
+            before, came = came, (self._heard, parser.interims)
+            # Pieces of a head are no signs of life: it must be there in the time that one silence may take.
+            await self._wait(idle_timeout, came != before)
         return parser
 
     async def read(self, idle_timeout: float | None) -> bytes:
@@ -125,7 +131,7 @@ class Connection(asyncio.Protocol):
         if parser is None or transport is None or not (parser.complete and parser.keeps_alive):
             self.close()
             return False
-        if transport.get_write_buffer_size():  # answered before the request was sent
+        if self._unsent_bytes():  # answered before the request was sent
             self.close()
             return False
         if self._waiting_bytes > _MAX_WAITING_BYTES:
@@ -153,11 +159,13 @@ class Connection(asyncio.Protocol):
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    async def _wait(self, idle_timeout: float | None) -> None:
-        """Wait until something arrives or the connection is lost. Raises `IdleTimeoutError`."""
+    async def _wait(self, idle_timeout: float | None, begins: bool = True) -> None:
+        """Wait until something arrives or the connection is lost; the time runs on from the wait before unless it
+        `begins`. Raises `IdleTimeoutError`."""
         self._waiter = self._loop.create_future()
         if idle_timeout is not None:
-            self._deadline = self._loop.time() + idle_timeout
+            if begins:
+                self._deadline = self._loop.time() + idle_timeout
             if self._timer is None:
                 self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
         try:
@@ -172,10 +180,16 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
+        if self._unsent and (unsent := self._unsent_bytes()) < self._unsent:  # the server still takes the request
+            self._unsent = unsent
+            self._deadline = self._loop.time() + self._idle_timeout
         if self._loop.time() < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
         else:
             self._waiter.set_exception(TimeoutError())
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -289,7 +303,10 @@ async def _open_tunnel(connection: Connection, route: Route) -> None:
         raise unsound(answer.error, route)
     if not 200 <= answer.status < 300:
         text = f"The proxy refused to connect to {route.server}: {answer.status} {answer.reason}"
-        raise ConnectError(text)
+        is_final = answer.status < 500 and answer.status not in PASSING_STATUSES
+        if answer.status in (401, 407):
+            text += ". It wants " + ("another login" if route.proxy_login else "a login: http://NAME:PASSWORD@…")
+        raise ConnectError(text, is_final=is_final)
     if answer.pieces:
         raise unsound("Data after the answer of the proxy", route)
 

@@ -52,6 +52,7 @@ _MEANINGS = {
     402: "the account has no credit",
     404: "there is no such model or address",
     405: "this address takes no such requests",
+    407: "the proxy wants another login",
     408: "the request took too long to arrive",
     413: "the request is too big",
     422: "the request was refused",

@@ -37,6 +37,8 @@ class ResponseParser:
         self.headers: dict[str, str] = {}
         """Names in lower case. Of a header that comes twice the first counts."""
         self.has_head = False
+        self.interims = 0
+        """Interim responses that came before it."""
         self.complete = False
         """Whether the body came to the end that the head announces."""
         self.keeps_alive = False
@@ -123,6 +125,7 @@ class ResponseParser:
             self.complete = True
             self.keeps_alive = self._parser.should_keep_alive()
         else:
+            self.interims += 1
             self.reason, self._has_status = "", False
             self.headers.clear()
 

@@ -149,7 +149,26 @@ def _proxy_of_environment(parts: SplitResult) -> str | None:
         return None  # without the import, which is dear
     from urllib.request import getproxies, proxy_bypass
 
-    if proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
     proxies = getproxies()
+    if proxy_bypass(parts.netloc.rpartition("@")[2]) or _is_in_a_network(host, proxies.get("no", "")):
+        return None
     return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _is_in_a_network(host: str, no_proxy: str) -> bool:
+    """Say whether an address is in one of the networks (`10.0.0.0/8`) that need no proxy."""
+    if "/" not in no_proxy:
+        return False
+    from ipaddress import ip_address, ip_network
+
+    try:
+        address = ip_address(host)
+    except ValueError:  # a name
+        return False
+    for entry in no_proxy.split(","):
+        try:
+            if "/" in entry and address in ip_network(entry.strip(), strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
