@@ -13,13 +13,14 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from marks import put
-from reference import field_notes, reference_page
+from reference import reference_page
 
 from spindle.agent.run.result import EXIT_CODES
 from spindle.apps.cli.args import OPTIONS
 from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.settings import Settings
 from spindle.llm.compat import ChatCompat, MessagesCompat, ResponsesCompat
+from spindle.resources.field_notes import field_notes
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS

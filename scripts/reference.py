@@ -3,19 +3,15 @@
 Examples are made from the types, so they always fit the schema; `_VALUES` only makes them look real.
 """
 
-import ast
-import inspect
-import itertools
 import json
-import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any, get_args
 
 import msgspec
 
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.schema import event_types, json_schema
+from spindle.resources.field_notes import field_notes
 from spindle.shapes.messages import KnownMessage
 
 _HEAD = """\
@@ -283,30 +279,3 @@ def _code(*frames: dict[str, Any]) -> list[str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def field_notes(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the docs of the fields of a class and its bases, by their names on the wire."""
-    notes: dict[str, str] = {}
-    for parent in reversed(kind.__mro__):
-        if parent.__module__.startswith("spindle.") and (node := _classes(parent.__module__).get(parent.__qualname__)):
-            notes |= _notes_in(node)
-    names = {item.name: item.encode_name for item in msgspec.structs.fields(kind)}
-    return {names[name]: text for name, text in notes.items() if name in names}
-
-
-@cache
-def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """Return the classes that a module defines; those made at run time are not among them."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-def _notes_in(node: ast.ClassDef) -> dict[str, str]:
-    found = {}
-    for statement, following in itertools.pairwise(node.body):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            value = following.value if isinstance(following, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[statement.target.id] = value.value
-    return found

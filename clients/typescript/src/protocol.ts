@@ -15,6 +15,22 @@ export interface AbortCommandsData {
   commands: string[];
 }
 
+export interface AddMcpServerData {
+  servers: McpServerState[];
+}
+
+export interface McpServerState {
+  name: string;
+  state: string;
+  transport?: string | null;
+  source?: string | null;
+  tools?: number | null;
+  pid?: number | null;
+  protocol?: string | null;
+  error?: string | null;
+  stderr?: string | null;
+}
+
 export interface AnswerQuestionData {
   disposition: "answered" | "started";
 }
@@ -228,8 +244,31 @@ export interface EntriesData {
   more?: boolean;
 }
 
+export interface GetKeysData {
+  keys: KeyState[];
+}
+
+export interface KeyState {
+  provider: string;
+  source?: string | null;
+  stored?: string | null;
+}
+
 export interface GetLastAssistantTextData {
   text: string | null;
+}
+
+export interface LoadedHere {
+  commands: CommandItem[];
+  extensions: ExtensionInForce[];
+  problems: string[];
+}
+
+export interface ExtensionInForce {
+  path: string;
+  scope: string;
+  tools: string[];
+  commands: string[];
 }
 
 export interface GetLoginProvidersData {
@@ -251,6 +290,18 @@ export interface MessagesPage {
   messages: Message[];
   totalMessages: number;
   nextCursor?: string | null;
+}
+
+export interface GetModelWaysData {
+  ways: Way[];
+}
+
+/** A way to a model for who has none. */
+export interface Way {
+  kind: "key" | "keys" | "server" | "sign-in" | "small";
+  name: string;
+  title: string;
+  command: string;
 }
 
 export interface PermissionState {
@@ -452,6 +503,20 @@ export interface SubagentTotals {
   cost?: number;
 }
 
+export interface GetSettingsData {
+  settings: SettingItem[];
+}
+
+export interface SettingItem {
+  key: string;
+  about: string;
+  kind: "choice" | "list" | "number" | "object" | "switch" | "text";
+  choices?: string[];
+  default: unknown;
+  value: unknown;
+  source: "default" | "project" | "user";
+}
+
 export interface AgentState {
   model: Model | null;
   thinkingLevel: string;
@@ -528,18 +593,6 @@ export interface TodoItem {
   status: "abandoned" | "completed" | "in_progress" | "pending";
   notes?: string | null;
   details?: string | null;
-}
-
-export interface McpServerState {
-  name: string;
-  state: string;
-  transport?: string | null;
-  source?: string | null;
-  tools?: number | null;
-  pid?: number | null;
-  protocol?: string | null;
-  error?: string | null;
-  stderr?: string | null;
 }
 
 /** A command in the background, as clients see it. */
@@ -660,6 +713,12 @@ export interface Checkpoint {
   restored?: string | null;
 }
 
+export interface Folders {
+  path: string;
+  parent: string | null;
+  folders: string[];
+}
+
 export interface ListLiveSessionsData {
   sessions: LiveInfo[];
 }
@@ -695,6 +754,10 @@ export interface SessionItem {
   messageCount: number;
 }
 
+export interface LogInMcpServerData {
+  servers: McpServerState[];
+}
+
 export interface LoggedIn {
   providerId: string;
 }
@@ -720,6 +783,14 @@ export interface PromptData {
   disposition: "handled" | "queued" | "started";
 }
 
+export interface PullModelData {
+  model: string;
+}
+
+export interface RemoveMcpServerData {
+  servers: McpServerState[];
+}
+
 export interface RemovedMessage {
   kind: string;
   text: string;
@@ -730,6 +801,10 @@ export interface Image {
   type: "image";
   data: string;
   mimeType: string;
+}
+
+export interface RestartMcpServerData {
+  servers: McpServerState[];
 }
 
 export interface Restored {
@@ -769,6 +844,11 @@ export interface SetHostUriSchemesData {
   schemes: string[];
 }
 
+export interface KeyKept {
+  provider?: string | null;
+  candidates?: string[];
+}
+
 export interface SetMcpServersData {
   servers: McpServerState[];
 }
@@ -785,9 +865,21 @@ export interface SteerData {
   disposition: "handled" | "queued" | "started";
 }
 
+export interface SwitchMcpServerData {
+  servers: McpServerState[];
+}
+
 export interface Switched {
   cancelled: boolean;
   created?: boolean;
+}
+
+export interface TakeKeysData {
+  providers: string[];
+}
+
+export interface UnlockData {
+  permit: string;
 }
 
 export interface UploadFileData {
@@ -1126,6 +1218,14 @@ export interface PromptError {
   model?: string | null;
   httpStatus?: number | null;
   retryable: boolean;
+}
+
+/** A model that was wanted on this machine is on its way (`pull_model`). */
+export interface PullProgress {
+  type: "pull_progress";
+  name: string;
+  done: number;
+  whole: number;
 }
 
 /** A message was queued, or has left its queue. */
@@ -1520,7 +1620,7 @@ export type Message = UserMessage | AssistantMessage | ToolResultMessage | BashE
 
 export type Entry = MessageEntry | ModelChangeEntry | ThinkingLevelChangeEntry | CompactionEntry | BranchSummaryEntry | CustomEntry | CustomMessageEntry | LabelEntry | SessionInfoEntry;
 
-export type Event = AgentEnd | AgentSettled | AgentStart | AutoCompactionEnd | AutoCompactionStart | AutoRetryEnd | AutoRetryStart | AvailableCommandsUpdate | BackgroundEnd | BackgroundStart | BashExecutionUpdate | CompactionEnd | CompactionStart | EntryAppended | ExtensionError | ExtensionUIRequest | HostToolCall | HostToolCancel | HostUriCancel | HostUriRequest | MessageEnd | MessageStart | MessageUpdate | Notice | PermissionAnswered | PermissionDenied | PermissionRequest | PromptResult | QueueUpdate | Ready | RetryFallbackApplied | RetryFallbackSucceeded | RunInterrupted | SessionChanged | SessionClosed | SessionInfoChanged | SessionSettled | StateChanged | SubagentEvent | SubagentLifecycle | SubagentProgress | SummarizationRetryAttemptStart | SummarizationRetryFinished | SummarizationRetryScheduled | ThinkingLevelChanged | TodoAutoClear | TodoReminder | ToolExecutionEnd | ToolExecutionStart | ToolExecutionUpdate | RuleTriggered | TurnEnd | TurnStart;
+export type Event = AgentEnd | AgentSettled | AgentStart | AutoCompactionEnd | AutoCompactionStart | AutoRetryEnd | AutoRetryStart | AvailableCommandsUpdate | BackgroundEnd | BackgroundStart | BashExecutionUpdate | CompactionEnd | CompactionStart | EntryAppended | ExtensionError | ExtensionUIRequest | HostToolCall | HostToolCancel | HostUriCancel | HostUriRequest | MessageEnd | MessageStart | MessageUpdate | Notice | PermissionAnswered | PermissionDenied | PermissionRequest | PromptResult | PullProgress | QueueUpdate | Ready | RetryFallbackApplied | RetryFallbackSucceeded | RunInterrupted | SessionChanged | SessionClosed | SessionInfoChanged | SessionSettled | StateChanged | SubagentEvent | SubagentLifecycle | SubagentProgress | SummarizationRetryAttemptStart | SummarizationRetryFinished | SummarizationRetryScheduled | ThinkingLevelChanged | TodoAutoClear | TodoReminder | ToolExecutionEnd | ToolExecutionStart | ToolExecutionUpdate | RuleTriggered | TurnEnd | TurnStart;
 
 /** Give up a run that the end of its process cut off; another prompt does the same. The conversation stays. */
 export interface AbandonRunCommand {
@@ -1570,6 +1670,16 @@ export interface AbortRetryCommand {
   /** Any JSON value; the response has the same. */
   id?: unknown;
   sessionId?: string;
+}
+
+/** Write an MCP server into the user's `mcp.json`, in the form of `mcpServers`, and use it from now on. */
+export interface AddMcpServerCommand {
+  type: "add_mcp_server";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  name: string;
+  config: Record<string, unknown>;
 }
 
 /** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none. With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
@@ -1821,9 +1931,25 @@ export interface GetForkMessagesCommand {
   sessionId?: string;
 }
 
+/** Return the providers with a key or a login, and where it comes from; never the key. */
+export interface GetKeysCommand {
+  type: "get_keys";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
 /** Return the text of the last answer, or null. */
 export interface GetLastAssistantTextCommand {
   type: "get_last_assistant_text";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
+/** Return the skills, prompt templates and extensions that are loaded, and what was not. */
+export interface GetLoadedCommand {
+  type: "get_loaded";
   /** Any JSON value; the response has the same. */
   id?: unknown;
   sessionId?: string;
@@ -1855,6 +1981,14 @@ export interface GetMessagesPageCommand {
   limit?: number;
 }
 
+/** Return the ways to a model, the least work first. Asks the servers on this machine, for a second at most. */
+export interface GetModelWaysCommand {
+  type: "get_model_ways";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
 /** Return the permission mode and all rules; with a tool and its arguments, also the decision on that call. */
 export interface GetPermissionsCommand {
   type: "get_permissions";
@@ -1876,6 +2010,14 @@ export interface GetRunResultCommand {
 /** Return counts, tokens and cost of the whole session, and how full the context is. */
 export interface GetSessionStatsCommand {
   type: "get_session_stats";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
+/** Return all settings: what each means, what holds in this working directory, and where that comes from. */
+export interface GetSettingsCommand {
+  type: "get_settings";
   /** Any JSON value; the response has the same. */
   id?: unknown;
   sessionId?: string;
@@ -1934,6 +2076,15 @@ export interface ListCheckpointsCommand {
   sessionId?: string;
 }
 
+/** Return the folders in a folder that sessions may work in, for a client that lets a person choose one. */
+export interface ListFoldersCommand {
+  type: "list_folders";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  path?: string | null;
+}
+
 /** Return the live sessions of this process, in the order in which they were opened. */
 export interface ListLiveSessionsCommand {
   type: "list_live_sessions";
@@ -1952,6 +2103,15 @@ export interface ListSessionsCommand {
   limit?: number | null;
   cursor?: string | null;
   changedSince?: number | null;
+}
+
+/** Log in at an MCP server: the client gets the address as `extension_ui_request` `open_url`. The login comes back to this machine, so the browser has to be here. The response comes when it is over. */
+export interface LogInMcpServerCommand {
+  type: "log_in_mcp_server";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  name: string;
 }
 
 /** Sign in to a provider: the client gets the address as `extension_ui_request` `open_url`, and may be asked for what has to be pasted. The response comes when the login is kept. */
@@ -2037,6 +2197,41 @@ export interface PromptCommand {
   maxTotalTokens?: number | null;
 }
 
+/** Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
+export interface PullModelCommand {
+  type: "pull_model";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  name: string;
+}
+
+/** Read settings, skills, prompts, extensions and MCP servers again. */
+export interface ReloadCommand {
+  type: "reload";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
+/** Forget the key or the login of a provider in `auth.json`. */
+export interface RemoveKeyCommand {
+  type: "remove_key";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  provider: string;
+}
+
+/** Take an MCP server out of the user's `mcp.json`. */
+export interface RemoveMcpServerCommand {
+  type: "remove_mcp_server";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  name: string;
+}
+
 /** Take one message out of its queue and return it. The ids are in `queue_update`. */
 export interface RemoveQueuedCommand {
   type: "remove_queued";
@@ -2044,6 +2239,15 @@ export interface RemoveQueuedCommand {
   id?: unknown;
   sessionId?: string;
   queuedId: string;
+}
+
+/** End an MCP server and start it again; the answer comes when it is ready, or has failed. */
+export interface RestartMcpServerCommand {
+  type: "restart_mcp_server";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  name: string;
 }
 
 /** Give files the state that they had at a checkpoint; refused while something runs. `files` names files and folders; the others stay. `hunks` are parts of the diff that `get_changes` has of one file since that checkpoint: only these are taken back. With `conversation`, the conversation goes back, too. With `dryRun` nothing changes, and the answer says what would. Files that were changed outside of the agent's runs are only overwritten with `force`. */
@@ -2162,6 +2366,16 @@ export interface SetInterruptModeCommand {
   mode: "immediate" | "wait";
 }
 
+/** Keep a key of a provider (or of a product: `claude`) in `auth.json`. Without `provider` it is told by the key's first letters; if several have such keys, nothing is kept and the answer names them. */
+export interface SetKeyCommand {
+  type: "set_key";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  key: string;
+  provider?: string | null;
+}
+
 /** Label an entry of the session, to find it in the tree; without `label`, remove its label. */
 export interface SetLabelCommand {
   type: "set_label";
@@ -2204,6 +2418,18 @@ export interface SetPermissionsCommand {
   sandbox?: "off" | "read-only" | "workspace-write" | SandboxOptions | null;
 }
 
+/** Add a permission rule to the settings of the user or of the project; with `remove` take it out. */
+export interface SetRuleCommand {
+  type: "set_rule";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  behavior: "allow" | "ask" | "deny";
+  rule: string;
+  keep?: "project" | "user";
+  remove?: boolean;
+}
+
 /** Name the session. */
 export interface SetSessionNameCommand {
   type: "set_session_name";
@@ -2211,6 +2437,16 @@ export interface SetSessionNameCommand {
   id?: unknown;
   sessionId?: string;
   name: string;
+}
+
+/** Write a setting into the user's file; without a value it is taken out. It holds for this session at once, for others when they are opened or reloaded. */
+export interface SetSettingCommand {
+  type: "set_setting";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  key: string;
+  value?: unknown;
 }
 
 /** Deliver steering messages one per turn or all together. */
@@ -2285,6 +2521,16 @@ export interface StopSubagentCommand {
   subagentId: string;
 }
 
+/** Switch an MCP server of the user's `mcp.json` on or off. */
+export interface SwitchMcpServerCommand {
+  type: "switch_mcp_server";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  name: string;
+  on: boolean;
+}
+
 /** Go on with another session file. */
 export interface SwitchSessionCommand {
   type: "switch_session";
@@ -2292,6 +2538,24 @@ export interface SwitchSessionCommand {
   id?: unknown;
   sessionId?: string;
   sessionPath: string;
+}
+
+/** Take over the keys that pi has in its own folder, where there are none yet. */
+export interface TakeKeysCommand {
+  type: "take_keys";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
+/** Show the code that the server printed, or the permit that an earlier answer gave for a code: then this client may change keys, settings, rules and servers. A code counts once. On stdin and stdout nothing is locked. */
+export interface UnlockCommand {
+  type: "unlock";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  code?: string | null;
+  permit?: string | null;
 }
 
 /** Store a file (base64) beside the sessions, for tools to read, and return its path. */
@@ -2352,6 +2616,15 @@ export interface AbortRetryResponse {
   type: "response";
   command: "abort_retry";
   success: true;
+}
+
+export interface AddMcpServerResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "add_mcp_server";
+  success: true;
+  data: AddMcpServerData;
 }
 
 export interface AnswerPermissionResponse {
@@ -2594,6 +2867,15 @@ export interface GetForkMessagesResponse {
   data: GetForkMessagesData;
 }
 
+export interface GetKeysResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_keys";
+  success: true;
+  data: GetKeysData;
+}
+
 export interface GetLastAssistantTextResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -2601,6 +2883,15 @@ export interface GetLastAssistantTextResponse {
   command: "get_last_assistant_text";
   success: true;
   data: GetLastAssistantTextData;
+}
+
+export interface GetLoadedResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_loaded";
+  success: true;
+  data: LoadedHere;
 }
 
 export interface GetLoginProvidersResponse {
@@ -2630,6 +2921,15 @@ export interface GetMessagesPageResponse {
   data: MessagesPage;
 }
 
+export interface GetModelWaysResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_model_ways";
+  success: true;
+  data: GetModelWaysData;
+}
+
 export interface GetPermissionsResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -2655,6 +2955,15 @@ export interface GetSessionStatsResponse {
   command: "get_session_stats";
   success: true;
   data: SessionStats;
+}
+
+export interface GetSettingsResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_settings";
+  success: true;
+  data: GetSettingsData;
 }
 
 export interface GetStateResponse {
@@ -2711,6 +3020,15 @@ export interface ListCheckpointsResponse {
   data: CheckpointList;
 }
 
+export interface ListFoldersResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "list_folders";
+  success: true;
+  data: Folders;
+}
+
 export interface ListLiveSessionsResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -2727,6 +3045,15 @@ export interface ListSessionsResponse {
   command: "list_sessions";
   success: true;
   data: SessionList;
+}
+
+export interface LogInMcpServerResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "log_in_mcp_server";
+  success: true;
+  data: LogInMcpServerData;
 }
 
 export interface LoginResponse {
@@ -2792,6 +3119,40 @@ export interface PromptResponse {
   data: PromptData;
 }
 
+export interface PullModelResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "pull_model";
+  success: true;
+  data: PullModelData;
+}
+
+export interface ReloadResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "reload";
+  success: true;
+}
+
+export interface RemoveKeyResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "remove_key";
+  success: true;
+}
+
+export interface RemoveMcpServerResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "remove_mcp_server";
+  success: true;
+  data: RemoveMcpServerData;
+}
+
 export interface RemoveQueuedResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -2799,6 +3160,15 @@ export interface RemoveQueuedResponse {
   command: "remove_queued";
   success: true;
   data: RemovedMessage;
+}
+
+export interface RestartMcpServerResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "restart_mcp_server";
+  success: true;
+  data: RestartMcpServerData;
 }
 
 export interface RestoreResponse {
@@ -2903,6 +3273,15 @@ export interface SetInterruptModeResponse {
   success: true;
 }
 
+export interface SetKeyResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "set_key";
+  success: true;
+  data: KeyKept;
+}
+
 export interface SetLabelResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -2937,11 +3316,27 @@ export interface SetPermissionsResponse {
   success: true;
 }
 
+export interface SetRuleResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "set_rule";
+  success: true;
+}
+
 export interface SetSessionNameResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
   type: "response";
   command: "set_session_name";
+  success: true;
+}
+
+export interface SetSettingResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "set_setting";
   success: true;
 }
 
@@ -3012,6 +3407,15 @@ export interface StopSubagentResponse {
   success: true;
 }
 
+export interface SwitchMcpServerResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "switch_mcp_server";
+  success: true;
+  data: SwitchMcpServerData;
+}
+
 export interface SwitchSessionResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3019,6 +3423,24 @@ export interface SwitchSessionResponse {
   command: "switch_session";
   success: true;
   data: Switched;
+}
+
+export interface TakeKeysResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "take_keys";
+  success: true;
+  data: TakeKeysData;
+}
+
+export interface UnlockResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "unlock";
+  success: true;
+  data: UnlockData;
 }
 
 export interface UploadFileResponse {
@@ -3040,9 +3462,9 @@ export interface ErrorResponse {
   code?: string;
 }
 
-export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetLastAssistantTextCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | ListCheckpointsCommand | ListLiveSessionsCommand | ListSessionsCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | RemoveQueuedCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetSessionNameCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchSessionCommand | UploadFileCommand;
+export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | ListCheckpointsCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
 
-export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetLastAssistantTextResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | ListCheckpointsResponse | ListLiveSessionsResponse | ListSessionsResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | RemoveQueuedResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetSessionNameResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchSessionResponse | UploadFileResponse | ErrorResponse;
+export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | ListCheckpointsResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
 
 /** What each command takes and what it answers. */
 export interface Commands {
@@ -3058,6 +3480,8 @@ export interface Commands {
   abort_commands: { fields: Omit<AbortCommandsCommand, 'id' | 'type' | 'sessionId'>; data: AbortCommandsData };
   /** End the wait for a retry; the run is over then. */
   abort_retry: { fields: Omit<AbortRetryCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Write an MCP server into the user's `mcp.json`, in the form of `mcpServers`, and use it from now on. */
+  add_mcp_server: { fields: Omit<AddMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: AddMcpServerData };
   /** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none. With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
   answer_permission: { fields: Omit<AnswerPermissionCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Answer a question as `answer_permission` does, also one whose run waits in the session (`interruptedRun`). `started`: no other question waits, and the run goes on with the answer; its events follow. `answered`: the run goes on anyway, or waits for the answer to another question. */
@@ -3112,20 +3536,28 @@ export interface Commands {
   get_entries: { fields: Omit<GetEntriesCommand, 'id' | 'type' | 'sessionId'>; data: EntriesData };
   /** Return every user message of the session, to choose where to fork. */
   get_fork_messages: { fields: Omit<GetForkMessagesCommand, 'id' | 'type' | 'sessionId'>; data: GetForkMessagesData };
+  /** Return the providers with a key or a login, and where it comes from; never the key. */
+  get_keys: { fields: Omit<GetKeysCommand, 'id' | 'type' | 'sessionId'>; data: GetKeysData };
   /** Return the text of the last answer, or null. */
   get_last_assistant_text: { fields: Omit<GetLastAssistantTextCommand, 'id' | 'type' | 'sessionId'>; data: GetLastAssistantTextData };
+  /** Return the skills, prompt templates and extensions that are loaded, and what was not. */
+  get_loaded: { fields: Omit<GetLoadedCommand, 'id' | 'type' | 'sessionId'>; data: LoadedHere };
   /** Return the providers that offer a sign-in, and whether there is a login. */
   get_login_providers: { fields: Omit<GetLoginProvidersCommand, 'id' | 'type' | 'sessionId'>; data: GetLoginProvidersData };
   /** Return the current context. */
   get_messages: { fields: Omit<GetMessagesCommand, 'id' | 'type' | 'sessionId'>; data: GetMessagesData };
   /** Return a part of the current context: at most `limit` messages, and 768 KiB unless one message is longer. Refused with the code `session_busy` during a run, `stale_cursor` if the session has changed since the last page. */
   get_messages_page: { fields: Omit<GetMessagesPageCommand, 'id' | 'type' | 'sessionId'>; data: MessagesPage };
+  /** Return the ways to a model, the least work first. Asks the servers on this machine, for a second at most. */
+  get_model_ways: { fields: Omit<GetModelWaysCommand, 'id' | 'type' | 'sessionId'>; data: GetModelWaysData };
   /** Return the permission mode and all rules; with a tool and its arguments, also the decision on that call. */
   get_permissions: { fields: Omit<GetPermissionsCommand, 'id' | 'type' | 'sessionId'>; data: PermissionState };
   /** Return the result of the last run; null if there was none. */
   get_run_result: { fields: Omit<GetRunResultCommand, 'id' | 'type' | 'sessionId'>; data: GetRunResultData };
   /** Return counts, tokens and cost of the whole session, and how full the context is. */
   get_session_stats: { fields: Omit<GetSessionStatsCommand, 'id' | 'type' | 'sessionId'>; data: SessionStats };
+  /** Return all settings: what each means, what holds in this working directory, and where that comes from. */
+  get_settings: { fields: Omit<GetSettingsCommand, 'id' | 'type' | 'sessionId'>; data: GetSettingsData };
   /** Return the state of the agent. */
   get_state: { fields: Omit<GetStateCommand, 'id' | 'type' | 'sessionId'>; data: AgentState };
   /** Return what is in the session file of a subagent, at work or not, from a byte on; 8 MiB at most. The subagent is named by its id or by its session file. */
@@ -3138,10 +3570,14 @@ export interface Commands {
   handoff: { fields: Omit<HandoffCommand, 'id' | 'type' | 'sessionId'>; data: HandedOff };
   /** Return the checkpoints of this session: the states of the files before turns that wrote to them. */
   list_checkpoints: { fields: Omit<ListCheckpointsCommand, 'id' | 'type' | 'sessionId'>; data: CheckpointList };
+  /** Return the folders in a folder that sessions may work in, for a client that lets a person choose one. */
+  list_folders: { fields: Omit<ListFoldersCommand, 'id' | 'type' | 'sessionId'>; data: Folders };
   /** Return the live sessions of this process, in the order in which they were opened. */
   list_live_sessions: { fields: Omit<ListLiveSessionsCommand, 'id' | 'type' | 'sessionId'>; data: ListLiveSessionsData };
   /** Return the stored sessions of this working directory, the latest first; with `limit`, page by page. With `everywhere`, of all directories that sessions may work in, at most 500 at a time; `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included. */
   list_sessions: { fields: Omit<ListSessionsCommand, 'id' | 'type' | 'sessionId'>; data: SessionList };
+  /** Log in at an MCP server: the client gets the address as `extension_ui_request` `open_url`. The login comes back to this machine, so the browser has to be here. The response comes when it is over. */
+  log_in_mcp_server: { fields: Omit<LogInMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: LogInMcpServerData };
   /** Sign in to a provider: the client gets the address as `extension_ui_request` `open_url`, and may be asked for what has to be pasted. The response comes when the login is kept. */
   login: { fields: Omit<LoginCommand, 'id' | 'type' | 'sessionId'>; data: LoggedIn };
   /** Let the model name the session after its conversation, and return the name; refused while something runs. */
@@ -3156,8 +3592,18 @@ export interface Commands {
   open_session: { fields: Omit<OpenSessionCommand, 'id' | 'type' | 'sessionId'>; data: LiveInfo };
   /** Send a message. The response comes once it is accepted, queued or handled; the run's events follow. Limits (model calls, US dollars, seconds, tokens), the JSON Schema of the result, the list `enabledTools` (see cli.md) and `fallback`, the models that answer if the model cannot (see providers.md; an empty list: none), hold for the run it starts. `traceparent` (W3C) makes the run part of a trace of the client's. */
   prompt: { fields: Omit<PromptCommand, 'id' | 'type' | 'sessionId'>; data: PromptData };
+  /** Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
+  pull_model: { fields: Omit<PullModelCommand, 'id' | 'type' | 'sessionId'>; data: PullModelData };
+  /** Read settings, skills, prompts, extensions and MCP servers again. */
+  reload: { fields: Omit<ReloadCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Forget the key or the login of a provider in `auth.json`. */
+  remove_key: { fields: Omit<RemoveKeyCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Take an MCP server out of the user's `mcp.json`. */
+  remove_mcp_server: { fields: Omit<RemoveMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: RemoveMcpServerData };
   /** Take one message out of its queue and return it. The ids are in `queue_update`. */
   remove_queued: { fields: Omit<RemoveQueuedCommand, 'id' | 'type' | 'sessionId'>; data: RemovedMessage };
+  /** End an MCP server and start it again; the answer comes when it is ready, or has failed. */
+  restart_mcp_server: { fields: Omit<RestartMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: RestartMcpServerData };
   /** Give files the state that they had at a checkpoint; refused while something runs. `files` names files and folders; the others stay. `hunks` are parts of the diff that `get_changes` has of one file since that checkpoint: only these are taken back. With `conversation`, the conversation goes back, too. With `dryRun` nothing changes, and the answer says what would. Files that were changed outside of the agent's runs are only overwritten with `force`. */
   restore: { fields: Omit<RestoreCommand, 'id' | 'type' | 'sessionId'>; data: Restored };
   /** Go on with a run that the end of its process cut off (`interruptedRun` in `get_state`); its events follow. Limits hold on. Open calls of tools that only read are made again; the model is told of the others. */
@@ -3182,6 +3628,8 @@ export interface Commands {
   set_host_uri_schemes: { fields: Omit<SetHostUriSchemesCommand, 'id' | 'type' | 'sessionId'>; data: SetHostUriSchemesData };
   /** Let steering cut a batch of tools short (`immediate`) or wait for its end (`wait`). */
   set_interrupt_mode: { fields: Omit<SetInterruptModeCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Keep a key of a provider (or of a product: `claude`) in `auth.json`. Without `provider` it is told by the key's first letters; if several have such keys, nothing is kept and the answer names them. */
+  set_key: { fields: Omit<SetKeyCommand, 'id' | 'type' | 'sessionId'>; data: KeyKept };
   /** Label an entry of the session, to find it in the tree; without `label`, remove its label. */
   set_label: { fields: Omit<SetLabelCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Set MCP servers, replacing those set before: an object as `mcpServers` of `.mcp.json`, or a list as in ACP. */
@@ -3190,8 +3638,12 @@ export interface Commands {
   set_model: { fields: Omit<SetModelCommand, 'id' | 'type' | 'sessionId'>; data: Model };
   /** Set the permission mode, and replace rules that this command set before; fields left out change nothing. `sandbox` is a level, or an object with `level`, `writable` and `network`. It cannot be wider than the command line says. If this machine cannot provide it, the command fails and changes nothing. */
   set_permissions: { fields: Omit<SetPermissionsCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Add a permission rule to the settings of the user or of the project; with `remove` take it out. */
+  set_rule: { fields: Omit<SetRuleCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Name the session. */
   set_session_name: { fields: Omit<SetSessionNameCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Write a setting into the user's file; without a value it is taken out. It holds for this session at once, for others when they are opened or reloaded. */
+  set_setting: { fields: Omit<SetSettingCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Deliver steering messages one per turn or all together. */
   set_steering_mode: { fields: Omit<SetSteeringModeCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Tell of subagents in oh-my-pi's form, for clients that have negotiated version 2, in all sessions. `progress`: `subagent_lifecycle` and `subagent_progress`; `events`: also `subagent_event`, with a `payload`. */
@@ -3208,8 +3660,14 @@ export interface Commands {
   steer: { fields: Omit<SteerCommand, 'id' | 'type' | 'sessionId'>; data: SteerData };
   /** Stop a subagent. The call that it works for ends with what it has said so far. */
   stop_subagent: { fields: Omit<StopSubagentCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Switch an MCP server of the user's `mcp.json` on or off. */
+  switch_mcp_server: { fields: Omit<SwitchMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: SwitchMcpServerData };
   /** Go on with another session file. */
   switch_session: { fields: Omit<SwitchSessionCommand, 'id' | 'type' | 'sessionId'>; data: Switched };
+  /** Take over the keys that pi has in its own folder, where there are none yet. */
+  take_keys: { fields: Omit<TakeKeysCommand, 'id' | 'type' | 'sessionId'>; data: TakeKeysData };
+  /** Show the code that the server printed, or the permit that an earlier answer gave for a code: then this client may change keys, settings, rules and servers. A code counts once. On stdin and stdout nothing is locked. */
+  unlock: { fields: Omit<UnlockCommand, 'id' | 'type' | 'sessionId'>; data: UnlockData };
   /** Store a file (base64) beside the sessions, for tools to read, and return its path. */
   upload_file: { fields: Omit<UploadFileCommand, 'id' | 'type' | 'sessionId'>; data: UploadFileData };
 }

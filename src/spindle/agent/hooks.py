@@ -86,6 +86,10 @@ class Hooks:
         """Return the items that commands add to `get_commands`."""
         return []
 
+    def loaded(self) -> "list[ExtensionInForce]":
+        """Return the extensions whose hooks these are."""
+        return []
+
     async def complete_command(self, name: str, prefix: str) -> list[str]:
         """Return completions of a command's arguments."""
         return []
@@ -432,6 +436,14 @@ class PluginChain:
             await member.close()
 
 
+class ExtensionInForce(Wire, kw_only=True):
+    path: str
+    scope: str
+    """`user`, `project` or `temporary`."""
+    tools: list[str]
+    commands: list[str]
+
+
 class McpServerState(Wire, kw_only=True):
     name: str
     state: str
@@ -464,6 +476,15 @@ class McpServers(Protocol):
     async def add(self, name: str, config: dict[str, Any]) -> None:
         """Add a server of an extension, in the place of one of that name. Raises `AgentError`, changing nothing."""
 
+    async def read_again(self) -> list[McpServerState]:
+        """Read the files with servers again. Raises `AgentError`."""
+
+    async def restart(self, name: str) -> None:
+        """End a server and start it again; its state tells the outcome. Raises `AgentError` if there is none."""
+
+    async def log_in(self, name: str) -> None:
+        """Let the user log in at a server, and start it. Raises `AgentError`."""
+
 
 class NoMcpServers:
     """Stands for the servers of an agent that has none."""
@@ -478,6 +499,15 @@ class NoMcpServers:
         raise AgentError("MCP is off in this agent")
 
     async def add(self, name: str, config: dict[str, Any]) -> None:
+        raise AgentError("MCP is off in this agent")
+
+    async def read_again(self) -> list[McpServerState]:
+        raise AgentError("MCP is off in this agent")
+
+    async def restart(self, name: str) -> None:
+        raise AgentError("MCP is off in this agent")
+
+    async def log_in(self, name: str) -> None:
         raise AgentError("MCP is off in this agent")
 
 

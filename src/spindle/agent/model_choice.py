@@ -105,6 +105,15 @@ class ModelState:
         wanted = level or (self._default_level if came_from_plain and model.reasoning else self.level)
         return self.set_level(wanted)
 
+    def look_again(self, settings: Settings) -> bool:
+        """Choose a model as at the start. Returns whether there is one."""
+        from spindle.models.select import initial_model, thinking_level
+
+        found = initial_model(self.registry, settings, scope=self.scope)
+        if found.model is not None:
+            self.use(found.model, thinking_level(found.model, settings, given=found.level))
+        return found.model is not None
+
     def restore(self, model: tuple[str, str] | None, level: str | None) -> None:
         """Use the model and the level of a stored session; `notice` says so if the model cannot be used."""
         current = (self.model.provider, self.model.id) if self.model else None

@@ -22,7 +22,7 @@ from spindle.base import limits
 from spindle.base.flow import Tasks, beginnings
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
-from spindle.shapes.events import AgentSettled, ExtensionError, MessageStart, Notice
+from spindle.shapes.events import AgentSettled, ExtensionError, MessageStart, Notice, StateChanged
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
 from spindle.shapes.model import Model
 from spindle.shapes.tool_lists import may_match
@@ -218,6 +218,7 @@ class Prompting:
     def require_model(self, fallback: Sequence[str | Model] | None = None) -> None:
         """Raise `AgentError` if there is no model, or no key for it and no other model that may answer."""
         choice = self._engine.choice
+        self.look_for_model()
         if choice.model is None:
             raise NotReady(choice.registry.no_model_text())
         try:
@@ -225,6 +226,13 @@ class Prompting:
         except MissingCredentials as error:
             if not choice.chain(choice.role, self._engine.settings, fallback):
                 raise NotReady(str(error)) from None
+
+    def look_for_model(self) -> None:
+        """Choose a model if there was none and there is one now: a key may have been stored since."""
+        engine, choice = self._engine, self._engine.choice
+        if choice.model is None and choice.look_again(engine.settings):
+            choice.record(engine.conversation.session)
+            engine.publish(StateChanged())
 
     def stop_commands(self) -> list[str]:
         """Cancel slash commands of extensions; return their names."""

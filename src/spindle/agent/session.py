@@ -24,7 +24,16 @@ from spindle.agent.features.todos import Todos
 from spindle.agent.features.undo.checkpoints import Checkpoints
 from spindle.agent.fences.approval import Approval
 from spindle.agent.fences.options import PermissionOptions, PermissionState
-from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
+from spindle.agent.hooks import (
+    ExtensionInForce,
+    HookChain,
+    Hooks,
+    Listener,
+    McpServers,
+    NoMcpServers,
+    PluginChain,
+    Plugins,
+)
 from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.host_uris import HostUris
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, RequestKind
@@ -282,6 +291,14 @@ class AgentSession:
     async def complete_command(self, name: str, prefix: str) -> list[str]:
         """Return completions of a slash command's arguments."""
         return await self.hooks.complete_command(name, prefix)
+
+    def extensions(self) -> list[ExtensionInForce]:
+        """Return the extensions that are in force."""
+        return self._extension_hooks.loaded()
+
+    def look_for_model(self) -> None:
+        """Choose a model if there was none and there is one now: a key may have been stored."""
+        self._prompting.look_for_model()
 
     def stop_commands(self) -> list[str]:
         """Cancel slash commands of extensions; return their names."""

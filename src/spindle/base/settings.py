@@ -377,6 +377,11 @@ class SettingsStore:
         path = self.project_path if project else self.global_path
         self._edit(key, lambda old: list(dict.fromkeys([*(old or ()), *values])), path)
 
+    def remove(self, key: str, values: Sequence[str], *, project: bool = False) -> None:
+        """Take values out of a list in one of the files. Raises `BadFile`, `OSError`."""
+        path = self.project_path if project else self.global_path
+        self._edit(key, lambda old: [one for one in old or () if one not in values] or None, path)
+
     def _edit(self, key: str, new_value: Callable[[Any], Any], path: Path | None = None) -> None:
         *groups, last = key.split(".")
 

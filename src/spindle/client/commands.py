@@ -134,6 +134,99 @@ class Commands(Sender):
         of the agent's runs are only overwritten with `force`.
         """
 
+    # -- owner ----------------------------------------------------------------------------------------
+
+    @command("permit")
+    async def unlock(self, code: str | None = None, permit: str | None = None, *, timeout: Timeout = UNSET) -> str:
+        """Show the code that the server printed, or the permit that an earlier answer gave for a code: then this
+        client may change keys, settings, rules and servers. A code counts once. On stdin and stdout nothing is
+        locked.
+        """
+
+    @command("ways")
+    async def get_model_ways(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the ways to a model, the least work first. Asks the servers on this machine, for a second at most."""
+
+    @command("keys")
+    async def get_keys(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the providers with a key or a login, and where it comes from; never the key."""
+
+    @command()
+    async def set_key(self, key: str, provider: str | None = None, *, timeout: Timeout = UNSET) -> Json:
+        """Keep a key of a provider (or of a product: `claude`) in `auth.json`. Without `provider` it is told by the
+        key's first letters; if several have such keys, nothing is kept and the answer names them.
+        """
+
+    @command()
+    async def remove_key(self, provider: str, *, timeout: Timeout = UNSET) -> None:
+        """Forget the key or the login of a provider in `auth.json`."""
+
+    @command("providers")
+    async def take_keys(self, *, timeout: Timeout = UNSET) -> list[str]:
+        """Take over the keys that pi has in its own folder, where there are none yet."""
+
+    @command("model")
+    async def pull_model(self, name: str, *, timeout: Timeout = UNSET) -> str:
+        """Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is.
+        Returns its id: its provider is `local`.
+        """
+
+    @command("settings")
+    async def get_settings(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return all settings: what each means, what holds in this working directory, and where that comes from."""
+
+    @command()
+    async def set_setting(self, key: str, value: Any = None, *, timeout: Timeout = UNSET) -> None:
+        """Write a setting into the user's file; without a value it is taken out. It holds for this session at once,
+        for others when they are opened or reloaded.
+        """
+
+    @command()
+    async def set_rule(
+        self,
+        behavior: Literal["allow", "ask", "deny"],
+        rule: str,
+        keep: Literal["user", "project"] = "user",
+        *,
+        remove: bool = False,
+        timeout: Timeout = UNSET,
+    ) -> None:
+        """Add a permission rule to the settings of the user or of the project; with `remove` take it out."""
+
+    @command()
+    async def reload(self, *, timeout: Timeout = UNSET) -> None:
+        """Read settings, skills, prompts, extensions and MCP servers again."""
+
+    @command("servers")
+    async def add_mcp_server(self, name: str, config: Mapping[str, Any], *, timeout: Timeout = UNSET) -> list[Json]:
+        """Write an MCP server into the user's `mcp.json`, in the form of `mcpServers`, and use it from now on."""
+
+    @command("servers")
+    async def remove_mcp_server(self, name: str, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Take an MCP server out of the user's `mcp.json`."""
+
+    @command("servers")
+    async def switch_mcp_server(self, name: str, on: bool, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Switch an MCP server of the user's `mcp.json` on or off."""
+
+    @command("servers")
+    async def restart_mcp_server(self, name: str, *, timeout: Timeout = UNSET) -> list[Json]:
+        """End an MCP server and start it again; the answer comes when it is ready, or has failed."""
+
+    @command("servers")
+    async def log_in_mcp_server(self, name: str, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Log in at an MCP server: the client gets the address as `extension_ui_request` `open_url`. The login comes
+        back to this machine, so the browser has to be here. The response comes when it is over.
+        """
+
+    @command()
+    async def get_loaded(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return the skills, prompt templates and extensions that are loaded, and what was not."""
+
+    @command()
+    async def list_folders(self, path: str | None = None, *, timeout: Timeout = UNSET) -> Json:
+        """Return the folders in a folder that sessions may work in, for a client that lets a person choose one."""
+
     # -- places ---------------------------------------------------------------------------------------
 
     @command()

@@ -3,15 +3,14 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Literal
-
-from msgspec import Struct
+from typing import Final
 
 from spindle.base.agent_dir import agent_dir
 from spindle.models.catalog import builtin_providers
 from spindle.models.credentials import AuthStore
 from spindle.models.loopback import LOOPBACK, ServerUnreachable
 from spindle.models.model_registry import ModelRegistry
+from spindle.shapes.owner import Way
 
 SMALL: Final = "smollm2"
 _MOST = 4
@@ -53,15 +52,6 @@ _WORDS: Final = {
     "hf": "huggingface",
     "vertex": "google-vertex",
 }
-
-
-class Way(Struct, frozen=True):
-    kind: Literal["server", "keys", "sign-in", "key", "small"]
-    name: str
-    """A model for `server` and `small`, else a provider; empty: any. For `keys` the file that has them."""
-    title: str
-    command: str
-    """What does the same in a shell."""
 
 
 def ways_to_a_model(registry: ModelRegistry) -> list[Way]:

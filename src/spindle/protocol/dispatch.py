@@ -146,6 +146,8 @@ def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
     fields = msgspec.structs.asdict(read_fields(frame, spec.fields))
     if call.client.account is not None:
         call.client.account.check(spec.shape_name, fields, call.agent)
+    if spec.owner:
+        call.client.check_owner()
     result = spec.handler(call, **fields)
     return result if spec.waits else spec.data_of(result)
 

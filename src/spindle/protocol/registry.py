@@ -82,6 +82,8 @@ class CommandSpec(msgspec.Struct, frozen=True):
     waits: bool
     """Whether the handler is a coroutine; others answer at once."""
     doc: str
+    owner: bool = False
+    """Only for the owner of the agent directory: a client of a server has to show its code first (`unlock`)."""
 
     @property
     def title(self) -> str:
@@ -128,14 +130,15 @@ def _keyed(name: str, key: str, kind: Any) -> type[msgspec.Struct]:
 COMMANDS: dict[str, CommandSpec] = {}
 
 
-def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[T], T]:
-    """Register a handler under the names of its command. `data` is the type of a result that is already JSON."""
+def command(*names: str, key: str | None = None, data: Any = None, owner: bool = False) -> Callable[[T], T]:
+    """Register a handler under the names of its command. `data` is the type of a result that is already JSON; `owner`
+    says that the command changes what is the owner's."""
 
     def register(handler: Any) -> Any:
         answer = (data if key is None else None) or handler.__annotations__["return"]
         waits, doc = iscoroutinefunction(handler), handler.__doc__.strip()
         for name in names:
-            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, doc)
+            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, doc, owner)
         return handler
 
     return register

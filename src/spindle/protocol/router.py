@@ -155,6 +155,12 @@ class RoutedSeat(Seat):
         self.account = router.seat.account
         self.dialect = router.seat.dialect
 
+    def check_owner(self) -> None:
+        self._router.seat.check_owner()
+
+    def unlock(self) -> None:
+        self._router.seat.unlock()
+
     def begin(self, live: LiveSession) -> None:
         """Listen to the session, and pass it the frames that wait."""
         self._live = live

@@ -23,6 +23,8 @@ class Seat:
     dialect: Dialect = SPINDLE
     account: "Account | None" = None
     """What the user of this client may do; None: everything."""
+    unlocked = False
+    """Whether the client has shown the code of the server."""
 
     # -- what the session asks -------------------------------------------------------------------
 
@@ -35,6 +37,15 @@ class Seat:
         """Act on the end of the session, which leaves memory while the client is still there."""
 
     # -- what commands ask -----------------------------------------------------------------------
+
+    def check_owner(self) -> None:
+        """Raise `NotAllowed` or `Locked` if the client may not change keys, settings, rules and servers."""
+        if self.account is not None:
+            self.account.check_owner(unlocked=self.unlocked)
+
+    def unlock(self) -> None:
+        """Let the client change them from now on."""
+        self.unlocked = True
 
     def accepted(self, run: Run) -> None:
         """Act on a prompt of this client that was accepted: the client is told once the prompt is kept."""

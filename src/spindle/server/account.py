@@ -21,6 +21,7 @@ from spindle.agent.session import AgentSession
 from spindle.base import trace
 from spindle.base.agent_dir import agent_dir
 from spindle.server import room
+from spindle.server.permit import Permit
 from spindle.server.users import User
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.model import Model
@@ -45,6 +46,12 @@ class Terms(Struct, frozen=True):
 
 class NotAllowed(AgentError):
     """The user may not do this."""
+
+
+class Locked(NotAllowed):
+    """The client has not shown the code of the server."""
+
+    code = "locked"
 
 
 class QuotaReached(AgentError):
@@ -141,6 +148,8 @@ class Account:
         """Whether the server takes no new runs."""
         self.terms: Terms | None = None
         """None: the user may open any file, and choose modes and levels."""
+        self.permit: Permit | None = None
+        """The code that the server has printed."""
         self._told_of_room = False
         """Whether it was logged that the disk is getting full."""
         self._book = DayBook(folder) if folder is not None else None
@@ -242,6 +251,20 @@ class Account:
         if self.user is not None and (check := _CHECKS.get(command)) is not None:
             check(self, fields, agent)
 
+    def check_owner(self, *, unlocked: bool) -> None:
+        """Raise `NotAllowed` or `Locked` if a client of this user may not change keys, settings, rules and servers."""
+        if self.user is not None and not self.user.owner:
+            raise self._refused("Keys, logins, settings, rules and servers of this server are its operator's")
+        if not unlocked:
+            raise Locked(
+                "This changes keys, settings, rules or servers, so it wants the code that the server printed when it "
+                "started (once for each browser): unlock"
+            )
+
+    def _check_owner(self, fields: dict[str, Any], agent: AgentSession) -> None:
+        if self.user is not None and not self.user.owner:
+            raise self._refused("What is set on this server is its operator's")
+
     def _check_permissions(self, fields: dict[str, Any], agent: AgentSession) -> None:
         if self.terms is not None and self.terms.mode is not None and (fields["mode"] or fields["allow"]):
             raise self._refused(
@@ -278,9 +301,6 @@ class Account:
         if self.terms is not None and self.terms.level == "read-only":
             raise self._refused("You may write no files: your sandbox is read-only")
 
-    def _check_login(self, fields: dict[str, Any], agent: AgentSession) -> None:
-        raise self._refused("Logins on this server are its operator's")
-
     def _check_prefix(self, fields: dict[str, Any], agent: AgentSession) -> None:
         path = fields["prefix"]
         if path.startswith(("/", "~", "./", "../")):
@@ -301,7 +321,10 @@ _CHECKS: Final[dict[str, Callable[[Account, dict[str, Any], AgentSession], None]
     "export_html": Account._check_output,
     "restore": Account._check_writing,
     "complete_path": Account._check_prefix,
-    "login": Account._check_login,
+    "get_keys": Account._check_owner,
+    "get_settings": Account._check_owner,
+    "get_model_ways": Account._check_owner,
+    "unlock": Account._check_owner,
 }
 
 

@@ -40,6 +40,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     runs_per_day: int | None = None
     cost_per_day: float | None = None
     """US dollars. Days are those of UTC."""
+    owner: bool = False
+    """May change keys, settings, rules and MCP servers of the whole server, with the code that it prints."""
     roots: tuple[str, ...] = ()
     """Directories in which, and below which, the sessions of the user may work; none: those of the server."""
     models: tuple[str, ...] = ()
@@ -80,7 +82,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
     def same_sessions(self, other: "User") -> bool:
         """Whether sessions that were opened for `other` may go on: only values that are always read again differ."""
-        fresh = {"admin": False, "runs_per_day": None, "cost_per_day": None, "created": None}
+        fresh = {"admin": False, "owner": False, "runs_per_day": None, "cost_per_day": None, "created": None}
         return msgspec.structs.replace(self, **fresh) == msgspec.structs.replace(other, **fresh)
 
 

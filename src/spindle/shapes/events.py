@@ -706,6 +706,16 @@ class StateChanged(Event, tag="state_changed"):
     type: ClassVar[Literal["state_changed"]]
 
 
+class PullProgress(Event, tag="pull_progress"):
+    """A model that was wanted on this machine is on its way (`pull_model`)."""
+
+    type: ClassVar[Literal["pull_progress"]]
+    name: str
+    done: int
+    """Bytes."""
+    whole: int
+
+
 class EntryAppended(Event, tag="entry_appended"):
     """An extension has stored an entry in the session."""
 

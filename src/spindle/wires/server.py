@@ -23,6 +23,7 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import WantedSession
 from spindle.server.account import Account, NotAllowed
+from spindle.server.permit import Permit
 from spindle.server.users import User, UsersFile
 from spindle.sessions.lock import SessionLocked
 from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
@@ -85,6 +86,7 @@ class RemoteServer:
         secure = options.tls is not None
         self._access = Access(options.host, options.port, options.token, options.origins, self._users, secure)
         self._slowdown = Slowdown()
+        self.permit = Permit(agent_dir() / "browsers.json")
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
         self._numbers = itertools.count(1)
@@ -103,7 +105,7 @@ class RemoteServer:
                 user = self._users.users[name]
                 account = Account(name, user, agent_dir() / "usage" / name)
                 source, account.terms = self._source.for_user(name, user, partial(self._users.roots_of_others, name))
-            account.closing = self._draining
+            account.closing, account.permit = self._draining, self.permit
             kept = PoolBounds(
                 max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
             )
@@ -190,6 +192,11 @@ class RemoteServer:
     def users(self) -> dict[str, User]:
         """Return the users as the file says now; none if there is no file."""
         return {} if self._users is None else self._users.users
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether a client may change keys and settings, with the code."""
+        return self._users is None or any(user.owner for user in self._users.users.values())
 
     def who(self) -> str:
         """Return who may connect, in words."""

@@ -110,7 +110,9 @@ def test_start_and_stop_are_told_and_trying_the_model_leaves_nothing():
     with ServerProcess() as server:
         assert server.stop() == 0
         server.drained.wait(5)
-        assert re.fullmatch(r"Listening on \S+\nStopping: SIGTERM\nStopped after \d+ s\n", server.stderr)
+        assert re.fullmatch(
+            r"Listening on \S+\n[^\n]+ this code: \S+\nStopping: SIGTERM\nStopped after \d+ s\n", server.stderr
+        )
         assert not list(server.agent_dir.rglob("*.jsonl"))
 
 

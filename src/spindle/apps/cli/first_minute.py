@@ -13,7 +13,8 @@ from spindle.apps.cli.args import Options, UsageError
 from spindle.apps.cli.assemble import assemble
 from spindle.base.terminal import plain, unguarded
 from spindle.models.model_registry import ModelRegistry
-from spindle.models.ways import Way, may_be_shown, provider_of_word, providers_of_key, ways_to_a_model
+from spindle.models.ways import may_be_shown, provider_of_word, providers_of_key, ways_to_a_model
+from spindle.shapes.owner import Way
 
 _HINT = "Arrows and Enter, a number, or paste a key (it is not shown); Esc leaves"
 
@@ -80,13 +81,12 @@ async def _go(way: Way, registry: ModelRegistry) -> str | None:
 
 
 async def _keys_of_pi(way: Way, registry: ModelRegistry) -> str | None:
-    from pathlib import Path
+    from spindle.models.keys import BadKey, keys_of_pi
 
-    from spindle.models.credentials import AuthStore
-
-    for name, entry in AuthStore(Path(way.name).parent).entries().items():
-        if entry.get("type") == "api_key" and registry.auth.stored(name) is None:
-            await registry.auth.store(name, entry)
+    try:
+        await keys_of_pi(registry, way.name)
+    except BadKey as error:
+        raise UsageError(str(error)) from None
     print(f"Kept in {registry.auth.path}", file=sys.stderr)
     return None
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import sys
 from typing import NoReturn
 
@@ -11,12 +10,11 @@ from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.base.spelling import did_you_mean
-from spindle.base.user_files import BadFile
+from spindle.models import keys
 from spindle.models.catalog import builtin_providers
 from spindle.models.credentials import Entry, is_resolvable
 from spindle.models.model_registry import ModelRegistry
 
-_KEYLESS = ("local", "scripted")
 _LONGEST = 1 << 16
 """Bytes of stdin that are read."""
 
@@ -62,28 +60,21 @@ def run(argv: list[str]) -> int:
 
 def known_provider(registry: ModelRegistry, name: str) -> str:
     """Return the provider of this name. Raises `UsageError`, without the name: it may be a key in the wrong place."""
-    known = [provider for provider in registry.providers() if provider not in _KEYLESS]
-    stored = [*known, *registry.auth.entries()]
-    if name.lower() in stored:
-        return name.lower()
-    if name in stored:
-        return name
-    word = f"{name.upper()}_"
-    by_variable = [name for name, info in builtin_providers().items() if any(word in one for one in info.env)]
-    near = f" Did you mean {by_variable[0]}?" if by_variable else did_you_mean(name, known)
+    if (found := keys.provider_named(registry, name)) is not None:
+        return found
+    known = [provider for provider in registry.providers() if provider not in keys.KEYLESS]
+    by_variable = keys.provider_of_variable(name)
+    near = f" Did you mean {by_variable}?" if by_variable else did_you_mean(name, known)
     raise UsageError("There is no provider of that name." + (near or f" There are: {', '.join(known)}"))
 
 
 async def set_key(registry: ModelRegistry, provider: str, key: str) -> int:
     """Store a key. Raises `UsageError`."""
-    auth = registry.auth
-    key = _as_stored(key)
-    before = auth.stored(provider) or {}
-    entry: Entry = {"type": "api_key", "key": key}
-    if "env" in before:
-        entry["env"] = before["env"]
-    await _store(registry, provider, entry)
-    was = " in place of a login" if before.get("type") == "oauth" else ""
+    auth, key = registry.auth, keys.stored_form(key)
+    try:
+        was = " in place of a login" if await keys.keep_key(registry, provider, key) == "oauth" else ""
+    except keys.BadKey as error:
+        raise UsageError(str(error), 1) from None
     print(f"The key of {provider} is kept in {auth.path}{was}")
     if not is_resolvable(key, auth.env(provider)):
         tell("Note", "The variable that it names is not set here")
@@ -103,17 +94,12 @@ def read_key(provider: str) -> str:
             key = ""
     else:
         key = sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")
-    if not (key := key.strip()):
-        raise UsageError("No key was given; nothing has changed", 1)
-    if not key.startswith("!") and not re.fullmatch(r"[!-~]+", key):
-        raise UsageError("That is no key: keys have no blanks and no letters with accents. Nothing has changed", 1)
-    return key
-
-
-def _as_stored(key: str) -> str:
-    """Return the text that stands for a key in `auth.json`, where `$NAME` is a variable and `!command` a command."""
-    is_reference = key.startswith("!") or re.fullmatch(r"\$(\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)", key)
-    return key if is_reference else key.replace("$", "$$")
+    if key.strip().startswith("!"):
+        return key.strip()
+    try:
+        return keys.check_key(key)
+    except keys.BadKey as error:
+        raise UsageError(str(error), 1) from None
 
 
 def _list(registry: ModelRegistry) -> int:
@@ -161,6 +147,6 @@ async def _remove(registry: ModelRegistry, provider: str) -> int:
 
 async def _store(registry: ModelRegistry, provider: str, entry: Entry | None) -> None:
     try:
-        await registry.auth.store(provider, entry)
-    except (BadFile, OSError) as error:
-        raise UsageError(f"Cannot change {registry.auth.path}: {error}", 1) from None
+        await keys.store(registry, provider, entry)
+    except keys.BadKey as error:
+        raise UsageError(str(error), 1) from None

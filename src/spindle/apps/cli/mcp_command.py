@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,13 @@ from spindle.apps.cli import tell
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.usage import CommandParser
 from spindle.base import limits
-from spindle.base.agent_dir import agent_dir
 from spindle.base.spelling import counted
-from spindle.base.user_files import BadFile, edit_json, read_text
+from spindle.base.user_files import BadFile
 from spindle.plugins.mcp import McpError
-from spindle.plugins.mcp.server_config import KEYS, ServerConfig, Servers, load_servers, resolve, user_file
+from spindle.plugins.mcp.server_config import ServerConfig, load_servers, resolve, user_file
+from spindle.plugins.mcp.user_servers import log_in, remove_server, write_server
 from spindle.programs.children import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.trust import TrustDecision, TrustStore
 from spindle.shapes.codec import encode
 
 
@@ -102,16 +101,8 @@ def _add(options: argparse.Namespace) -> int:
     for name in ("timeout", "exposure", "description"):
         if (value := getattr(options, name)) is not None:
             entry[name] = value
-    check = Servers()
-    check.add({options.name: entry}, "command line")
-    if options.name in check.problems:
-        raise McpError(check.problems[options.name].removeprefix("command line: "))
     path = _chosen_file(options)
-
-    def change(servers: dict[str, Any]) -> None:
-        servers[options.name] = entry
-
-    _edit(path, change, 0o644 if options.project else 0o600)  # users write keys into their own file
+    write_server(path, options.name, entry)
     print(f"{options.name}: written to {path}")
     return 0
 
@@ -126,39 +117,9 @@ def _pairs(texts: list[str], separator: str, option: str) -> Iterator[tuple[str,
 
 def _remove(options: argparse.Namespace) -> int:
     path = _chosen_file(options)
-    found = False
-
-    def change(servers: dict[str, Any]) -> None:
-        nonlocal found
-        found = servers.pop(options.name, None) is not None
-
-    if path.exists():
-        _edit(path, change)
-    if not found:
-        raise McpError(f"there is no server {options.name!r} in {path}")
+    remove_server(path, options.name)
     print(f"{options.name}: removed from {path}")
     return 0
-
-
-def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
-    """Change the servers of a file, under the key that the file uses. Raises `BadFile`, with the path."""
-
-    def edit(value: dict[str, Any]) -> None:
-        servers = value.setdefault(next((key for key in KEYS if key in value), KEYS[0]), {})
-        if not isinstance(servers, dict):
-            raise BadFile("its servers are not an object")
-        change(servers)
-
-    store, project = TrustStore(agent_dir()), TrustDecision(True, "", Path.cwd())
-    try:
-        own = not path.exists() or store.is_agreed(path, read_text(path), project)
-        edit_json(path, edit, mode)
-        if own and path != user_file():  # the user's own change of what they had agreed to
-            store.agree(path, read_text(path))
-    except BadFile as error:
-        raise BadFile(f"Cannot change {path}: {error} (a file with comments has to be changed by hand)") from None
-    except OSError as error:
-        raise BadFile(f"Cannot change {path}: {error.strerror or error}") from None
 
 
 def _chosen_file(options: argparse.Namespace) -> Path:
@@ -250,18 +211,8 @@ def _login(options: argparse.Namespace) -> int:
 
 
 async def _log_in(given: ServerConfig) -> int:
-    from spindle.plugins.mcp.connection import ServerConnection
-    from spindle.plugins.mcp.oauth import LoopbackBrowser, ServerLogin, kept
-    from spindle.plugins.mcp.streamable import HttpTransport
-
-    config = await resolve(given)
-    async with LoopbackBrowser(_show, config.oauth.callback_port if config.oauth else None) as browser:
-        connection = ServerConnection(HttpTransport(config, ServerLogin(config, browser)), str(Path.cwd()))
-        try:
-            await connection.open()
-        finally:
-            await connection.close()
-    print(f"{config.name}: " + ("logged in" if kept(config.url or "") else "it wants no login"))
+    is_kept = await log_in(given, str(Path.cwd()), _show)
+    print(f"{given.name}: " + ("logged in" if is_kept else "it wants no login"))
     return 0
 
 

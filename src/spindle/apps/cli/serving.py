@@ -195,6 +195,9 @@ async def _serve_clients(
     on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end, seconds=drain + PROCESS_END)
     address, began = await server.start(), time.monotonic()
     _say(f"Listening on {address}")
+    if server.has_owner:
+        server.permit.tell = _say_code
+        _say_code(server.permit.code)
     on_start(address)
     if recover and (count := await server.recover()):
         _say(f"Going on with {count} interrupted run{'s' * (count > 1)}")
@@ -251,6 +254,10 @@ async def _try_user(source: "CommandLineAgents", name: str, user: "User") -> Non
     except Exception as error:
         raise UsageError(f"Sessions of {name} could not start: {error}") from None
     await agent.close()
+
+
+def _say_code(code: str) -> None:
+    _say(f"To change keys and settings in a browser, it asks once for this code: {code}")
 
 
 def _say(text: str) -> None:

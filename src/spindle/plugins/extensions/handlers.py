@@ -17,7 +17,7 @@ from weakref import proxy
 
 import msgspec
 
-from spindle.agent.hooks import Blocked, Fields, Hooks, Start
+from spindle.agent.hooks import Blocked, ExtensionInForce, Fields, Hooks, Start
 from spindle.base import limits
 from spindle.base.flow import Tasks
 from spindle.base.spelling import nearest
@@ -289,6 +289,12 @@ class ExtensionHooks(Hooks):
         return [
             CommandItem.of(name, "extension", command.extension.origin, command.help)
             for name, command in self.generation.commands.items()
+        ]
+
+    def loaded(self) -> list[ExtensionInForce]:
+        return [
+            ExtensionInForce(path=one.path, scope=one.origin.scope, tools=[*one.tools], commands=[*one.commands])
+            for one in self.generation.extensions
         ]
 
     async def complete_command(self, name: str, prefix: str) -> list[str]:

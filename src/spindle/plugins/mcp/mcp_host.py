@@ -21,7 +21,7 @@ from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile, Standing
 from spindle.resources.loader import Resources
 from spindle.resources.trust import MCP_FILES, TrustStore
-from spindle.shapes.events import ExtensionError, Notice, StateChanged
+from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
 from spindle.shapes.tool_lists import may_match
 from spindle.tools.base import Tool
 
@@ -236,6 +236,39 @@ class McpHost:
         except AgentError:
             self._added = added
             raise
+
+    async def read_again(self) -> list[McpServerState]:
+        return await self.set(self._set)
+
+    def _named(self, name: str) -> "Server":
+        for server in self._servers:
+            if server.name == name:
+                return server
+        raise AgentError(f"There is no MCP server {name} that is switched on")
+
+    async def restart(self, name: str) -> None:
+        await self._named(name).restart()
+
+    async def log_in(self, name: str) -> None:
+        from uuid import uuid4
+
+        from spindle.plugins.mcp import McpError
+        from spindle.plugins.mcp.user_servers import log_in
+
+        agent, server, loop = self._agent, self._named(name), asyncio.get_running_loop()
+        assert agent is not None
+        if server.config.url is None:
+            raise AgentError(f"{name} is a program on this machine, where no one logs in")
+
+        def show(url: str) -> None:
+            request = ExtensionUIRequest(id=str(uuid4()), method="open_url", url=url, instructions=f"Log in at {name}")
+            loop.call_soon_threadsafe(agent.dialogs.tell, request)
+
+        try:
+            await log_in(server.config, agent.cwd, show)
+        except McpError as error:
+            raise AgentError(str(error)) from None
+        await server.restart()
 
     async def set(self, servers: Any) -> list[McpServerState]:
         agent = self._agent

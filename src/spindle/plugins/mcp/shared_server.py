@@ -201,6 +201,13 @@ class Server:
             raise McpError(self.error or "it has ended")
         return self._connection
 
+    async def restart(self) -> None:
+        """End the server and start it again; the state tells the outcome."""
+        self.forgive()
+        await self._abandon()
+        self._set("idle")
+        await self.start_soon()
+
     def start_soon(self) -> asyncio.Task[None]:
         """Start the server, if need be, and take its lists; the state tells the outcome."""
 

@@ -4,7 +4,14 @@ The parameters of a handler are the fields of its command, in camelCase on the w
 response. `COMMANDS` is the only list of commands: dispatch, the JSON Schema and the reference page are made from it.
 """
 
-from spindle.protocol.commands import contents, places, setup, subagents, work  # each adds its commands to the list
+from spindle.protocol.commands import (
+    contents,
+    owner,
+    places,
+    setup,
+    subagents,
+    work,
+)  # each adds its commands to the list
 from spindle.protocol.registry import COMMANDS
 
-__all__ = ["COMMANDS", "contents", "places", "setup", "subagents", "work"]
+__all__ = ["COMMANDS", "contents", "owner", "places", "setup", "subagents", "work"]

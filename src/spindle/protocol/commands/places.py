@@ -23,7 +23,7 @@ class LoggedIn(Wire):
     provider_id: str
 
 
-@command("login")
+@command("login", owner=True)
 async def login(call: Call, provider_id: str) -> LoggedIn:
     """Sign in to a provider: the client gets the address as `extension_ui_request` `open_url`, and may be asked for
     what has to be pasted. The response comes when the login is kept."""

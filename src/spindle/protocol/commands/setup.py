@@ -24,6 +24,7 @@ from spindle.tools.todo import TodoPhase
 @command("get_state")
 def get_state(call: Call) -> AgentState:
     """Return the state of the agent."""
+    call.agent.look_for_model()
     return call.agent.state()
 
 

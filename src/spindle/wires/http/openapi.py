@@ -29,13 +29,21 @@ ERRORS = {
     "503": "Too many connections are open",
 }
 SESSIONS, STORED, QUESTIONS = "Sessions", "Stored sessions", "Questions"
-_TAGS = {"work": "Runs", "contents": "Conversation", "places": SESSIONS, "setup": "Setup", "subagents": "Runs"}
+_TAGS = {
+    "work": "Runs",
+    "contents": "Conversation",
+    "places": SESSIONS,
+    "setup": "Setup",
+    "subagents": "Runs",
+    "owner": "Owner",
+}
 """By the module of the command."""
 _TAG_TEXTS = {
     "Runs": "Prompts, queues and what stops them.",
     "Conversation": "What a session holds: messages, entries, files that changed.",
     SESSIONS: "Which sessions there are, and which one a client goes on with.",
     STORED: "Sessions on disk: listed, read, renamed and deleted without opening them.",
+    "Owner": "Keys, settings, rules and MCP servers that are kept, for the owner of the agent directory.",
     "Setup": "Models, tools, permissions, servers, and the state of the agent.",
     QUESTIONS: "What the agent asks its client, and tools that run there.",
 }

@@ -1,0 +1,194 @@
+"""What only the owner of a server may change: keys, settings, rules and MCP servers, after showing the server's code."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mock_model import reply
+
+from .server import RpcSocket, ServerProcess
+
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("set_key", {"key": "sk-ant-api03-aaaaaaaaaaaaaaaa"}),
+    ("remove_key", {"provider": "anthropic"}),
+    ("take_keys", {}),
+    ("login", {"providerId": "openrouter"}),
+    ("pull_model", {"name": "smollm2"}),
+    ("set_setting", {"key": "checkpoints", "value": False}),
+    ("set_rule", {"behavior": "allow", "rule": "Bash(git *)"}),
+    ("add_mcp_server", {"name": "one", "config": {"command": "true"}}),
+    ("remove_mcp_server", {"name": "one"}),
+    ("switch_mcp_server", {"name": "one", "on": False}),
+    ("restart_mcp_server", {"name": "one"}),
+    ("log_in_mcp_server", {"name": "one"}),
+]
+KEY = "sk-ant-api03-" + "Zq7" * 12
+
+
+def code_of(server: ServerProcess) -> str:
+    """Return the code that the server has printed last."""
+    while not (found := re.findall(r"this code: (\S+)", server.stderr)):
+        server.drained.wait(0.05)
+    return str(found[-1])
+
+
+def unlocked(server: ServerProcess, query: str = "") -> RpcSocket:
+    wire = server.rpc(query)
+    assert wire.call("unlock", code=code_of(server))["data"]["permit"]
+    return wire
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    with ServerProcess([reply("hi")] * 8) as server:
+        yield server
+
+
+def test_without_the_code_nothing_is_changed(server: ServerProcess) -> None:
+    before = sorted(path.name for path in server.agent_dir.iterdir())
+    with server.rpc() as wire:
+        for name, fields in CHANGES:
+            answer = wire.call(name, **fields)
+            assert answer["success"] is False and answer["code"] == "locked", name
+            assert "code that the server printed" in answer["error"]
+        other = wire.call("open_session")["data"]["id"]
+        assert wire.call("set_key", sessionId=other, key=KEY)["code"] == "locked"
+        assert wire.call("unlock", code="AAAA-AAAA")["code"] == "locked"
+        assert wire.call("unlock", permit="made-up")["code"] == "locked"
+        assert wire.call("unlock")["code"] == "locked"
+    status, body = post(server, "/v1/sessions", "{}")
+    session = body["id"]
+    assert post(server, f"/v1/sessions/{session}/set_key", json.dumps({"key": KEY}))[0] == 403
+    assert sorted(path.name for path in server.agent_dir.iterdir()) == before
+
+
+def post(server: ServerProcess, path: str, body: str) -> tuple[int, Any]:
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    request = Request(f"http://{server.address}{path}", body.encode(), {"Content-Type": "application/json"})
+    try:
+        with urlopen(request) as answer:
+            return answer.status, json.loads(answer.read())
+    except HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_a_code_counts_once_and_its_permit_from_then_on(server: ServerProcess) -> None:
+    code = code_of(server)
+    with server.rpc() as wire:
+        permit = wire.call("unlock", code=code.lower().replace("-", " "))["data"]["permit"]
+        assert wire.call("set_rule", behavior="deny", rule="Bash(rm *)")["success"]
+        other = wire.call("open_session")["data"]["id"]
+        assert wire.call("set_rule", sessionId=other, behavior="deny", rule="Bash(rm *)", remove=True)["success"]
+    with server.rpc() as wire:
+        assert wire.call("unlock", code=code)["code"] == "locked"
+        assert wire.call("set_rule", behavior="deny", rule="Bash(rm *)")["code"] == "locked"
+        assert wire.call("unlock", permit=permit)["data"] == {"permit": permit}
+        assert wire.call("set_rule", behavior="deny", rule="Bash(dd *)")["success"]
+    kept = (server.agent_dir / "browsers.json").read_text()
+    assert permit not in kept and code not in kept
+    assert (server.agent_dir / "browsers.json").stat().st_mode & 0o077 == 0
+    assert code_of(server) != code
+
+
+def test_wrong_codes_change_the_code(server: ServerProcess) -> None:
+    code = code_of(server)
+    with server.rpc() as wire:
+        for _ in range(5):
+            assert wire.call("unlock", code="ZZZZ-ZZZZ")["code"] == "locked"
+        assert wire.call("unlock", code=code)["code"] == "locked", "it was guessed at too often"
+        while code_of(server) == code:
+            server.drained.wait(0.05)
+        assert wire.call("unlock", code=code_of(server))["success"]
+
+
+def test_a_key_is_kept_and_never_told(server: ServerProcess) -> None:
+    with unlocked(server) as wire:
+        assert wire.call("set_key", key=KEY)["data"] == {"provider": "anthropic"}
+        keys = wire.call("get_keys")["data"]["keys"]
+        assert {"provider": "anthropic", "source": "auth.json", "stored": "key"} in keys
+        # The first letters of this one are those of three providers.
+        data = wire.call("set_key", key="sk-" + "a" * 30)["data"]
+        assert data == {"candidates": ["openai", "deepseek", "moonshotai"]}
+        assert wire.call("set_key", key="sk-" + "a" * 30, provider="deepseek")["data"] == {"provider": "deepseek"}
+        refused = wire.call("set_key", key="no key at all", provider="groq")
+        assert "no blanks" in refused["error"] and "no key at all" not in refused["error"]
+        assert "name its provider" in wire.call("set_key", key="0123456789abcdefghij")["error"]
+        # From a client a key stands for nothing but itself: no command is run, no variable read.
+        wire.call("set_key", key="!touch${IFS}pwned", provider="groq")
+        assert wire.call("get_keys")["success"]
+        assert json.loads((server.agent_dir / "auth.json").read_text())["groq"]["key"] == "$!touch$${IFS}pwned"
+        told = json.dumps([wire.call(name) for name in ("get_keys", "get_settings", "get_state", "get_model_ways")])
+        assert KEY not in told and KEY[14:] not in told
+        for provider in ("anthropic", "deepseek", "groq"):
+            assert wire.call("remove_key", provider=provider)["success"]
+        assert "has no key of groq" in wire.call("remove_key", provider="groq")["error"]
+    assert json.loads((server.agent_dir / "auth.json").read_text()) == {}
+    assert not (server.cwd / "pwned").exists()
+
+
+def test_settings_and_rules_hold_at_once(server: ServerProcess) -> None:
+    with unlocked(server) as wire:
+        found = {item["key"]: item for item in wire.call("get_settings")["data"]["settings"]}
+        assert found["checkpoints"]["kind"] == "switch" and found["checkpoints"]["source"] == "default"
+        assert found["defaultThinkingLevel"]["choices"][:2] == ["off", "minimal"]
+        assert all(item["about"] for item in found.values())
+        assert wire.call("set_setting", key="compaction.keepRecentTokens", value=777)["success"]
+        found = {item["key"]: item for item in wire.call("get_settings")["data"]["settings"]}
+        assert found["compaction.keepRecentTokens"]["value"] == 777
+        assert found["compaction.keepRecentTokens"]["source"] == "user"
+        for key, value, why in (
+            ("compaction.keepRecentTokens", -1, ">= 0"),
+            ("chekpoints", True, "Did you mean checkpoints"),
+            ("permissions.defaultMode", "sometimes", "Unknown permission mode"),
+            ("permissions.deny", ["Bash("], "Not a permission rule"),
+        ):
+            answer = wire.call("set_setting", key=key, value=value)
+            assert answer["success"] is False and why in answer["error"], answer
+        assert wire.call("set_setting", key="compaction.keepRecentTokens")["success"]
+        assert "Not a permission rule" in wire.call("set_rule", behavior="deny", rule="Bash(")["error"]
+        wire.call("set_rule", behavior="deny", rule="Bash(curl *)")
+        judged = wire.call("get_permissions", tool="bash", arguments={"command": "curl x"})["data"]
+        assert judged["decision"]["behavior"] == "deny", judged
+        wire.call("set_rule", behavior="deny", rule="Bash(curl *)", remove=True)
+        judged = wire.call("get_permissions", tool="bash", arguments={"command": "curl x"})["data"]
+        assert judged["decision"]["behavior"] == "allow"
+    assert (
+        "compaction" not in (server.agent_dir / "settings.json").read_text()
+        or "777" not in (server.agent_dir / "settings.json").read_text()
+    )
+
+
+def test_servers_folders_and_what_is_loaded(server: ServerProcess) -> None:
+    skill = server.agent_dir / "skills" / "greet" / "SKILL.md"
+    skill.parent.mkdir(parents=True, exist_ok=True)
+    skill.write_text("---\nname: greet\ndescription: How to greet\n---\nSay hi.\n")
+    (server.cwd / "one" / "two").mkdir(parents=True, exist_ok=True)
+    program = Path(__file__).parents[2] / "plugins" / "mcp" / "fake_server.py"
+    with unlocked(server) as wire:
+        assert wire.call("reload")["success"]
+        loaded = wire.call("get_loaded")["data"]
+        assert [item["name"] for item in loaded["commands"]] == ["skill:greet"]
+        folders = wire.call("list_folders")["data"]
+        assert folders == {"path": str(server.cwd), "parent": str(server.cwd.parent), "folders": ["one"]}
+        assert wire.call("list_folders", path="one")["data"]["folders"] == ["two"]
+        assert "No such file" in wire.call("list_folders", path="three")["error"]
+        wrong = wire.call("add_mcp_server", name="a b", config={"command": "x"})
+        assert wrong["success"] is False
+        config = {"command": sys.executable, "args": [str(program)], "env": {"SECRET": "hush-hush"}}
+        states = wire.call("add_mcp_server", name="tools", config=config)["data"]["servers"]
+        assert [state["name"] for state in states] == ["tools"]
+        states = wire.call("restart_mcp_server", name="tools")["data"]["servers"]
+        assert states[0]["state"] == "ready", states
+        states = wire.call("switch_mcp_server", name="tools", on=False)["data"]["servers"]
+        assert states[0]["state"] == "disabled"
+        assert "switched on" in wire.call("restart_mcp_server", name="tools")["error"]
+        assert "no server 'other'" in wire.call("switch_mcp_server", name="other", on=False)["error"]
+        assert "hush-hush" not in json.dumps([wire.call("get_state"), wire.call("get_settings")])
+        assert wire.call("remove_mcp_server", name="tools")["data"]["servers"] == []
+    assert (server.agent_dir / "mcp.json").stat().st_mode & 0o077 == 0
