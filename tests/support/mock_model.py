@@ -173,6 +173,8 @@ class MockModel:
         self.hangups = 0
         """Streams that the client closed before their end."""
         self.connections = 0
+        self.lists: list[str] = []
+        """Models that it lists when it is asked, as servers on this machine do."""
         self._steps = steps or [reply("OK")]
         self._steps_of: dict[str, list[Step]] = {}
         """Steps that are left for a model; the last one stays."""
@@ -278,6 +280,12 @@ class MockModel:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         try:
             while request := await _read_request(reader, number):
+                if self.lists and not request.path.endswith(("/completions", "/messages", "/responses")):
+                    body = json.dumps({"data": [{"id": name} for name in self.lists]}).encode()
+                    writer.write(
+                        _head(200, {"content-type": "application/json", "content-length": str(len(body))}) + body
+                    )
+                    continue
                 self._note(partial(self.requests.append, request))
                 step = self._next_step(request)
                 if step.dropped:

@@ -34,17 +34,20 @@ class ServerProcess:
         env: dict[str, str] | None = None,
         address: str = "127.0.0.1:0",
         model: dict[str, Any] | None = None,
+        fresh: bool = False,
     ) -> None:
+        """`fresh`: there is no model and no setting."""
         self._owned = tempfile.TemporaryDirectory() if base is None else None
         self.base = base or Path(self._owned.name)  # type: ignore[union-attr]
         self.cwd, self.agent_dir = self.base / "work", self.base / "agent"
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.mock = MockModel(list(steps))
         self.mock.__enter__()
-        write_models(self.agent_dir, self.mock.openai_url, **(model or {}))
-        (self.agent_dir / "settings.json").write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
+        if not fresh:
+            write_models(self.agent_dir, self.mock.openai_url, **(model or {}))
+            (self.agent_dir / "settings.json").write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
         self.process = Popen(
-            [sys.executable, "-m", "spindle", "--remote", address, "--model", "mock/m1", *args],
+            [sys.executable, "-m", "spindle", "--remote", address, *([] if fresh else ["--model", "mock/m1"]), *args],
             cwd=self.cwd,
             env=agent_environment(self.agent_dir, **(env or {})),
             stdin=subprocess.DEVNULL,

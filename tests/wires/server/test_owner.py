@@ -1,4 +1,4 @@
-"""What only the owner of a server may change: keys, settings, rules and MCP servers, after showing the server's code."""
+"""What only the owner of a server may change, after showing its code: keys, settings, rules and MCP servers."""
 
 import json
 import re
@@ -60,8 +60,7 @@ def test_without_the_code_nothing_is_changed(server: ServerProcess) -> None:
         assert wire.call("unlock", code="AAAA-AAAA")["code"] == "locked"
         assert wire.call("unlock", permit="made-up")["code"] == "locked"
         assert wire.call("unlock")["code"] == "locked"
-    status, body = post(server, "/v1/sessions", "{}")
-    session = body["id"]
+    session = post(server, "/v1/sessions", "{}")[1]["id"]
     assert post(server, f"/v1/sessions/{session}/set_key", json.dumps({"key": KEY}))[0] == 403
     assert sorted(path.name for path in server.agent_dir.iterdir()) == before
 

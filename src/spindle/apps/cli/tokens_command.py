@@ -42,6 +42,7 @@ _OTHERS = {
     "model": "models",
     "root": "roots",
     "admin": "admin",
+    "owner": "owner",
 }
 _KEYS = {name.replace("_", "-"): key for name, key in [*((n, v[0]) for n, v in _NUMBERS.items()), *_OTHERS.items()]}
 """By option: key in the file."""
@@ -83,6 +84,7 @@ def _add_limits(action: argparse.ArgumentParser) -> None:
     action.add_argument("--model", action="append", metavar="PATTERN", help="as anthropic/*; repeatable; none: all")
     action.add_argument("--permission-mode", choices=PERMISSION_MODES, help="mode that the user cannot change")
     action.add_argument("--sandbox", choices=SANDBOX_LEVELS, help="least level of the sandbox of the user's sessions")
+    action.add_argument("--owner", action="store_true", help="may change keys, settings, rules and servers of all")
     action.add_argument("--admin", action="store_true", help="may read /metrics, and use sessions of others")
 
 

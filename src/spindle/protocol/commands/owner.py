@@ -48,7 +48,7 @@ async def get_model_ways(call: Call) -> list[Way]:
     """Return the ways to a model, the least work first. Asks the servers on this machine, for a second at most."""
     from spindle.models.ways import ways_to_a_model
 
-    return await asyncio.to_thread(ways_to_a_model, call.agent.resources.registry)
+    return await asyncio.to_thread(ways_to_a_model, call.agent.resources.registry.sibling())
 
 
 @command("get_keys", key="keys")

@@ -11,7 +11,16 @@ const BEAT_TIMEOUT = 8000;
 const { wire } = globalThis; // of early.js
 const nextTask = () => new Promise(resolve => setTimeout(resolve));
 
-export class CommandError extends Error {}
+export class CommandError extends Error {
+  /**
+   * @param {string} text
+   * @param {string} [code]
+   */
+  constructor(text, code) {
+    super(text);
+    this.code = code; // of some kinds of errors
+  }
+}
 
 /** The connection went away before the answer came. */
 export class Disconnected extends CommandError {}
@@ -189,7 +198,7 @@ export class Connection {
       const call = this.calls.get(frame.id);
       this.calls.delete(frame.id);
       if (frame.success) call?.resolve(frame.data);
-      else if (call) call.reject(new CommandError(frame.error));
+      else if (call) call.reject(new CommandError(frame.error, frame.code));
       else this.onEvent({ type: 'client_error', error: frame.error });
     } else if (frame.type === 'ready' && 'sessionId' in frame) {
       this.failures = 0;

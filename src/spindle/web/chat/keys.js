@@ -38,6 +38,7 @@ const HELP = [
       ['Alt+F', 'Search conversations'],
       ['Alt+I', 'Session: what may run, rules, servers, cost'],
       ['Alt+D', 'Changed files'],
+      ['Alt+O', 'Set up: model, keys, folder, settings, rules, servers'],
       ['Alt+C', 'New conversation'],
       ['Alt+T', 'Conversation tree'],
       ['Alt+S', 'Show or hide the sidebar'],

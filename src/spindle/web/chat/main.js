@@ -17,6 +17,7 @@ import { Pickers } from './pickers.js';
 import { QueueView } from './queue-view.js';
 import { SessionPanel } from './session-panel.js';
 import { Session } from './session.js';
+import { Setup } from './setup.js';
 import { Sidebar } from './sidebar.js';
 import { undoMessage } from './restore.js';
 import { showLink } from './share.js';
@@ -60,8 +61,10 @@ const panel = new SessionPanel(session, {
   compact,
   ask: (/** @type {boolean} */ on) => pickers.setApproval(on),
   showCall: (/** @type {string} */ id) => conversation.showCall(id),
+  setUp: (/** @type {string} */ section) => setup.open(section),
   toast,
 });
+const setup = new Setup(session, { toast, open: (/** @type {string} */ id) => session.open(id) });
 
 // -- going back, forking, doing again -------------------------------------------------------------
 
@@ -234,6 +237,7 @@ function palette() {
     { label: 'Ask before every tool: on or off', detail: 'Alt+A', pick: () => pickers.setApproval(!pickers.asks) },
     { label: 'Session: permissions, sandbox, servers, tools, cost', detail: 'Alt+I', pick: () => showPanel() },
     { label: 'Changed files', detail: 'Alt+D', pick: showChanges },
+    { label: 'Set up: model, keys, folder, settings, rules, servers', detail: 'Alt+O', pick: () => setup.open() },
     { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
     { label: 'Search conversations', detail: 'Alt+F', pick: () => sidebar.reveal('sessions') },
     ...conversationActions(),
@@ -347,7 +351,11 @@ $('starters').addEventListener('click', (/** @type {any} */ { target }) => {
 });
 for (const id of ['context', 'mode']) $(id).addEventListener('click', () => showPanel(true));
 $('more').addEventListener('click', () =>
-  openMenu($('more'), 'Conversation', [...conversationActions(), { label: 'Clear: begin a new one', pick: begin }]),
+  openMenu($('more'), 'Conversation', [
+    ...conversationActions(),
+    { label: 'Set up', detail: 'Alt+O', pick: () => setup.open() },
+    { label: 'Clear: begin a new one', pick: begin },
+  ]),
 );
 $('theme').addEventListener('click', toggleTheme);
 
@@ -365,6 +373,7 @@ listenToKeys({
   KeyF: () => sidebar.reveal('sessions'),
   KeyD: showChanges,
   KeyI: () => showPanel(),
+  KeyO: () => setup.open(),
   palette,
   find: () => find.open(),
   escape: () => {

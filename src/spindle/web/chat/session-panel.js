@@ -7,22 +7,12 @@ import { reconcile } from '../shared/reconcile.js';
 import { callTitle } from '../shared/tool-card.js';
 import { cost, fullTime, shortTime, tokens } from './figures.js';
 import { PERMISSION_MODES, SANDBOX_LEVELS } from './permission-words.js';
+import { SERVER_STATES } from './server-states.js';
 
 /** @import { Child } from '../shared/reconcile.js' */
 
 const MOST_TOLD = 100;
 const NEWEST_TOLD = 3;
-/** @type {Record<string, any>} */
-const SERVER_STATES = {
-  idle: 'not needed yet',
-  starting: 'starting',
-  ready: 'ready',
-  stopped: 'stopped; it is started again when needed',
-  failed: 'failed',
-  login: 'needs a login: spindle mcp login',
-  disabled: 'disabled',
-  invalid: 'not valid',
-};
 const BAD_STATES = new Set(['failed', 'login', 'invalid']);
 
 export class SessionPanel {
@@ -34,7 +24,7 @@ export class SessionPanel {
   rules;
 
   /**
-   * `actions`: `compact()`, `ask(on)` for questions before every tool, `showCall(id)`, `toast(text, kind)`.
+   * `actions`: `compact()`, `ask(on)` for questions before every tool, `showCall(id)`, `toast(text, kind)`, `setUp(section)`.
    * @param {Session} session
    * @param {any} actions
    */
@@ -170,13 +160,22 @@ export class SessionPanel {
         ),
         this.askFirst(approval.tools),
       ],
-      ['Rules', listOf('rules', this.rules, ruleLine) ?? NO_RULES],
+      ['Rules', listOf('rules', this.rules, ruleLine) ?? NO_RULES, this.setUp('rules', 'Change rules…')],
       ['Sandbox', ...this.sandbox(sandbox)],
-      ['MCP servers', listOf('servers', mcpServers, serverLine)],
+      ['MCP servers', listOf('servers', mcpServers, serverLine), this.setUp('servers', 'Add, restart, log in…')],
       ['Tools', listOf('tools', dumpTools, toolLine, count(dumpTools.length, 'tool'))],
       ['To know', listOf('problems', problems, text => plainLine(text, 'warning'))],
     ];
     return parts.map(([title, ...children]) => [title, ...children.filter(child => child !== null)]);
+  }
+
+  /**
+   * The way to where something is set up.
+   * @param {string} section
+   * @param {string} words
+   */
+  setUp(section, words) {
+    return { key: 'set up', build: () => button('link', () => this.actions.setUp(section), words) };
   }
 
   /** @param {boolean} asks */
