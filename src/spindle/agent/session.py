@@ -48,7 +48,8 @@ from spindle.agent.shell import Shell
 from spindle.agent.state import AgentState, ContextUsage, SessionStats, agent_state, context_usage, session_stats
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits as times
-from spindle.base.settings import Todo
+from spindle.base.agent_dir import agent_dir
+from spindle.base.settings import Retention, Todo
 from spindle.base.weakly import weakly
 from spindle.programs.children import kill_all
 from spindle.programs.process import all_gone
@@ -721,3 +722,15 @@ class AgentSession:
             await self._conversation.synced()
             self.session.close()
             self._engine.hub.close()
+        await self._end_old_data()
+
+    async def _end_old_data(self) -> None:
+        """Delete what the user's settings say is too old."""
+        retention, options = self.resources.retention, self.resources.options
+        if retention == Retention():
+            return
+        from spindle.sessions.open import wanted_directory
+        from spindle.sessions.retention import once_a_day
+
+        folder = wanted_directory(options.session_dir, self.resources.settings.session_dir)
+        await asyncio.to_thread(once_a_day, retention, agent_dir(), *([] if folder is None else [folder]))

@@ -20,7 +20,7 @@ from spindle.shapes.sandbox import Network, SandboxLevel
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
-_GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits", "sandbox")
+_GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits", "retention", "sandbox")
 """Only the user's own file may set these: a project must not decide about its own trust or fence, or get keys."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
@@ -192,6 +192,20 @@ class Bounds(SettingsGroup, frozen=True):
     """Directories in and below which sessions may work; empty: anywhere."""
 
 
+Age = Annotated[str, Meta(pattern=r"^([0-9]{1,5}[hdwmy]|forever)$")]
+
+
+class Retention(SettingsGroup, frozen=True):
+    """How long data is kept: an age as `90d` (`h`, `d`, `w`, `m` or `y`), or `forever` ([data](data.md))."""
+
+    sessions: Age = "forever"
+    """Sessions that nobody has written to for so long are deleted, with all that belongs to them."""
+    usage: Age = "forever"
+    """What users of a server have used up, by day."""
+    keep_last: Count = 0
+    """So many of the newest sessions stay, however old they are."""
+
+
 Role: TypeAlias = Literal["subagents", "summaries", "titles", "questions"]
 
 
@@ -246,6 +260,7 @@ class Settings(SettingsGroup, frozen=True):
     double_escape_action: Literal["rewind", "tree", "fork", "none"] = "rewind"
     """What Esc Esc does there while the input is empty and nothing runs: a command of that name."""
     limits: Bounds = Bounds()
+    retention: Retention = Retention()
     shell_path: str | None = None
     """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
     shell_command_prefix: str | None = None

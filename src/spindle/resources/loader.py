@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.base.agent_dir import agent_dir, agent_dir_problem
-from spindle.base.settings import Settings, SettingsStore
+from spindle.base.settings import Retention, Settings, SettingsStore
 from spindle.base.user_files import BadFile, Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
@@ -62,6 +62,10 @@ class ResourceOptions(Struct, frozen=True):
     """Variables of commands, besides ours."""
     checkpoints: bool | None = None
     """Whether the state of the files is kept before the agent changes them; None: as the settings say."""
+    session_dir: str | None = None
+    """Where sessions are kept; None: as the settings say."""
+    keep_sessions: str | None = None
+    """How long sessions are kept; None: as the settings say."""
     keep_background: bool = False
     """Let programs that shell commands leave running outlive the agent, whatever the settings say."""
     approve: bool | None = None
@@ -138,6 +142,12 @@ class Resources(Struct):
     def secret_variables(self) -> frozenset[str]:
         """Return the names of the variables with keys that are withheld from programs we start."""
         return self.registry.secret_variables(self.settings.keep_variables)
+
+    @property
+    def retention(self) -> Retention:
+        """How long data is kept."""
+        said, chosen = self.settings.retention, self.options.keep_sessions
+        return said if chosen is None else replace(said, sessions=chosen)
 
     def tool_settings(self, owner: Any, sandbox: "Sandbox | None", *, for_user: bool = False) -> ToolSettings:
         """Return the settings for built-in tools of `owner`. Shell commands of the user get the user's own keys."""

@@ -1,5 +1,6 @@
 """What is stored: shown, deleted by age, and deleted with its user."""
 
+import asyncio
 import json
 import os
 import time
@@ -7,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from spindle import Agent
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.data_command import run
 from spindle.apps.cli.tokens_command import run as tokens
-from spindle.sessions.open import branched, create, delete
+from spindle.resources.loader import ResourceOptions, load_settings
+from spindle.sessions.open import branched, create, delete, load
 from spindle.sessions.pages import list_page
 from spindle.shapes.messages import UserMessage
+from spindle.testing import Script
 
 DAY = 86400
 
@@ -152,3 +156,67 @@ def test_what_a_fork_has_from_its_parent_stays_with_the_parent(home: Path, tmp_p
     delete(session.path)
     assert not output.exists()
     assert stranger.exists(), "a session file may name anything"
+
+
+# -- retention -------------------------------------------------------------------------------------
+
+
+def settings(home: Path, **retention: object) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "settings.json").write_text(json.dumps({"retention": retention}))
+
+
+def test_prune_does_what_the_settings_say(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = home / "sessions/--work--"
+    files = [stored(folder, f"s{number}", number * 50) for number in range(4)]  # 0, 50, 100, 150 days old
+    with pytest.raises(UsageError, match="what the setting retention says"):
+        run(["prune"])
+    settings(home, sessions="90d", keepLast=3)
+    assert run(["prune"]) == 0
+    assert "1 deleted" in capsys.readouterr().out
+    assert [file.exists() for file in files] == [True, True, True, False]
+    settings(home, sessions="90d")
+    run(["prune"])
+    assert [file.exists() for file in files] == [True, True, False, False]
+
+
+def test_old_sessions_end_once_a_day_when_a_session_ends(home: Path) -> None:
+    """Not those in use, none elsewhere, and none at all unless the user wants it."""
+    folder = home / "sessions/--work--"
+    old, held = stored(folder, "old", 100), stored(folder, "held", 100)
+    users = stored(home / "users/anna", "of-anna", 100)
+    elsewhere = stored(home.parent / "mine", "mine", 100)
+
+    def a_session_ends(**options: object) -> None:
+        async def scene() -> None:
+            script = Script(["ok"])
+            async with Agent.create(cwd=home.parent, model=script.model(), **options) as agent:
+                await agent.ask("hi")
+
+        asyncio.run(scene())
+
+    a_session_ends()
+    assert old.exists()
+    settings(home, sessions="90d")
+    with load(held):
+        aged(held, 100)
+        a_session_ends(session_file=elsewhere.with_name("another.jsonl"))
+    assert [path.exists() for path in (old, users, held, elsewhere)] == [False, False, True, True]
+    again = stored(folder, "again", 100)
+    a_session_ends()
+    assert again.exists()  # tomorrow
+    aged(home / "spindle-data-kept", 1)
+    a_session_ends()
+    assert not again.exists() and not held.exists()
+
+
+def test_a_project_cannot_say_how_long_data_is_kept(home: Path) -> None:
+    (home.parent / ".pi").mkdir()
+    (home.parent / ".pi/settings.json").write_text(json.dumps({"retention": {"sessions": "1h"}}))
+    home.mkdir()
+    (home / "settings.json").write_text(json.dumps({"defaultProjectTrust": "always"}))
+    store, trust, _ = load_settings(home.parent, ResourceOptions())
+    assert trust.trusted and store.settings.retention.sessions == "forever"
+    settings(home, sessions="soon")
+    store, _, problems = load_settings(home.parent, ResourceOptions())
+    assert store.settings.retention.sessions == "forever" and "retention.sessions" in problems[0].message

@@ -126,6 +126,8 @@ class Options(Struct):
     log_content: bool = False
     config: str | None = None
     check: bool = False
+    keep_sessions: str | None = None
+    """An age as `90d`, or `forever`; that of the settings if not given."""
     drain: str | None = None
     """Seconds."""
     limit: list[str] = []
@@ -295,6 +297,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--log-content", help="Log what is said, too: prompts, answers, tool calls", modes="remote"),
     Option("--config", "FILE", "Options of the server from a TOML file; the command line goes first", modes="remote"),
     Option("--check", help="Say whether the server could start so, and end", modes="remote"),
+    Option("--keep-sessions", "AGE", "Delete sessions not written to for so long, as 90d (forever)", modes="remote"),
     Option("--drain", "SECONDS", "How long runs may go on after SIGTERM (0)", modes="remote"),
     Option(
         "--limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list", modes="rpc remote"

@@ -1,7 +1,6 @@
 """`spindle data`: what is stored, how much and since when; `spindle data prune` deletes by age."""
 
 import argparse
-import re
 import sys
 import time
 from pathlib import Path
@@ -9,15 +8,15 @@ from pathlib import Path
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
+from spindle.base.settings import Retention
 from spindle.base.terminal import plain
 from spindle.resources.loader import ResourceOptions, load_settings
 from spindle.sessions.entries import iso_time
 from spindle.sessions.holdings import KINDS, Places, holdings, outdated, places
 from spindle.sessions.open import wanted_directory
+from spindle.sessions.retention import ages, delete_old, seconds
 from spindle.shapes.codec import encode
 from spindle.tools.base import format_size
-
-_UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400, "m": 30 * 86400, "y": 365 * 86400}
 
 
 def parser() -> CommandParser:
@@ -45,7 +44,9 @@ def run(argv: list[str]) -> int:
     store, _, _ = load_settings(Path.cwd(), ResourceOptions())
     directory = wanted_directory(given.session_dir, store.settings.session_dir)
     where = places() if directory is None else places(directory)
-    return _show(given, where) if given.action == "show" else _prune(given, where)
+    if given.action == "show":
+        return _show(given, where)
+    return _prune(given, where, store.settings.retention)
 
 
 def _show(given: argparse.Namespace, where: Places) -> int:
@@ -64,12 +65,26 @@ def _show(given: argparse.Namespace, where: Places) -> int:
     return 0
 
 
-def _prune(given: argparse.Namespace, where: Places) -> int:
+def _prune_as_set(given: argparse.Namespace, where: Places, retention: Retention) -> int:
+    """Delete what the settings say is too old."""
+    if not ages(retention) or given.kinds or given.dry_run:
+        raise UsageError(
+            "spindle data prune needs --older-than, as 90d, or --keep-last, as 50; without them it does what the setting "
+            "retention says"
+        )
+    for ended in delete_old(retention, where):
+        for why in ended.left:
+            print(plain(f"Left: {why}"), file=sys.stderr)
+        print(f"{ended.kind.name:<12} {format_size(ended.bytes):>9}  {ended.number:>7,} deleted")
+    return 0
+
+
+def _prune(given: argparse.Namespace, where: Places, retention: Retention) -> int:
     names = {kind.name: kind for kind in KINDS}
     if unknown := [name for name in given.kinds if name not in names]:
         raise UsageError(f"There is no kind {unknown[0]!r} of data; there are {', '.join(names)}")
     if given.older_than is None and given.keep_last is None:
-        raise UsageError("spindle data prune needs --older-than, as 90d, or --keep-last, as 50")
+        return _prune_as_set(given, where, retention)
     if given.keep_last is not None and given.keep_last < 0:
         raise UsageError("--keep-last must not be below 0")
     before = None if given.older_than is None else time.time() - _seconds(given.older_than)
@@ -92,7 +107,7 @@ def _day(moment: float) -> str:
 
 
 def _seconds(age: str) -> float:
-    found = re.fullmatch(r"(\d{1,5})([hdwmy])", age)
-    if not found:
+    found = seconds(age)
+    if found is None:
         raise UsageError(f"--older-than takes a number and a unit, as 12h, 90d, 6w, 3m or 1y; not {age!r}")
-    return int(found[1]) * _UNITS[found[2]]
+    return found

@@ -136,6 +136,13 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
             raise UsageError(f"{name} does not go with a server: clients choose with ?session=ID")
     if options.files:
         raise UsageError("@file arguments do not go with a server: clients send files")
+    if options.keep_sessions not in (None, "forever"):
+        from spindle.sessions.retention import seconds
+
+        if seconds(options.keep_sessions or "") is None:
+            raise UsageError(
+                f"--keep-sessions takes an age as 12h, 90d or 1y, or forever, not {options.keep_sessions!r}"
+            )
 
     address = options.remote or (options.messages[0] if options.messages else REMOTE)
     try:
