@@ -69,8 +69,8 @@ def _prune_as_set(given: argparse.Namespace, where: Places, retention: Retention
     """Delete what the settings say is too old."""
     if not ages(retention) or given.kinds or given.dry_run:
         raise UsageError(
-            "spindle data prune needs --older-than, as 90d, or --keep-last, as 50; without them it does what the setting "
-            "retention says"
+            "spindle data prune needs --older-than, as 90d, or --keep-last, as 50; without them it does what the "
+            "setting retention says"
         )
     for ended in delete_old(retention, where):
         for why in ended.left:
