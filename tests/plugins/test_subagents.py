@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.run.options import RunOptions
 from spindle.sessions import open as sessions
-from spindle.shapes.model import ModelCost
+from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Usage
+from spindle.shapes.model import Model, ModelCost
 from spindle.testing import Pause
+from spindle.tools.base import Tool
 from tests.agent.rig import Rig, run
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -249,6 +254,58 @@ def test_an_extension_sees_the_calls_of_subagents(tmp_path):
             assert ends[0]["isError"] and "not this file" in ends[0]["result"]["content"][0]["text"]
             result = rig.agent.last_result()
             assert result is not None and [one.by for one in result.denials] == ["extension"]
+
+    run(main())
+
+
+class Watching(Hooks):
+    """Hooks of one request that note what they see, and let no command run."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def model_call(self, model: Model) -> None:
+        self.seen.append("model")
+
+    def spent(self, usage: Usage) -> None:
+        self.seen.append(f"spent {usage.input}")
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        self.seen.append(f"call {tool.name}")
+        if tool.name == "bash":
+            raise Blocked("no commands today")
+        return args
+
+    async def tool_result(
+        self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
+    ) -> tuple[ToolResult, bool]:
+        self.seen.append(f"result {tool.name}")
+        return result, failed
+
+
+def test_hooks_of_the_request_see_every_call_of_every_subagent(tmp_path):
+    bash = {"name": "bash", "arguments": {"command": "touch made"}}
+    steps = [
+        {"match": "^go$", "calls": [task("one"), task("two")], "usage": {"input": 1}},
+        {"match": "^go$", "text": "done", "usage": {"input": 2}},
+        {"match": "^one$", "calls": [{"name": "read", "arguments": {"path": "x"}}], "usage": {"input": 3}},
+        {"match": "^one$", "text": "read", "usage": {"input": 4}},
+        {"match": "^two$", "calls": [bash], "usage": {"input": 5}},
+        {"match": "^two$", "text": "tried", "usage": {"input": 6}},
+    ]
+
+    async def main():
+        async with rig_of(tmp_path, *steps, tools=("task", "read", "bash")) as rig:
+            (rig.cwd / "x").write_text("content")
+            watching = Watching()
+            result = await (await rig.agent.submit("go", options=RunOptions(hooks=watching))).result()
+            seen = sorted(watching.seen)
+            assert seen == sorted(
+                [*["model"] * 6, *(f"spent {number}" for number in range(1, 7)), "call task", "call task"]
+                + ["result task", "result task", "call read", "result read", "call bash"]
+            )
+            assert not (rig.cwd / "made").exists()
+            assert [(one.tool_name, one.by) for one in result.denials] == [("bash", "program")]
 
     run(main())
 
