@@ -299,11 +299,9 @@ def test_hooks_of_the_request_see_every_call_of_every_subagent(tmp_path):
             (rig.cwd / "x").write_text("content")
             watching = Watching()
             result = await (await rig.agent.submit("go", options=RunOptions(hooks=watching))).result()
-            seen = sorted(watching.seen)
-            assert seen == sorted(
-                [*["model"] * 6, *(f"spent {number}" for number in range(1, 7)), "call task", "call task"]
-                + ["result task", "result task", "call read", "result read", "call bash"]
-            )
+            calls = ["call task", "call task", "call read", "call bash", "result task", "result task", "result read"]
+            spent = [f"spent {number}" for number in range(1, 7)]
+            assert sorted(watching.seen) == sorted([*calls, *spent, *(["model"] * 6)])
             assert not (rig.cwd / "made").exists()
             assert [(one.tool_name, one.by) for one in result.denials] == [("bash", "program")]
 

@@ -25,6 +25,7 @@ from spindle.tools.base import Tool
 from spindle.workspace.settings import ToolSettings
 
 if TYPE_CHECKING:
+    from spindle.workspace import Workspace
     from spindle.workspace.pipe import Pipe
     from spindle.workspace.sandbox import Sandbox
 
@@ -165,6 +166,11 @@ class Resources(Struct):
             far=self.far,
             variables=self.options.env,
         )
+
+    @property
+    def workspace(self) -> "Workspace":
+        """Where the agent works on files for itself, besides its tools."""
+        return self.tool_settings(None, None).workspace
 
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
         """Return the system prompt for these tools; `custom` takes the place of its built-in part."""

@@ -6,7 +6,7 @@ the workspace behind it is in `workspace/far.py`, the local one in `workspace/lo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from spindle.workspace.disk import Cancel
 
@@ -77,6 +77,18 @@ class Running(Protocol):
     def kill_rest(self) -> None: ...
 
 
+class Findings(NamedTuple):
+    """What a program that looked at a file has said of it."""
+
+    passed: bool
+    output: bytes
+    remarks: Sequence[str] = ()
+    """What the sandbox has to say."""
+
+
+NO_FINDINGS = Findings(True, b"")
+
+
 class Workspace(Protocol):
     @property
     def home(self) -> str:
@@ -91,11 +103,18 @@ class Workspace(Protocol):
     async def edit(self, path: str, shown: str, cwd: str, largest: int, new: Callable[[bytes], tuple[bytes, T]]) -> T:
         """Replace the content of a file by what `new` makes of it. Raises `ToolError`."""
 
+    async def real_paths(self, paths: list[str]) -> list[str]:
+        """Return where paths lead, by whatever links. Raises `ToolError`."""
+
     def hides(self, path: str) -> bool:
         """Say whether a file that a search has found shows secrets of a process."""
 
     async def ripgrep(self, options: Sequence[str], cwd: str, on_output: Sink, on_errors: Sink) -> Running:
         """Start ripgrep, or what stands in for it there. Raises `OSError`, and `ToolError` if there is none."""
+
+    async def look_at(self, path: str, words: Sequence[str], cwd: str, seconds: float) -> Findings:
+        """Let a program of the user look at a file: no shell, no input. It finds nothing if there is no such file, or
+        if it cannot be run, or not in time."""
 
     def kept(self) -> KeptOutput:
         """Return a file for the whole output of a command; it is made when it is needed."""

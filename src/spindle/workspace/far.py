@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from spindle.base import limits
 from spindle.base.strangers import MAX_BYTES, StrangerError, read_json, shaped
-from spindle.programs.process import Completed
-from spindle.workspace import CommandOutput, KeptOutput, P, Running, Sink, Work
+from spindle.workspace import NO_FINDINGS, CommandOutput, Findings, KeptOutput, P, Running, Sink, Work
 from spindle.workspace.bare_shell import BareCommand
 from spindle.workspace.disk import ToolError, read_for_edit, real_paths
 from spindle.workspace.local import MARKS, shell_text
@@ -33,6 +32,8 @@ _LINKS = """
 command -v readlink >/dev/null || exit 1
 for path; do readlink -f -- "$path" 2>/dev/null || printf '%s\\n' "$path"; done
 """
+_NOT_RUN = (126, 127)
+"""What a shell says of a program that it cannot run."""
 _STAYS_HERE = ("PI_SESSION_FILE",)
 """Variables of a session that mean nothing elsewhere."""
 
@@ -121,7 +122,6 @@ class Far:
         return result
 
     async def real_paths(self, paths: list[str]) -> list[str]:
-        """Return where paths lead, by whatever links. Raises `ToolError`."""
         await self._pipe.open()
         if self._pipe.facts.python:
             return await self.do(real_paths, paths)
@@ -142,19 +142,16 @@ class Far:
         process = FarProcess(self._pipe, on_output, on_errors)
         return await process.begin({"argv": ["rg", *options], "cwd": cwd, "errors": True})
 
-    async def run(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], *, only: bool = False, input: bytes | None = None
-    ) -> Completed:
-        """Run a program until it and its output have ended; with `only`, it gets no other variables.
-
-        Raises `OSError`, `ToolError`.
-        """
-        output, errors = _Held(), _Held()
-        process = FarProcess(self._pipe, output.take, errors.take)
-        about = {"argv": list(argv), "cwd": cwd, "env": dict(env), "only": only, "input": input}
-        await process.begin({**about, "errors": True, "untilClosed": True})
-        await process.wait()
-        return Completed(process.returncode, bytes(output), bytes(errors), False)
+    async def look_at(self, path: str, words: Sequence[str], cwd: str, seconds: float) -> Findings:
+        output = bytearray()
+        line = f"test ! -f {shlex.quote(path)} || {shlex.join(words)}"
+        try:
+            async with asyncio.timeout(seconds):
+                running = await self.shell(line, cwd, self._settings.variables, output.extend, self.kept())
+                code = await running.wait()
+        except (ToolError, TimeoutError):
+            return NO_FINDINGS
+        return Findings(code in (0, *_NOT_RUN), bytes(output))
 
     def kept(self) -> "FarKept":
         return FarKept()

@@ -182,14 +182,13 @@ class Program:
         if request.get("file"):
             with doing("open"):
                 self._file = OutputFile()
-        data = request.get("input")
         try:
             with helper.lock, doing("spawn", argv[0]) if "command" in request else nullcontext():
                 self._child = subprocess.Popen(
                     argv,
                     cwd=request["cwd"],
-                    env=request["env"] if request.get("only") else {**os.environ, **request.get("env", {})},
-                    stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+                    env={**os.environ, **request.get("env", {})},
+                    stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE if self._file is None else self._file.file,
                     stderr=subprocess.PIPE if separate else subprocess.STDOUT,
                     start_new_session=True,
@@ -203,16 +202,7 @@ class Program:
         self._ended, self._end_told = os.pipe()
         if self.keep:
             helper.keeps.add(self.pid)
-        if data is not None:
-            threading.Thread(target=self._feed, args=(data,), daemon=True).start()
         helper.send(id, b"B", {"pid": self.pid, "path": self._file.path if self._file else None})
-
-    def _feed(self, data: bytes) -> None:
-        assert self._child.stdin is not None
-        with suppress(OSError):
-            self._child.stdin.write(data)
-        with suppress(OSError):
-            self._child.stdin.close()
 
     def watch(self) -> None:
         """Tell of the output until the end; then of the end."""
@@ -254,7 +244,7 @@ class Program:
         while pipes:
             self._goes.wait()
             wait: float | None = None
-            if gone and not self._request.get("untilClosed"):
+            if gone:
                 # Only processes that the program has left hold the pipe now.
                 wait = 1000 * min(self._request["quiet"], gone + self._request["linger"] - time.monotonic())
             ready = [pipe for pipe, _ in poll.poll(wait)] if wait is None or wait > 0 else []

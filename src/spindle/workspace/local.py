@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spindle.programs.children import Keep, environment
 from spindle.programs.search_path import find_ripgrep
-from spindle.workspace import CommandOutput, KeptOutput, P, Running, Sink, Work
+from spindle.workspace import NO_FINDINGS, CommandOutput, Findings, KeptOutput, P, Running, Sink, Work
 from spindle.workspace.disk import (
     Cancel,
     ToolError,
@@ -53,6 +53,9 @@ class Local:
 
         return await run_to_end(carry_out, self._settings)
 
+    async def real_paths(self, paths: list[str]) -> list[str]:
+        return [os.path.realpath(path) for path in paths]
+
     def hides(self, path: str) -> bool:
         return holds_secrets(path)
 
@@ -72,6 +75,30 @@ class Local:
             owner=settings.owner,
             fence=None if settings.sandbox is None else settings.sandbox.inner,
         )
+
+    async def look_at(self, path: str, words: Sequence[str], cwd: str, seconds: float) -> Findings:
+        from spindle.programs.process import run
+
+        if not os.path.isfile(path):
+            return NO_FINDINGS
+        settings, sandbox = self._settings, self._settings.sandbox
+        env = environment(settings.withheld_variables, settings.variables)
+        remarks = [] if sandbox is None else sandbox.begin()
+        try:
+            ended = await run(
+                words,
+                cwd=cwd,
+                env=env if sandbox is None else sandbox.environment(env),
+                owner=settings.owner,
+                timeout=seconds,
+                grace=0,
+                fence=None if sandbox is None else sandbox.fence,
+            )
+        except (OSError, ValueError):
+            return NO_FINDINGS._replace(remarks=remarks)
+        finally:
+            remarks += [] if sandbox is None else sandbox.finish()
+        return Findings(ended.timed_out or ended.code == 0, ended.output + ended.errors, remarks)
 
     def kept(self) -> KeptOutput:
         return Spool()

@@ -18,14 +18,12 @@ from spindle.agent.hooks import Hooks
 from spindle.agent.run.options import Chain
 from spindle.base import limits
 from spindle.base.globs import PathGlob
-from spindle.programs import children, process
 from spindle.resources.loader import Resources
 from spindle.shapes.builtin_tools import kind_of
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import Tool, ToolError
 from spindle.tools.files import resolve_path
-from spindle.workspace.settings import ToolSettings
 
 _MOST_LINES = 10
 _LINE_WIDTH = 300
@@ -72,11 +70,10 @@ class EditChecks(Hooks):
 
     def _edited(self, tool: Tool, args: Mapping[str, str]) -> str | None:
         """Return the absolute path of the file that a call edits."""
-        far = self._port.resources.far
         if kind_of(tool.name) != "edit" or not isinstance(args.get("path"), str):
             return None
         try:
-            return resolve_path(args["path"], self._workdir, None if far is None else far.facts.home)
+            return resolve_path(args["path"], self._workdir, self._port.resources.workspace.home)
         except ToolError:
             return None
 
@@ -111,48 +108,12 @@ class EditChecks(Hooks):
         return f"\n\n[New findings of `{said}`:]\n" + "\n".join(new[:_MOST_LINES]) + more
 
     async def _run(self, command: str, path: str) -> list[str]:
-        """Return the lines that a check prints; none if there is no file, it passes, or cannot be run in time."""
-        sandbox = self._port.sandbox()
-        settings = self._port.resources.tool_settings(self._port.owner, sandbox)
-        env = children.environment(settings.withheld_variables, settings.variables)
-        if settings.far is not None:
-            return await self._run_there(settings, command, path)
-        if not os.path.isfile(path):
-            return []
-        words = [path if word == "{file}" else word.replace("{file}", path) for word in shlex.split(command)]
-        said = [] if sandbox is None else sandbox.begin()
-        try:
-            ended = await process.run(
-                words,
-                cwd=self._workdir,
-                env=env if sandbox is None else sandbox.environment(env),
-                owner=settings.owner,
-                timeout=limits.EDIT_CHECK,
-                grace=0,
-                fence=None if sandbox is None else sandbox.fence,
-            )
-        except (OSError, ValueError):
-            return said
-        finally:
-            said += [] if sandbox is None else sandbox.finish()
-        if ended.timed_out or ended.code == 0:
-            return said
-        return said + (ended.output + ended.errors).decode("utf-8", "replace").splitlines()
-
-    async def _run_there(self, settings: ToolSettings, command: str, path: str) -> list[str]:
-        output = bytearray()
-        words = shlex.join(word.replace("{file}", path) for word in shlex.split(command))
-        workspace = settings.workspace
-        try:
-            async with asyncio.timeout(limits.EDIT_CHECK):
-                line = f"test ! -f {shlex.quote(path)} || {words}"
-                running = await workspace.shell(
-                    line, self._workdir, settings.variables, output.extend, workspace.kept()
-                )
-                code = await running.wait()
-        except (ToolError, TimeoutError):
-            return []
-        return output.decode("utf-8", "replace").splitlines() if code not in (0, 126, 127) else []
+        """Return the lines that a check prints, unless it passes, and the remarks of the sandbox."""
+        resources = self._port.resources
+        workspace = resources.tool_settings(self._port.owner, self._port.sandbox()).workspace
+        words = [word.replace("{file}", path) for word in shlex.split(command)]
+        found = await workspace.look_at(path, words, self._workdir, limits.EDIT_CHECK)
+        return [*found.remarks, *([] if found.passed else found.output.decode("utf-8", "replace").splitlines())]
 
 
 def _findings(lines: list[str]) -> Findings:

@@ -30,7 +30,6 @@ from spindle.shapes.builtin_tools import kind_of, only_reads
 from spindle.shapes.events import EntryAppended, Event, Notice, ToolResult
 from spindle.shapes.messages import AssistantMessage, Text, UserMessage
 from spindle.tools.base import Tool, ToolError
-from spindle.workspace.settings import ToolSettings
 
 if TYPE_CHECKING:  # loaded with the first checkpoint
     from spindle.states.state import Change, State
@@ -157,7 +156,7 @@ class Checkpoints(Hooks):
         from spindle.states.store import Snapshots, store_of
 
         resources, store = self._port.resources, store_of(stores, root)
-        workspace, withheld = resources.tool_settings(None, None).workspace, resources.secret_variables()
+        workspace, withheld = resources.workspace, resources.secret_variables()
         recorder = Here(workspace, store, root, is_repository=is_repository, own=own, withheld=withheld)
         return Snapshots(store, recorder)
 
@@ -169,8 +168,7 @@ class Checkpoints(Hooks):
             raise AgentError(f"There are no checkpoints: the far side (`{far.command}`) has no Python 3.8 or newer")
         stores = agent_dir() / "checkpoints-elsewhere" / digest(far.command)
         root = self._noted_root(far.cwd, stores) or far.root
-        workspace = self._port.resources.tool_settings(None, None).workspace
-        recorder = There(workspace, root, is_repository=far.in_repository)
+        recorder = There(self._port.resources.workspace, root, is_repository=far.in_repository)
         return self._known((far, root), lambda: Snapshots(store_of(stores, root), recorder))
 
     def _at_work(self) -> "Snapshots":
@@ -365,12 +363,9 @@ class Checkpoints(Hooks):
         """Return where paths lead, by whatever links. Raises `ToolError`."""
         from spindle.tools.files import resolve_path
 
-        if (far := self._port.resources.far) is None:
-            return [os.path.realpath(resolve_path(path, self._port.conversation.session.cwd)) for path in paths]
-        from spindle.workspace.far import Far
-
-        there = [resolve_path(path, far.cwd, far.facts.home) for path in paths]
-        return await Far(far, ToolSettings()).real_paths(there)
+        resources, cwd = self._port.resources, self._port.conversation.session.cwd
+        workspace, workdir = resources.workspace, resources.workdir(cwd)
+        return await workspace.real_paths([resolve_path(path, workdir, workspace.home) for path in paths])
 
 
 def _is(entry: Entry, kind: type[Any]) -> bool:
