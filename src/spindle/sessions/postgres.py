@@ -283,7 +283,8 @@ class PostgresStore:
 
     def _all(self, query: str, given: Any) -> list[Any]:
         with self._core.connection() as connection:
-            return connection.execute(query, given).fetchall()
+            rows: list[Any] = connection.execute(query, given).fetchall()
+            return rows
 
 
 class _Core:
