@@ -47,7 +47,7 @@ class Retry:
         facts = failure or Failure()
         return (
             not (facts.is_final or facts.stop_reason)
-            and (facts.retry_after or 0) * 1000 <= self._port.settings.retry.max_agent_delay_ms
+            and (facts.retry_after or 0) * 1000 <= self._port.settings.retry.longest_asked_ms
             and not is_overflow(answer, model.context_window if model else 0)
             and is_retryable(answer.error_message or "", facts.status)
         )

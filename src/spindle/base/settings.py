@@ -5,6 +5,7 @@ understood on reading (`migrate`). Keys of other programs are not listed here an
 cannot be parsed is reported, counts as empty, and is never overwritten.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -22,6 +23,14 @@ _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
 _GLOBAL_ONLY = ("defaultProjectTrust", "keepVariables", "limits", "retention", "sandbox")
 """Only the user's own file may set these: a project must not decide about its own trust or fence, or get keys."""
+_WITHOUT_EFFECT = {
+    "transport": ("auto", "sse"),
+    "websocketConnectTimeoutMs": (),
+    "cacheWarming": ("off",),
+    "codemode": (),
+    "retry.provider.maxRetries": (0,),
+}
+"""Settings of pi that change what its agent does, and nothing here, unless they have one of these values."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -59,6 +68,17 @@ class BranchSummary(SettingsGroup, frozen=True):
 
     reserve_tokens: Count = 16384
     """Room for the summary in the context window."""
+    skip_prompt: bool = False
+    """Whether the chat leaves a branch without asking for a summary of it."""
+
+
+class ProviderRetry(SettingsGroup, frozen=True):
+    """What holds for single requests."""
+
+    timeout_ms: Count | None = None
+    """How long a model server may send nothing, in place of `httpIdleTimeoutMs`."""
+    max_retry_delay_ms: Count | None = None
+    """The longest wait that a server may ask for, in place of `retry.maxAgentDelayMs`; 0: any."""
 
 
 class RetrySettings(SettingsGroup, frozen=True):
@@ -72,6 +92,13 @@ class RetrySettings(SettingsGroup, frozen=True):
     """The first wait; each further one is twice as long."""
     max_agent_delay_ms: Count = 60000
     """The longest wait; a server that asks for a longer one is not waited for."""
+    provider: ProviderRetry = ProviderRetry()
+
+    @property
+    def longest_asked_ms(self) -> float:
+        """The longest wait that a server may ask for."""
+        asked = self.provider.max_retry_delay_ms
+        return self.max_agent_delay_ms if asked is None else asked or math.inf
 
 
 class Images(SettingsGroup, frozen=True):
@@ -284,7 +311,7 @@ class Settings(SettingsGroup, frozen=True):
     http_proxy: str | None = None
     """Proxy for requests to models; it comes before those of the environment."""
     http_idle_timeout_ms: Count = 300000
-    """How long a model server may send nothing; 0 waits for ever."""
+    """How long a model server may send nothing; 0 and `"disabled"` wait for ever."""
     fsync: Literal["never", "run", "always"] = "run"
     """When session files are forced to disk."""
     packages: list[str | dict[str, Any]] = []
@@ -293,6 +320,8 @@ class Settings(SettingsGroup, frozen=True):
     """More extensions: paths, `module:name`, entry points; `!glob`, `+path` and `-path` choose."""
     skills: list[str] = []
     """More skills, the same way."""
+    enable_skill_commands: bool = True
+    """Whether skills are slash commands, too: `/skill:name`."""
     prompts: list[str] = []
     """More prompt templates, the same way."""
 
@@ -368,6 +397,9 @@ class SettingsStore:
         self.settings, problems = decode_settings(merge(self.user, self.project))
         files = f"{self.global_path}{f' and {self.project_path}' if self.project else ''}"
         self.diagnostics += [Diagnostic("warning", f"Setting {problem} ({files})") for problem in problems]
+        if idle := _without_effect(merge(self.user, self.project)):
+            text = f"Settings of pi that have no effect here: {', '.join(idle)} ({files})"
+            self.diagnostics.append(Diagnostic("warning", text))
         return self.settings
 
     def _read(self, path: Path) -> dict[str, Any]:
@@ -423,13 +455,27 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _without_effect(raw: dict[str, Any]) -> list[str]:
+    """Return the names of settings that change what pi does, and nothing here."""
+    found = []
+    for name, same in _WITHOUT_EFFECT.items():
+        value: Any = raw
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None and value not in same:
+            found.append(name)
+    return found
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def migrate(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings with keys of older versions of pi under their present names."""
+    """Return the settings with keys of older versions of pi under their present names, and its word for no limit."""
     result = dict(raw)
+    if result.get("httpIdleTimeoutMs") == "disabled":
+        result["httpIdleTimeoutMs"] = 0
     if "queueMode" in result:
         result.setdefault("steeringMode", result.pop("queueMode"))
     if isinstance(skills := result.get("skills"), dict):

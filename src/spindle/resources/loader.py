@@ -191,7 +191,7 @@ class Resources(Struct):
         match = re.fullmatch(_COMMAND, text)
         if match is None:
             return text
-        items: list[Skill | Template] = [*self.skills, *self.templates]
+        items: list[Skill | Template] = [*self._skill_commands, *self.templates]
         found = next((item for item in items if item.command == match[1]), None)
         try:
             return found.expand(match[2] or "") if found else text
@@ -203,8 +203,12 @@ class Resources(Struct):
     def commands(self) -> list[CommandItem]:
         return [
             *(CommandItem.of(item.command, "prompt", item.info, item.description) for item in self.templates),
-            *(CommandItem.of(item.command, "skill", item.info, item.description) for item in self.skills),
+            *(CommandItem.of(item.command, "skill", item.info, item.description) for item in self._skill_commands),
         ]
+
+    @property
+    def _skill_commands(self) -> list[Skill]:
+        return self.skills if self.settings.enable_skill_commands else []
 
     def at(self, cwd: str | Path) -> "Resources":
         """Return the resources of another session in `cwd`, fully loaded; this object stays as it is.

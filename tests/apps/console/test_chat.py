@@ -580,6 +580,7 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     first.keys("\x03\x04")
     assert first.wait_exit() == 0
 
+    place.write("agent/settings.json", {"branchSummary": {"skipPrompt": True}})
     model = f"scripted/{place.write('other.json', answers)}"
     second = chat("-r", "--model", model, "--thinking", "low", ready="Which session?")
     second.wait_for("The talk (")
@@ -593,6 +594,12 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     second.wait_for("/fork has nothing to choose from yet")
     second.keys("/resume talk\r")  # only one has this in its name
     second.wait_for("nothing to choose from yet\n\nSession The talk\n\n❯ question one\n")
+    second.enter("/tree")
+    second.wait_for("Go on from where?")
+    second.quiet()
+    second.keys("\x1b[A\r")
+    second.wait_for(PROMPT, without="Go on from where?")
+    assert "Summarise" not in second.quiet(0.3), "the settings say not to ask"
     second.enter("/quit")
     assert second.wait_exit() == 0
 

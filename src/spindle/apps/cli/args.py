@@ -473,6 +473,9 @@ def _value(options: Options, option: Option, name: str, text: str) -> Any:
     if option.kind == "limit":
         return {**options.run_limits, name: text}
     if option.kind == "list":
+        if option.attribute == "extensions" and text.startswith("builtin:"):
+            options.notes.append(f"{name} {text} names a part of pi and is ignored")
+            return options.extensions
         return [*getattr(options, option.attribute), text]
     if option.kind == "words":
         return [word.strip() for word in text.split(",") if word.strip()]

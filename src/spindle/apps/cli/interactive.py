@@ -46,8 +46,7 @@ async def _talk(options: Options) -> int:
         chosen = replace(options, resume=False)  # the chat itself lets the user choose
         agent = await assemble_with_model(chosen, mode="chat")
         settings = agent.resources.settings
-        link, vi = RpcClient(AgentLink(agent)), settings.editing_mode == "vi"
-        talk = _new(link, agent=agent, escape=settings.double_escape_action, vi=vi)
+        talk = _new(RpcClient(AgentLink(agent)), agent=agent, settings=settings)
         talk.resumes = options.resume_run
         if not resume:
             return await _run(talk, messages, to_builtins(images))
@@ -65,7 +64,6 @@ async def _attach(options: Options) -> int:
 
     url, _, token = str(options.attach).partition("#token=")
     settings = load_resources(os.getcwd()).settings
-    how = {"url": url, "escape": settings.double_escape_action, "vi": settings.editing_mode == "vi"}
 
     def connect(session: str | None) -> RpcClient:
         try:
@@ -80,7 +78,7 @@ async def _attach(options: Options) -> int:
             async with connect(None) as client:
                 session = next((found["id"] for found in await client.list_sessions()), None)
         while True:  # the user may go from one session to the next
-            talk = _new(connect(session), **how)
+            talk = _new(connect(session), url=url, settings=settings)
             code = await _run(talk, () if resume else messages, resume=resume)
             if talk.elsewhere is None:
                 return code

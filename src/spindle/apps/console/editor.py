@@ -100,7 +100,7 @@ class _AbovePrompt(io.TextIOBase):
 
 
 class LineEditor(Input):
-    def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
+    def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path) -> None:
         super().__init__(look, talk)
         self._shown_at: float | None = None
         """When the question was drawn."""
@@ -132,7 +132,7 @@ class LineEditor(Input):
             input=_Keys(sys.stdin),
             layout=self._layout(),
             key_bindings=self._keys(),
-            editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
+            editing_mode=EditingMode.VI if talk.settings.editing_mode == "vi" else EditingMode.EMACS,
             erase_when_done=True,
             min_redraw_interval=_DRAWN,
             before_render=lambda _: self._app.print(),

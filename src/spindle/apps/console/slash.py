@@ -214,7 +214,9 @@ class Slash(DummyCompleter):
     async def _go(self, id: str) -> None:
         if id in [place.value for place in await self._places() if place.is_now][-1:]:
             return  # we are there
-        how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
+        how: int | None = 0
+        if not self._talk.settings.branch_summary.skip_prompt:
+            how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
         if how is not None:
             done = await self._client.navigate_tree(id, summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")

@@ -17,6 +17,7 @@ from spindle.apps.console.view import View, money
 from spindle.apps.words import in_the_chat
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
+from spindle.base.settings import Settings
 from spindle.base.spelling import did_you_mean
 from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
 from spindle.shapes.permission_modes import PERMISSION_MODES
@@ -49,12 +50,11 @@ class Talk:
         history: Path,
         url: str | None = None,
         agent: "AgentSession | None" = None,
-        escape: str = "none",
-        vi: bool = False,
+        settings: Settings = Settings(),  # noqa: B008 - frozen
     ) -> None:
         """Prepare a chat before its client starts, because the agent may ask at once.
 
-        `url`: the client's server; `agent`: the one of this process. `escape`: the command for Esc Esc.
+        `url`: the client's server; `agent`: the one of this process.
         """
         self.client = client
         self.url = url
@@ -85,9 +85,9 @@ class Talk:
         self._look = look = Look()
         self.view = View(look, lambda text: self.editor.write(text))
         self.local = None if agent is None else LocalCommands(self, agent)
-        self.escape = escape
+        self.settings = settings
         self._slash = Slash(self)
-        self.editor = LineInput(look, self) if look.plain else LineEditor(look, self, self._slash, history, vi=vi)
+        self.editor = LineInput(look, self) if look.plain else LineEditor(look, self, self._slash, history)
         client.on_ui_request = self._ui_request
         client.on_permission_request = PermissionQuestions(self).ask
 
@@ -329,8 +329,8 @@ class Talk:
 
     async def go_back(self) -> None:
         """Do what Esc Esc stands for."""
-        if self.escape in self._slash.commands:
-            await self._slash.run(self.escape, "")
+        if (command := self.settings.double_escape_action) in self._slash.commands:
+            await self._slash.run(command, "")
 
     async def next_model(self) -> None:
         """Use the next model; the status shows it."""
