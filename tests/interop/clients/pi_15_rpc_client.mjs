@@ -8,7 +8,11 @@ const client = new RpcClient({
   model: 'm1',
   env: process.env,
 });
-const refused = request => request.then(() => 'accepted', error => error.message);
+const refused = request =>
+  request.then(
+    () => 'accepted',
+    error => error.message,
+  );
 const told = [];
 await client.start();
 client.onEvent(event => told.push(event));

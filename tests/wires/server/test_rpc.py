@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import posixpath
 import re
 import socket
 import time
@@ -218,13 +219,25 @@ def test_the_page_and_its_headers():
         # What it needs is named in it, so that all comes after one journey.
         needed = re.findall(r' (?:href|src)="(page/.*?)"', body.decode())
         (version,) = {name.split("/")[1] for name in needed}
-        assert {f"page/{version}/{name}" for name in ("chat.css", "chat.js")} <= set(needed) and len(needed) == 5
+        names = {name.partition(f"page/{version}/")[2] for name in needed}
+        assert {"chat.css", "early.js", "chat/main.js", "shared/dom.js"} <= names
+        assert "chat/setup.js" not in names, "what is seldom wanted comes later"
+        # All that the modules name is named in the page, so that it comes after one journey, and is small together.
+        whole = 0
         for name in needed:
-            text = get(server, f"/{name}")[2]
-            assert text and not re.search(rb"^(?:import|export) ", text, re.MULTILINE), name
+            request = urllib.request.Request(f"http://{server.address}/{name}", headers={"Accept-Encoding": "gzip"})
+            with urllib.request.urlopen(request) as answer:
+                packed = answer.read()
+                text = gzip.decompress(packed) if answer.headers["Content-Encoding"] == "gzip" else packed
+            whole += len(packed)
+            folder = posixpath.dirname(name)
+            for target in re.findall(rb'^import .*?from ?[\'"](.+)[\'"];$', text, re.MULTILINE):
+                assert posixpath.normpath(posixpath.join(folder, target.decode())) in needed, name
+            assert b"@param" not in text, name
+        assert whole < 110_000
         # A browser asks for these files once; for the page itself it asks whether it has changed.
-        assert "immutable" in get(server, f"/page/{version}/chat.js")[1]["Cache-Control"]
-        assert headers["Cache-Control"] == get(server, "/page/chat.js")[1]["Cache-Control"] == "no-cache"
+        assert "immutable" in get(server, f"/page/{version}/chat/main.js")[1]["Cache-Control"]
+        assert headers["Cache-Control"] == get(server, "/page/chat/main.js")[1]["Cache-Control"] == "no-cache"
         again = urllib.request.Request(f"http://{server.address}/", headers={"If-None-Match": headers["ETag"]})
         with pytest.raises(urllib.error.HTTPError) as unchanged:
             urllib.request.urlopen(again)

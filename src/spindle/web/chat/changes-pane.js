@@ -10,6 +10,7 @@ import { firstCheckpoint, restore } from './restore.js';
 
 const WHOLE_LIST = 30; // up to so many files all are in the document
 const FEW = { files: 6, lines: 600 }; // that stand open by themselves
+const LOOK_MS = 4000; // between two looks at files that others may change, while the pane is open
 const WIDE = 760; // pixels, from which on there is room for two columns
 
 export class ChangesPane {
@@ -28,8 +29,8 @@ export class ChangesPane {
     this.isWide = false;
     this.build();
     this.changes = new FileChanges(session, () => this.refresh());
-    $('open-changes').addEventListener('click', () => this.toggle());
     session.on('reset', () => this.refresh());
+    setInterval(() => this.isOpen && !document.hidden && this.changes.look(), LOOK_MS);
   }
 
   build() {

@@ -253,7 +253,12 @@ export class Connection {
     this.timer = 0;
     const { socket } = this;
     this.socket = null;
-    socket?.close();
+    if (socket) {
+      socket.onmessage = null;
+      // A browser complains of one that is closed before it was open.
+      if (socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
+      else socket.close();
+    }
     for (const { reject } of this.calls.values()) reject(new Disconnected('The connection was lost'));
     this.calls.clear();
     this.asked.clear();

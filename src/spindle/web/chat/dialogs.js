@@ -60,6 +60,7 @@ export class Dialogs {
       setWidget: this.setWidget,
       setTitle: this.setTitle,
       set_editor_text: this.setEditorText,
+      open_url: this.openUrl,
     };
     if (!this.requests.has(request.id)) methods[request.method]?.call(this, request);
   }
@@ -346,6 +347,18 @@ export class Dialogs {
   /** @param {any} fields */
   notify({ message, notifyType }) {
     this.toast(message, notifyType ?? 'info');
+  }
+
+  /**
+   * An address to visit, such as that of a sign-in: where the set-up is open, it is shown there.
+   * @param {any} fields
+   */
+  openUrl({ url, instructions }) {
+    if (!/^https?:\/\//.test(url)) return;
+    const words = instructions ?? 'Sign in';
+    const link = el('a', { href: url, target: '_blank', rel: 'noreferrer noopener' }, 'Open the page');
+    if ($('setup').open) this.session.emit('address', [`${words} `, link]);
+    else this.toast(words, 'notice', link);
   }
 
   /** @param {any} fields */

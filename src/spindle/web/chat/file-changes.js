@@ -120,6 +120,12 @@ export class FileChanges {
     this.forget();
     session.on('reset', () => this.forget());
     for (const event of ['entries', 'reset']) session.on(event, () => this.look());
+    // Files are changed by more than tools: by commands of the user, in the background, and by others.
+    for (const event of ['shell_end', 'background_end'])
+      session.on(event, () => session.attempt(() => session.updateEntries()).then(() => this.look()));
+    document.addEventListener('visibilitychange', () => document.hidden || this.look());
+    addEventListener('focus', () => this.look());
+    this.look();
     for (const event of ['tool_execution_end', 'agent_settled'])
       session.on(event, () => session.attempt(() => session.updateEntries()));
   }

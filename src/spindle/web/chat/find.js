@@ -38,16 +38,21 @@ export class Find {
     $('find-close').addEventListener('click', () => this.close());
     this.repaint = perFrame(() => this.mark());
     this.rows = new MutationObserver(this.repaint);
-    session.on('hit', (/** @type {any} */ hit) => {
-      this.wanted = hit;
-      this.arrive();
-    });
     session.on('reset', () => this.arrive() || (this.isOpen && this.look()));
     session.on('message_end', () => this.isOpen && this.soon(false));
   }
 
   get isOpen() {
     return !this.bar.hidden;
+  }
+
+  /**
+   * Show a hit, once its conversation is here.
+   * @param {any} hit
+   */
+  come(hit) {
+    this.wanted = hit;
+    this.arrive();
   }
 
   open() {

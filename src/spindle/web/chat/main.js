@@ -3,12 +3,10 @@
 import { $, button, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
-import { ChangesPane } from './changes-pane.js';
 import { mayStop } from './confirm.js';
 import { addressWithToken, Disconnected } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
-import { Find } from './find.js';
 import { Hands } from './hands.js';
 import { listenToKeys } from './keys.js';
 import { openMenu } from './menu.js';
@@ -17,14 +15,11 @@ import { Pickers } from './pickers.js';
 import { QueueView } from './queue-view.js';
 import { SessionPanel } from './session-panel.js';
 import { Session } from './session.js';
-import { Setup } from './setup.js';
 import { Sidebar } from './sidebar.js';
-import { undoMessage } from './restore.js';
-import { showLink } from './share.js';
 import { StatusView, toast } from './status.js';
 import { fileName, titleOf } from './titles.js';
-import { TreePanel } from './tree-panel.js';
 
+const LOOK_MS = 4000; // between two looks whether there is a model by now
 const STOPS = 'Another place can only be gone to when nothing runs. What was done so far is kept.';
 
 const session = new Session({ askToken, report: toast });
@@ -43,28 +38,75 @@ const conversation = new Conversation(session, {
   againWith: (/** @type {HTMLElement} */ anchor) => pickers.pickModel(anchor, regenerate),
   nameOf: (/** @type {any} */ message) => pickers.nameOf(message),
 });
-const tree = new TreePanel(session, {
-  jump: (/** @type {string} */ id, /** @type {boolean} */ summarize) => move(() => session.jump(id, summarize)),
-  fork,
-  show: (/** @type {string} */ id) => {
-    sidebar.closeDrawer();
-    conversation.reveal(id);
-  },
-});
+const treePart = part(
+  async () =>
+    new (await import('./tree-panel.js')).TreePanel(session, {
+      isOpen: () => tree.open,
+      jump: (/** @type {string} */ id, /** @type {boolean} */ summarize) => move(() => session.jump(id, summarize)),
+      fork,
+      show: (/** @type {string} */ id) => {
+        sidebar.closeDrawer();
+        conversation.reveal(id);
+      },
+    }),
+);
+const tree = {
+  open: false,
+  show: async () => (await treePart())?.show(),
+  focus: async () => (await treePart())?.focus(),
+};
 const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
-const changes = new ChangesPane(session);
+/** @type {import('./changes-pane.js').ChangesPane | undefined} */
+let changes;
+const changesPart = part(async () => {
+  const { ChangesPane } = await import('./changes-pane.js');
+  changes = new ChangesPane(session);
+  return changes;
+});
+for (const event of ['entries', 'reset', 'shell_end'])
+  session.on(event, () => session.messages.length && changesPart());
 const notices = new Notices(session);
-const find = new Find(session, conversation);
+const findPart = part(async () => new (await import('./find.js')).Find(session, conversation));
+const openFind = async () => (await findPart())?.open();
+session.on('hit', async (/** @type {any} */ hit) => (await findPart())?.come(hit));
 const dialogs = new Dialogs(session, { composer, conversation, toast });
 const panel = new SessionPanel(session, {
   compact,
   ask: (/** @type {boolean} */ on) => pickers.setApproval(on),
   showCall: (/** @type {string} */ id) => conversation.showCall(id),
-  setUp: (/** @type {string} */ section) => setup.open(section),
+  setUp: (/** @type {string} */ section) => setUp(section),
   toast,
 });
-const setup = new Setup(session, { toast, open: (/** @type {string} */ id) => session.open(id) });
+/** What is seldom wanted comes when it is. */
+const setup = part(async () => {
+  const { Setup } = await import('./setup.js');
+  return new Setup(session, { open: (/** @type {string} */ id) => session.open(id) });
+});
+/** @param {string} [section] */
+const setUp = async section => (await setup())?.open(section);
+$('connect-model').addEventListener('click', () => setUp('model'));
+// A key may have been stored somewhere else, in a terminal or another tab.
+const lookForModel = () =>
+  document.hidden || !session.id || session.loading || session.state.model || session.refresh();
+setInterval(() => session.attempt(lookForModel), LOOK_MS);
+document.addEventListener('visibilitychange', () => session.attempt(lookForModel));
+
+/**
+ * A part of the page that is fetched and made when it is wanted first.
+ * @template T
+ * @param {() => Promise<T>} make
+ */
+function part(make) {
+  /** @type {Promise<T | undefined> | undefined} */
+  let made;
+  return () =>
+    (made ??= make().catch(error => {
+      made = undefined; // it may be there next time
+      session.complain(error);
+      return undefined;
+    }));
+}
 
 // -- going back, forking, doing again -------------------------------------------------------------
 
@@ -125,6 +167,7 @@ function undo(entryId) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) return;
     if (session.running) await session.call('abort');
+    const { undoMessage } = await import('./restore.js');
     const text = await undoMessage(session, entryId);
     if (text !== null) composer.offer(text);
   });
@@ -184,14 +227,16 @@ function compact() {
  * @param {boolean} [open]
  */
 function showPanel(open) {
-  if (open ?? !panel.isOpen) changes.toggle(false);
+  if (open ?? !panel.isOpen) changes?.toggle(false);
   panel.toggle(open);
 }
 
-function showChanges() {
-  if (!changes.isOpen) panel.toggle(false);
-  changes.toggle();
+async function showChanges() {
+  const pane = await changesPart();
+  if (!pane?.isOpen) panel.toggle(false);
+  pane?.toggle();
 }
+$('open-changes').addEventListener('click', showChanges);
 
 /**
  * Give the browser a file to keep.
@@ -237,7 +282,7 @@ function palette() {
     { label: 'Ask before every tool: on or off', detail: 'Alt+A', pick: () => pickers.setApproval(!pickers.asks) },
     { label: 'Session: permissions, sandbox, servers, tools, cost', detail: 'Alt+I', pick: () => showPanel() },
     { label: 'Changed files', detail: 'Alt+D', pick: showChanges },
-    { label: 'Set up: model, keys, folder, settings, rules, servers', detail: 'Alt+O', pick: () => setup.open() },
+    { label: 'Set up: model, keys, folder, settings, rules, servers', detail: 'Alt+O', pick: () => setUp() },
     { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
     { label: 'Search conversations', detail: 'Alt+F', pick: () => sidebar.reveal('sessions') },
     ...conversationActions(),
@@ -254,7 +299,7 @@ function palette() {
 
 function conversationActions() {
   return [
-    { label: 'Find in this conversation', detail: 'Ctrl+F', pick: () => find.open() },
+    { label: 'Find in this conversation', detail: 'Ctrl+F', pick: openFind },
     { label: 'Rename', pick: () => status.rename() },
     { label: 'Let the model name it', pick: makeName },
     { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
@@ -266,7 +311,7 @@ function conversationActions() {
     { label: 'Summarise older messages', pick: compact },
     { label: 'Copy as Markdown', pick: copyMarkdown },
     { label: 'Export as a page', detail: 'download', pick: exportPage },
-    { label: 'Open on a phone', pick: () => showLink(addressWithToken(session.id)) },
+    { label: 'Open on a phone', pick: async () => (await import('./share.js')).showLink(addressWithToken(session.id)) },
     {
       label: notices.wanted ? 'Do not notify me' : 'Notify me when it is done or asks',
       pick: () => session.attempt(() => notices.toggle()),
@@ -353,7 +398,7 @@ for (const id of ['context', 'mode']) $(id).addEventListener('click', () => show
 $('more').addEventListener('click', () =>
   openMenu($('more'), 'Conversation', [
     ...conversationActions(),
-    { label: 'Set up', detail: 'Alt+O', pick: () => setup.open() },
+    { label: 'Set up', detail: 'Alt+O', pick: () => setUp() },
     { label: 'Clear: begin a new one', pick: begin },
   ]),
 );
@@ -373,12 +418,12 @@ listenToKeys({
   KeyF: () => sidebar.reveal('sessions'),
   KeyD: showChanges,
   KeyI: () => showPanel(),
-  KeyO: () => setup.open(),
+  KeyO: () => setUp(),
   palette,
-  find: () => find.open(),
+  find: openFind,
   escape: () => {
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();
-    else if (changes.isOpen && changes.node.contains(document.activeElement)) changes.toggle(false);
+    else if (changes?.isOpen && changes.node.contains(document.activeElement)) changes.toggle(false);
     else if (panel.isOpen && panel.node.contains(document.activeElement)) panel.toggle(false);
     else if (session.busy) session.abort();
   },

@@ -8,11 +8,10 @@ import { NoCode, asOwner, isUnlocked } from './owner.js';
 import { ruleSection, serverSection, settingSection } from './setup-lists.js';
 
 const MEGABYTE = 1e6;
-const LOOK_MS = 4000; // between two looks whether there is a model by now
 
 export class Setup {
   /**
-   * `actions`: `toast(text, kind)`, `open(sessionId)`.
+   * `actions`: `open(sessionId)`.
    * @param {Session} session
    * @param {any} actions
    */
@@ -32,14 +31,7 @@ export class Setup {
     this.shown = 'model';
     this.turn = 0; // the section that was asked for last
     session.on('pull_progress', (/** @type {any} */ progress) => this.showProgress(progress));
-    session.on('extension_ui_request', (/** @type {any} */ request) => {
-      if (request.method === 'open_url') this.showAddress(request);
-    });
-    // A key may have been stored somewhere else, in a terminal or another tab.
-    const look = () => document.hidden || !session.id || session.loading || session.state.model || session.refresh();
-    setInterval(() => session.attempt(look), LOOK_MS);
-    document.addEventListener('visibilitychange', () => session.attempt(look));
-    $('connect-model').addEventListener('click', () => this.open('model'));
+    session.on('address', (/** @type {Node[]} */ link) => this.tell('', 'soft', ...link));
   }
 
   open(section = this.shown) {
@@ -125,7 +117,7 @@ export class Setup {
    * @param {...Node} more
    */
   tell(text, kind = 'good', ...more) {
-    if (this.told) fill(this.told, ...(text ? [el('p', { class: kind }, text, ...more)] : []));
+    if (this.told) fill(this.told, ...(text || more.length ? [el('p', { class: kind }, text, ...more)] : []));
   }
 
   /**
@@ -315,14 +307,6 @@ export class Setup {
     if (!this.node.open || !this.told) return;
     const bar = el('progress', { max: String(whole), value: String(done), 'aria-label': `Getting ${name}` });
     this.tell(`${name}: ${Math.round(done / MEGABYTE)} of ${Math.round(whole / MEGABYTE)} MB `, 'soft', bar);
-  }
-
-  /** @param {any} request */
-  showAddress({ url, instructions }) {
-    if (!/^https?:\/\//.test(url)) return;
-    const link = el('a', { href: url, target: '_blank', rel: 'noreferrer noopener' }, 'Open the page');
-    if (this.node.open) this.tell(`${instructions ?? 'Sign in'} `, 'soft', link);
-    else this.actions.toast(instructions ?? 'Sign in', 'notice', link);
   }
 
   // -- a folder -----------------------------------------------------------------------------------

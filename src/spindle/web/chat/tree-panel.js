@@ -18,7 +18,7 @@ const NOTHING = { key: '', build: () => el('p', { class: 'empty' }, 'Nothing her
 
 export class TreePanel {
   /**
-   * `actions`: `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`.
+   * `actions`: `isOpen()`, `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`.
    * @param {Session} session
    * @param {any} actions
    */
@@ -26,7 +26,6 @@ export class TreePanel {
     this.entries = session.entries;
     this.actions = actions;
     this.session = session;
-    this.open = false;
     this.current = -1; // the line where the conversation is
     this.atStart = false; // the user went to the first line, and stays there while earlier ones arrive
     /** @type {Set<string>} */
@@ -44,7 +43,7 @@ export class TreePanel {
     this.list.addEventListener('scroll', () => this.paint(), { passive: true });
     this.list.addEventListener('keydown', (/** @type {any} */ event) => this.key(event));
     new ResizeObserver(() => this.paint()).observe(this.list);
-    for (const event of ['entries', 'reset', 'stats']) session.on(event, () => this.open && this.show());
+    for (const event of ['entries', 'reset', 'stats']) session.on(event, () => actions.isOpen() && this.show());
   }
 
   async show() {

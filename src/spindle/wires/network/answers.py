@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from spindle.shapes.codec import encode
-from spindle.web import CHAT_POLICY, chat_answer
+from spindle.web.site import CHAT_POLICY, chat_answer
 
 SAFETY = {
     "Cache-Control": "no-cache",
