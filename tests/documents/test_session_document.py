@@ -64,6 +64,18 @@ def test_the_entries(text: str, tmp_path: Path) -> None:
     assert entries[0]["parentId"] is None and {e["id"] for e in entries} >= {e["parentId"] for e in entries[1:]}
 
 
+def test_what_is_read_has_the_names_of_the_document(tmp_path: Path) -> None:
+    manager = SessionManager.create(str(tmp_path), str(tmp_path / "stored"))
+    first = manager.appendMessage({"role": "user", "content": "One way?", "timestamp": 1})
+    manager.appendThinkingLevelChange("high")
+    manager.appendCompaction("So far.", first, 1000)
+    entry = manager.getLeafEntry()
+    assert (entry.summary, entry.firstKeptEntryId, entry.tokensBefore) == ("So far.", first, 1000)
+    assert entry.parentId == manager.getEntry(entry.parentId).id and not hasattr(entry, "nothing")
+    assert manager.buildSessionContext().thinkingLevel == "high"
+    manager.close()
+
+
 def test_the_place(text: str, tmp_path: Path) -> None:
     assert "~/.pi/agent/sessions/--<path>--/<timestamp>_<uuid>.jsonl" in text
     manager = SessionManager.create(str(tmp_path))

@@ -213,6 +213,7 @@ def test_oh_my_pis_own_client(world):
     failed = seen["failed"]
     assert (failed["status"], failed["error"]["retryable"], failed["error"]["model"]) == ("error", False, "m1")
     assert failed["error"]["httpStatus"] == 400
+    assert seen["prompt"] == 1  # a list of parts
     assert seen["level"] in ("progress", None) and seen["subagents"] == 0
     assert ["openrouter", False] in seen["logins"]
     assert "Unknown subagent" in seen["unknown"] and "There is no provider nobody" in seen["login"]

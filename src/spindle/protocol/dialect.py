@@ -36,6 +36,8 @@ class Shape(Struct, frozen=True):
     """Keys that are left out if they are null."""
     ours: frozenset[str] | None = None
     """If set, keys that are not among these are sent, too: they are of others, and carried as they are."""
+    in_lists: frozenset[str] = frozenset()
+    """Keys whose value is sent as the only one of a list."""
     drops_empty: bool = False
     """Whether items with an empty text are left out of a list."""
 
@@ -63,7 +65,8 @@ def _shaped(value: Any, wanted: Shape) -> Any:
         if key in keys:
             if inner is not None or key not in wanted.unless_null:
                 within = keys[key]
-                left[key] = inner if within is None else _shaped(inner, within)
+                sent = inner if within is None else _shaped(inner, within)
+                left[key] = [sent] if key in wanted.in_lists else sent
         elif ours is not None and key not in ours:
             left[key] = inner
     return left

@@ -302,7 +302,9 @@ _OF_OMP: Rows = {
     # Not of oh-my-pi: other programs, too, negotiate version 2, and wait for it.
     "agent_settled": shape("type aborted stopReason errorMessage background"),
     **_answers(
-        get_state=shape(f"{_STATE_OF_XCSH} isSettled contextUsage", model=_MODEL),
+        get_state=replace(
+            shape(f"{_STATE_OF_XCSH} isSettled contextUsage", model=_MODEL), in_lists=frozenset({"systemPrompt"})
+        ),
         compact=_RESULT,
         get_messages=shape(messages=_MESSAGE_OMP),
         get_messages_page=shape("totalMessages nextCursor", messages=_MESSAGE_OMP),

@@ -244,6 +244,12 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
         message: AgentMessage = self._message
         return message
 
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of any other key, by its name in the file: `summary`, `parentId`."""
+        if name.startswith("_") or name not in (value := self.value):
+            raise AttributeError(f"This entry of the type {self.type} has no {name}")
+        return value[name]
+
     def as_stored(self, message: Any) -> Any:
         """Return `message`; if it was read from this line, its JSON, which also has keys that we do not know."""
         if self._message is not message or self._stored is _NOWHERE:

@@ -352,6 +352,10 @@ class SessionContext(msgspec.Struct):
     stored: list[Any] = []
     """The messages as the file has them: some as JSON, with keys of other programs that we do not know."""
 
+    @property
+    def thinkingLevel(self) -> str:
+        return self.thinking_level
+
     def pick(self, places: Sequence[int]) -> None:
         """Keep the messages at these places, in this order."""
         self.messages = [self.messages[at] for at in places]

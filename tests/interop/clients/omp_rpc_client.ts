@@ -34,6 +34,7 @@ const seen: any = {
   results: ends.map((end: any) => [end.toolCallId, end.isError, end.result.content[0].text]).sort(),
   last: await client.getLastAssistantText(),
   mode: (await client.getState()).interruptMode,
+  prompt: (await client.getState()).systemPrompt?.length,
 };
 await client.prompt("take long");
 await begun.promise;
