@@ -248,6 +248,8 @@ class Account:
         """Raise `NotAllowed`, `QuotaReached` or `Closing` if the user may not give this command now."""
         if command in _WORK and fields.get("summarize", True):
             self.check_work(agent.model)
+        if command == _UPLOAD:
+            self._check_room()
         if self.user is not None and (check := _CHECKS.get(command)) is not None:
             check(self, fields, agent)
 
@@ -309,6 +311,7 @@ class Account:
                 raise self._refused("Only paths of your own directories are completed")
 
 
+_UPLOAD: Final = "upload_file"
 _WORK: Final = frozenset({"steer", "send_queued", "compact", "handoff", "navigate_tree"})
 """Commands that may lead to a model call; prompts are checked when they are counted."""
 _CHECKS: Final[dict[str, Callable[[Account, dict[str, Any], AgentSession], None]]] = {

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from spindle import Agent
+from spindle.apps.cli import tokens_command
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.data_command import run
 from spindle.apps.cli.tokens_command import run as tokens
@@ -113,7 +115,9 @@ def test_what_is_wrong_is_said(home: Path, words: list[str], told: str) -> None:
         run(words)
 
 
-def test_a_user_goes_with_all_that_is_stored(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_goes_with_all_that_is_stored(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     users = home / "users"
     for name in ("anna", "bob"):
         assert tokens(["add", name]) == 0
@@ -123,9 +127,11 @@ def test_a_user_goes_with_all_that_is_stored(home: Path, capsys: pytest.CaptureF
         assert list_page(None, users / name).sessions
     held = create("/work", users / "anna", id="held")
     held.append_message(UserMessage(content="a rhododendron", timestamp=1))
-    assert tokens(["remove", "anna", "--with-data"]) == 1
+    with monkeypatch.context() as now:
+        now.setattr(tokens_command, "_SERVER_ENDS", 0.0)
+        assert tokens(["remove", "anna", "--with-data"]) == 1
     assert "run this again" in capsys.readouterr().err
-    held.close()
+    threading.Timer(0.3, held.close).start()  # as a server does: it is waited for
     assert tokens(["remove", "anna", "--with-data"]) == 0
     left = [file for file in home.rglob("*") if file.is_file() and b"rhododendron" in file.read_bytes()]
     assert {file.parent.name for file in left} == {"bob", "agent"}

@@ -188,7 +188,11 @@ def test_a_full_disk_stops_new_work_and_nothing_else(tmp_path: Path) -> None:
         server.mock.wait_gate("go")
         room.write_text(str(10 << 20))
         queued = {"message": "more", "streamingBehavior": "followUp"}
-        for at, body in (("prompt", queued), ("steer", {"message": "and"}), ("compact", {})):
+        upload = {"name": "a.txt", "data": "eHg="}
+        for at, body in (
+            *(("prompt", queued), ("steer", {"message": "and"}), ("compact", {})),
+            ("upload_file", upload),
+        ):
             status, _, told = web.post(f"/v1/sessions/one/{at}", body)
             assert status == 503 and "nearly full" in told["error"], at
         server.mock.release("go")  # what was taken is done, and kept
@@ -198,7 +202,7 @@ def test_a_full_disk_stops_new_work_and_nothing_else(tmp_path: Path) -> None:
         now = read(server.address)
         assert now["spindle_disk_free_bytes"] == 10 << 20
         assert now['spindle_disk_bytes{kind="sessions"}'] > 100
-        assert now['spindle_refusals_total{reason="disk",user=""}'] == 3
+        assert now['spindle_refusals_total{reason="disk",user=""}'] == 4
         room.write_text(str(10 << 30))
         assert web.post("/v1/sessions/one/prompt?wait=true", {"message": "again"})[2]["text"] == "three"
     assert "10 MiB are left on the disk of the sessions" in server.stderr

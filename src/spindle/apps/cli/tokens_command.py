@@ -4,6 +4,7 @@ import argparse
 import re
 import shutil
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from spindle.sessions.open import delete
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS
+
+_SERVER_ENDS = 10.0
+"""Seconds in which a running server ends the sessions of a user who is removed."""
 
 
 def _lower(unit: str) -> str:
@@ -133,22 +137,30 @@ def _remove(path: Path, given: argparse.Namespace) -> int:
         _revoke(path, given)
     elif not (folder.is_dir() or usage.is_dir()):
         raise UsageError(f"{path} has no user {given.name!r}, and nothing is stored of one", 1)
-    left = []
-    for file in folder.glob("*.jsonl"):
-        try:
-            delete(file)
-        except SessionLocked as error:
-            left.append(error.what)
-    if left:
-        print("\n".join(left), file=sys.stderr)
-        print("A server ends them within seconds of the removal: run this again.", file=sys.stderr)
-        return 1
+    until = time.monotonic() + _SERVER_ENDS
+    while left := _delete_sessions(folder):
+        if time.monotonic() > until:
+            print("\n".join(left), file=sys.stderr)
+            print("End that program, and run this again.", file=sys.stderr)
+            return 1
+        time.sleep(0.2)
     for place in (folder, usage):
         shutil.rmtree(place, ignore_errors=True)
         if place.exists():
             raise UsageError(f"Cannot delete {place}", 1)
     print(f"What was stored of {given.name} is deleted. Logs and backups are not looked at.")
     return 0
+
+
+def _delete_sessions(folder: Path) -> list[str]:
+    """Delete the sessions in a folder; return why some are still there."""
+    left = []
+    for file in folder.glob("*.jsonl"):
+        try:
+            delete(file)
+        except SessionLocked as error:
+            left.append(error.what)
+    return left
 
 
 def _named(given: argparse.Namespace) -> dict[str, Any]:
