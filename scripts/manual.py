@@ -6,7 +6,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -19,9 +19,11 @@ from spindle.agent.run.result import EXIT_CODES
 from spindle.apps.cli.args import OPTIONS
 from spindle.apps.cli.subcommands import COMMANDS
 from spindle.base.settings import Settings
+from spindle.events import AnyEvent
 from spindle.llm.compat import ChatCompat, MessagesCompat, ResponsesCompat
 from spindle.resources.field_notes import field_notes
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
+from spindle.shapes.events import StreamEvent
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.run_limits import RUN_LIMITS
@@ -52,6 +54,8 @@ def parts() -> Iterator[tuple[str, str, str]]:
     yield "cli.md", "exits", "\n".join(_exits())
     yield "cli.md", "limits", "\n".join(_limits())
     yield "cli.md", "tools", "\n".join(_tools())
+    yield "python-api.md", "python-events", "\n".join(_python_events(get_args(AnyEvent)))
+    yield "python-api.md", "python-pieces", "\n".join(_python_pieces())
     yield "permissions.md", "modes", "\n".join(_modes())
     yield "permissions.md", "protected", "\n".join(_protected())
 
@@ -110,6 +114,33 @@ def _compat() -> list[str]:
         lines += [_one_line(group.__doc__ or ""), "", "| flag | type | default | meaning |", "|---|---|---|---|"]
         lines += [*(_field(item, notes) for item in msgspec.structs.fields(group)), ""]
     return lines[:-1]
+
+
+# -- Python ------------------------------------------------------------------------------------------
+
+
+def _python_events(kinds: Iterable[type[msgspec.Struct]]) -> list[str]:
+    """Return a table of events as a program sees them."""
+    lines = ["| `type` | class and fields | what it says |", "|---|---|---|"]
+    for tag, kind in sorted((str(kind.__struct_config__.tag), kind) for kind in kinds):
+        fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
+        lines.append(f"| `{tag}` | `{kind.__name__}`{f': {fields}' if fields else ''} | {_first(kind.__doc__ or '')} |")
+    return lines
+
+
+def _python_pieces() -> list[str]:
+    """Return a table of the pieces of a streamed answer."""
+    lines = ["| `type` | class and fields |", "|---|---|"]
+    for kind in get_args(StreamEvent):
+        fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
+        lines.append(f"| `{kind.__struct_config__.tag}` | `{kind.__name__}`: {fields} |")
+    return lines
+
+
+def _first(text: str) -> str:
+    """Return the first sentence of a docstring."""
+    whole = _one_line(text)
+    return whole[: whole.find(". ") + 1] if ". " in whole else whole
 
 
 # -- the command line --------------------------------------------------------------------------------
