@@ -40,7 +40,7 @@ EXITS = {
     "limit": "a limit was reached: turns, cost, time, tokens, or a run that would not end by itself",
     "schema": "no result fits the JSON Schema of `--json-schema`",
     "waiting": "a call waits for the answer to its question (`--on-question wait`, "
-    "[durable.md](durable.md#a-question-that-waits))",
+    "[A question that waits](durable.md#a-question-that-waits))",
 }
 """Status of a run → meaning of its exit code. Code 2 and the codes of signals do not come from a run."""
 

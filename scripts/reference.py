@@ -18,7 +18,7 @@ _HEAD = """\
 # Protocol reference
 
 Made from the registry in the code by `scripts/manual.py`; do not edit. `spindle schema --markdown` prints this page,
-`spindle schema` the same as JSON Schema. [rpc.md](rpc.md) shows how a client uses it.
+`spindle schema` the same as JSON Schema. [RPC clients](rpc.md) shows how a client uses it.
 
 One JSON object a line: commands go to the agent, responses and events come from it. Every command may carry an `id`
 of any JSON type, which its response repeats. Fields in *italics* may be left out. A successful response carries

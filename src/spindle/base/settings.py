@@ -168,7 +168,7 @@ class Permissions(SettingsGroup, frozen=True):
 
 
 class SandboxSettings(SettingsGroup, frozen=True):
-    """What the kernel lets commands do ([sandbox.md](sandbox.md)). Only in the user's file."""
+    """What the kernel lets commands do ([The sandbox](sandbox.md)). Only in the user's file."""
 
     level: SandboxLevel = "off"
     """`off`, `read-only` or `workspace-write`."""

@@ -80,7 +80,7 @@ def test_http(newcomer: Place) -> None:
     assert process.stderr is not None
     try:
         address = process.stderr.readline().decode().split("//")[1].strip().rstrip("/")
-        opened, asked = lines.replace("localhost:3838", address).splitlines()
+        opened, asked = lines.replace("\\\n", "").replace("localhost:3838", address).splitlines()
         session = json.loads(shell(newcomer, opened).stdout)["id"]
         assert json.loads(shell(newcomer, asked.replace("/ID/", f"/{session}/")).stdout)["text"] == "one"
     finally:

@@ -10,7 +10,8 @@ from tests.apps.cli.conftest import Place
 from .terminal import Terminal
 
 PAGE = (Path(__file__).parents[3] / "docs/tutorial.md").read_text()
-LINES = [line for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+BLOCKS = "".join(re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", "")
+LINES = [line for line in BLOCKS.splitlines() if not line.startswith("#")]
 COMMANDS = [command for line in LINES for command in line.partition("  #")[0].strip().split(" && ")]
 TYPED = re.findall(r"^> (.*)$", PAGE, re.MULTILINE)
 SLASHES = [f"/{name}" for name in re.findall(r"`/(\w+)`", PAGE)]
@@ -78,10 +79,10 @@ def test_the_tutorial_works_as_it_is_written(place: Place) -> None:
         assert terminal.wait_exit() == 0
     place.script(STEPS[-1])
     listed, shown, said, _, deleted, data = later
-    assert "I want a Python script" in run(listed)
+    assert "I want a Python script that counts words." in run(listed)
     assert "Now it counts letters, too." in run(shown)
     assert run(said).strip() == STEPS[-1]
     id = re.findall(r"\b[0-9a-f]{8,}\S*", run(listed))[0]
     run(deleted.replace("ID", id) + " --yes")  # it asks on a terminal
-    assert "I want a Python script" not in run(listed)
+    assert "I want a Python script that counts words." not in run(listed)
     assert "sessions" in run(data)
