@@ -106,9 +106,20 @@ def test_a_server_on_this_machine_is_chosen_with_arrows(place: Place, ollama: st
         terminal.wait_for("404")
         assert terminal.wait_exit() == 1
     with Terminal([], env=env, cwd=place.project) as terminal:
-        terminal.wait_for("> 1. qwen3:8b")
-        terminal.keys("\r")
-        terminal.wait_for("❯\nqwen3:8b")
+        terminal.wait_for("❯\nllama4")  # it is not asked again
+
+
+def test_keys_over_a_slow_line_come_in_pieces_and_together(place: Place, ollama: str) -> None:
+    with Terminal([], env=place.environment({"OLLAMA_HOST": ollama}), cwd=place.project) as terminal:
+        terminal.wait_for("> 1. qwen3:8b", "\n?")
+        terminal.keys("\x1b[B\x1b[B\x1b[A\x1b")
+        terminal.keys("[")
+        terminal.keys("B")
+        terminal.wait_for("> 3. Sign in")
+        terminal.keys("no such thing\r")
+        terminal.wait_for("There is no provider of that name. Choose from the list", "> 1. qwen3:8b")
+        terminal.keys("qwen\r")  # what is here comes before the providers that have it, too
+        terminal.wait_for("New sessions begin with ollama/qwen3:8b", "❯\nqwen3:8b")
 
 
 def test_a_dumb_terminal_gets_numbers(place: Place, ollama: str) -> None:

@@ -1,6 +1,7 @@
 """The first minute: a list of the ways to a model, of which one is chosen; a key may be pasted at any question."""
 
 import os
+import re
 import select
 import sys
 from collections.abc import Sequence
@@ -11,11 +12,19 @@ from spindle.agent.session import AgentSession
 from spindle.apps.cli import tell
 from spindle.apps.cli.args import Options, UsageError
 from spindle.apps.cli.assemble import assemble
+from spindle.base.settings import SettingsStore
 from spindle.base.terminal import plain, unguarded
+from spindle.base.user_files import BadFile
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.ways import may_be_shown, provider_of_word, providers_of_key, ways_to_a_model
 from spindle.shapes.owner import Way
 
+_KEY = re.compile(r"\x1b(?:[\[O][0-9;]*[A-Za-z~])?|[\s\S]")
+_OPEN = re.compile(rb"\x1b(?:[\[O][0-9;]*)?\Z")
+"""The beginning of a key."""
+_PIECE = 0.1
+"""Seconds in which the rest of a key comes."""
+_ADVICE = "Choose from the list, paste a key, or type what its models are called, as claude, gpt or gemini"
 _HINT = "Arrows and Enter, a number, or paste a key (it is not shown); Esc leaves"
 
 
@@ -23,11 +32,25 @@ async def assemble_with_model(options: Options, mode: str) -> AgentSession:
     """Make the agent; if it has no model, let the person choose one. Raises `NothingChosen`, and as `assemble`."""
     agent = await assemble(options, mode)
     while agent.model is None:
-        registry = agent.resources.registry
+        resources = agent.resources
         await agent.close()
-        options = replace(options, model=await _choose(registry) or options.model)
+        if (name := await _choose(resources.registry)) is not None:
+            _keep(name, resources.store)
+            options = replace(options, model=name)
         agent = await assemble(options, mode)
     return agent
+
+
+def _keep(name: str, store: SettingsStore) -> None:
+    """Keep the model that was chosen for the next time: a server has no key by which it would be found again."""
+    provider, _, model = name.partition("/")
+    try:
+        store.save("defaultProvider", provider)
+        store.save("defaultModel", model)
+    except (BadFile, OSError) as error:
+        tell("Note", f"The choice cannot be kept: {error}")
+    else:
+        tell("Note", f"New sessions begin with {name} ({store.global_path})")
 
 
 async def _choose(registry: ModelRegistry) -> str | None:
@@ -103,7 +126,7 @@ async def _take(text: str, registry: ModelRegistry) -> str | None:
         return None
     if len(text) >= 20 and " " not in text:
         raise UsageError("That looks like a key, but not of whom: name its provider first. It was not kept")
-    provider = provider_of_word(text) or known_provider(registry, text)
+    provider = provider_of_word(text) or known_provider(registry, text, _ADVICE)
     if provider == "github-copilot":
         return await _go(Way("sign-in", provider, "", ""), registry)
     return await _read(provider, registry)
@@ -139,11 +162,17 @@ def _ask_on_a_line(options: Sequence[str]) -> int | str | None:
     for number, option in enumerate(options, 1):
         print(f"  {number}. {plain(option)}", file=sys.stderr)
     while text := getpass.getpass("Number, or a key (it is not shown; Enter leaves): ", sys.stderr).strip():
-        if not text.isdecimal():
-            return text
-        if 0 < int(text) <= len(options):
-            return int(text) - 1
+        if (answer := _meant(text, options)) is not None:
+            return answer
     return None
+
+
+def _meant(text: str, options: Sequence[str]) -> int | str | None:
+    """Return the option with this number or beginning, else the text; None: there is no option of this number."""
+    if text.isdecimal():
+        return int(text) - 1 if 0 < int(text) <= len(options) else None
+    fits = [at for at, option in enumerate(options) if option.lower().startswith(text.lower())]
+    return fits[0] if len(fits) == 1 else text
 
 
 class _Menu:
@@ -165,38 +194,38 @@ class _Menu:
         try:
             while True:
                 self._draw()
-                key = os.read(0, 4096).decode("utf-8", "replace")
-                if key in ("\x1b", "\x04", ""):
-                    return self._end(None)
-                if key[-1] in "\r\n":
-                    self._type(key[:-1])
-                    if (answer := self._answer()) is not None:
-                        return self._end(answer)
-                elif key in ("\x1b[A", "\x1bOA", "\x1b[B", "\x1bOB"):
-                    self._at = (self._at + (1 if key[-1] == "B" else -1)) % len(self._options)
-                else:
-                    self._type(key)
+                for key in self._keys():
+                    if key in ("\x1b", "\x04", ""):
+                        return self._end(None)
+                    if key in "\r\n":
+                        if (answer := self._answer()) is not None:
+                            return self._end(answer)
+                    elif key in ("\x1b[A", "\x1bOA", "\x1b[B", "\x1bOB"):
+                        self._at = (self._at + (1 if key[-1] == "B" else -1)) % len(self._options)
+                    else:
+                        self._type(key)
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)
 
-    def _type(self, keys: str) -> None:
-        keys = keys.replace("\x1b[200~", "").replace("\x1b[201~", "")
-        for letter in keys:
-            if letter in "\x7f\b":
-                self._typed = self._typed[:-1]
-            elif letter == "\x15":
-                self._typed = ""
-            elif letter.isprintable():
-                self._typed += letter
+    def _keys(self) -> list[str]:
+        """Read what was typed: over a slow line, one key comes in pieces, and several come at once. "": the end."""
+        data = os.read(0, 4096)
+        while data and _OPEN.search(data) and select.select([0], [], [], _PIECE)[0]:
+            data += os.read(0, 4096)
+        return _KEY.findall(data.decode("utf-8", "replace")) or [""]
+
+    def _type(self, key: str) -> None:
+        if key in "\x7f\b":
+            self._typed = self._typed[:-1]
+        elif key == "\x15":
+            self._typed = ""
+        elif key.isprintable():
+            self._typed += key
 
     def _answer(self) -> int | str | None:
         text = self._typed.strip()
         self._typed = ""
-        if not text:
-            return self._at
-        if not text.isdecimal():
-            return text
-        return int(text) - 1 if 0 < int(text) <= len(self._options) else None
+        return _meant(text, self._options) if text else self._at
 
     def _draw(self) -> None:
         size = os.get_terminal_size(0)

@@ -58,14 +58,18 @@ def run(argv: list[str]) -> int:
     return asyncio.run(set_key(registry, provider, key))
 
 
-def known_provider(registry: ModelRegistry, name: str) -> str:
-    """Return the provider of this name. Raises `UsageError`, without the name: it may be a key in the wrong place."""
+def known_provider(registry: ModelRegistry, name: str, advice: str = "") -> str:
+    """Return the provider of this name. Raises `UsageError`, without the name: it may be a key in the wrong place.
+
+    `advice` takes the place of the list of providers.
+    """
     if (found := keys.provider_named(registry, name)) is not None:
         return found
     known = [provider for provider in registry.providers() if provider not in keys.KEYLESS]
     by_variable = keys.provider_of_variable(name)
     near = f" Did you mean {by_variable}?" if by_variable else did_you_mean(name, known)
-    raise UsageError("There is no provider of that name." + (near or f" There are: {', '.join(known)}"))
+    advice = advice or f"There are: {', '.join(known)}"
+    raise UsageError("There is no provider of that name." + (near or f" {advice}"))
 
 
 async def set_key(registry: ModelRegistry, provider: str, key: str) -> int:
