@@ -164,7 +164,7 @@ def _commands() -> list[str]:
 
 def _exits() -> list[str]:
     rows = {(code, f"`{status}`", EXITS[status]) for status, code in EXIT_CODES.items()}
-    rows |= {(2, "–", "the command line is wrong; nothing was done")}
+    rows |= {(2, "–", "the command line is wrong, or names what there is not; nothing was done")}
     lines = ["| code | status | meaning |", "|---|---|---|"]
     lines += [f"| {code} | {status} | {meaning} |" for code, status, meaning in sorted(rows)]
     return [*lines, "| 128 + n | – | ended by signal n: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed |"]

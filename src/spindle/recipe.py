@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spindle.agent import AgentError
+from spindle.agent import AgentError, OptionError
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.features.background import ENDING_MODES
 from spindle.agent.features.place import FarPlace, open_pipe, wanted_place
@@ -230,7 +230,7 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     try:
         chosen = _asked_for(options, resources)
     except ModelNotFound as error:
-        raise AgentError(str(error)) from None
+        raise OptionError(str(error)) from None
     if chosen is not None and isinstance(options.model, str) and not _is_named(options.model, chosen.model):
         options.warn(f"--model {options.model}: using {chosen.model.provider}/{chosen.model.id}")
     patterns = options.models or settings.enabled_models or ()
@@ -264,7 +264,7 @@ def check_fallback(registry: ModelRegistry, names: Sequence[str | Model], option
             try:
                 find_model(registry, name)
             except ModelNotFound as error:
-                raise AgentError(f"{option}: {error}") from None
+                raise OptionError(f"{option}: {error}") from None
 
 
 def _is_named(pattern: str, model: Model) -> bool:

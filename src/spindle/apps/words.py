@@ -36,6 +36,8 @@ _AGENTS: Final = "subagents are Markdown files in agents/ of the agent directory
 _UNDO: Final = "/undo in the chat takes back a message and what it did to files: spindle -c"
 _REPORT: Final = "Tell what is wrong where the project keeps its issues; spindle doctor prints what helps to find it"
 _THEME: Final = "The chat has the colours of your terminal; NO_COLOR=1 turns them off"
+_REPEAT: Final = "A script repeats a prompt, as in: while sleep 600; do spindle -c -p 'Look again'; done"
+_PAGE_HERE: Final = "A session in a browser, of a phone too: spindle serve, in a shell; --attach is for a terminal"
 
 WORDS: Final[dict[str, Word]] = {
     # What the agent is, and what it costs.
@@ -55,6 +57,7 @@ WORDS: Final[dict[str, Word]] = {
     "skill": Word("/status", _SKILLS),
     "agents": Word("Subagents are Markdown files in agents/ of the agent directory, or in .pi/agents here", _AGENTS),
     "agent": Word("/agents", _AGENTS),
+    "subagents": Word("/agents", _AGENTS),
     "memory": Word("What the agent always knows stands in AGENTS.md, here or in the agent directory"),
     "hooks": Word(
         "What hooks do elsewhere, extensions do here: Python files in extensions/ of the agent directory",
@@ -100,6 +103,8 @@ WORDS: Final[dict[str, Word]] = {
     "clone": Word(line="--fork SESSION begins a new session as a copy of another"),
     "import": Word(line="spindle --session FILE goes on with the session in a file"),
     "rename": Word("/name", "spindle sessions rename ID NAME does that"),
+    "title": Word("/name"),
+    "tag": Word("/name"),
     "summarize": Word("/compact"),
     "compress": Word("/compact"),
     "share": Word("Write a page that you can give to others: /export FILE.html", _PAGE),
@@ -121,6 +126,10 @@ WORDS: Final[dict[str, Word]] = {
     "bashes": Word("/background"),
     "tasks": Word("/background"),
     "ps": Word("/background"),
+    "kill": Word("/background"),
+    "loop": Word(_REPEAT, _REPEAT),
+    "goal": Word("Say it in a message; --max-turns and other limits say how far the agent may go"),
+    "side": Word("/btw"),
     "todos": Word("Ask the agent how far it is; its list belongs to the session"),
     "btw": Word("Just write it: a message that is sent while the agent works steers it; Alt-Enter sends it for later"),
     "reload": Word(line="files are read again at each start; /reload does it in the chat"),
@@ -132,6 +141,12 @@ WORDS: Final[dict[str, Word]] = {
     "vim": Word('"editingMode": "vi" in settings.json gives vi keys'),
     "theme": Word(_THEME, "the chat has the colours of your terminal"),
     "themes": Word(_THEME),
+    "color": Word("/theme"),
+    "voice": Word("There is no voice: a program of your system that types what you say works here"),
+    "remote-control": Word(_PAGE_HERE, "spindle serve has a page for the browser, of a phone too"),
+    "web": Word("/remote-control", "spindle serve has a page for the browser"),
+    "mobile": Word("/remote-control"),
+    "desktop": Word("/remote-control"),
     "statusline": Word("The status line shows what there is; extensions may add to it"),
     "terminal-setup": Word("Nothing has to be set up: Ctrl-J, or \\ and Enter, begins a new line"),
     "output-style": Word("Say how to answer in AGENTS.md, here or in the agent directory"),

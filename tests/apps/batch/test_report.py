@@ -68,7 +68,7 @@ def test_other_forms_hold_the_same_and_harm_nobody(runs: Place) -> None:
 
 def test_what_cannot_be_read_is_told(place: Place) -> None:
     done = place.run("batch", "report", "none")
-    assert (done.returncode, done.stdout) == (1, "") and "Cannot read none/results.jsonl" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "Cannot read none/results.jsonl" in done.stderr
     place.write("project/bad/results.jsonl", "{}\n")
     done = place.run("batch", "report", "bad")
     assert done.returncode == 1 and "results.jsonl:1 is not a result" in done.stderr

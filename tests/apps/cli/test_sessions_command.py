@@ -176,8 +176,8 @@ def test_repair_writes_a_copy_beside_it(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_what_does_not_name_one_session_is_an_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "zzz"]) == 1
-    assert capsys.readouterr().err == "Error: No session found matching 'zzz'\n"
+    with pytest.raises(UsageError, match="No session found matching 'zzz'"):
+        run(["show", "zzz"])
     shutil.copy(FIXTURES / "real-linear.jsonl", here)
     assert run(["show", "01a1dde"]) == 1
     error = capsys.readouterr().err.splitlines()

@@ -96,7 +96,7 @@ def test_a_tool_that_is_almost_ours_is_told_to_clients_too(place: Place, model: 
 
 
 def test_a_provider_that_is_almost_one_is_named(place: Place) -> None:
-    told = said(place, "--provider", "antropic", "-p", "hi", code=1)
+    told = said(place, "--provider", "antropic", "-p", "hi", code=2)
     assert told.startswith('Error: Unknown provider "antropic". Did you mean anthropic?')
 
 

@@ -606,7 +606,7 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     third = chat("--continue", "and more", steps=answers)
     third.wait_for("Third.\n\n❯ and more\n\nFirst.")
     fourth = chat("--session", "nonsense", steps=answers, ready="No session found matching 'nonsense'")
-    assert fourth.wait_exit() == 1
+    assert fourth.wait_exit() == 2
 
 
 def test_a_message_for_a_session_goes_to_no_other(place: Place, chat: Chat) -> None:

@@ -83,6 +83,17 @@ def test_a_word_for_a_product_asks_for_the_key_of_its_maker(place: Place) -> Non
     assert auth(place) == {"anthropic": {"type": "api_key", "key": "short-secret"}}
 
 
+def test_a_key_at_the_question_of_another_provider_goes_to_its_own(place: Place) -> None:
+    with Terminal([], env=place.environment(), cwd=place.project) as terminal:
+        terminal.wait_for(WHICH, "\n?")
+        terminal.keys("gpt\r")
+        terminal.wait_for("Key of openai (it is not shown)")
+        terminal.keys(f"{KEY}\n")
+        terminal.wait_for("The key of anthropic is kept", "❯", "claude")
+        assert b"secret" not in terminal.output
+    assert auth(place) == {"anthropic": {"type": "api_key", "key": KEY}}
+
+
 def test_a_wrong_word_is_no_end_and_is_not_repeated(place: Place) -> None:
     with Terminal([], env=place.environment(), cwd=place.project) as terminal:
         terminal.wait_for(WHICH, "\n?")

@@ -38,7 +38,7 @@ def run_report(argv: list[str]) -> int:
     try:
         report = read_report(folder)
     except LedgerError as error:
-        raise UsageError(str(error), 1) from None
+        raise UsageError(str(error), 1 if (folder / NAME).exists() else 2) from None
     print(_FORMATS[given.format](report, folder), end="")
     return 0
 

@@ -135,7 +135,9 @@ async def _take(text: str, registry: ModelRegistry) -> str | None:
 async def _read(provider: str, registry: ModelRegistry) -> str | None:
     from spindle.apps.cli.keys_command import read_key, set_key
 
-    await set_key(registry, provider, read_key(provider))
+    key = read_key(provider)
+    names = providers_of_key(key) or (provider,)
+    await set_key(registry, provider if provider in names else names[0], key)  # pasted at the wrong question
     return None
 
 

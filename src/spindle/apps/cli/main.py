@@ -129,6 +129,7 @@ def _mode(options: Options) -> str:
 def _run_agent(options: Options, mode: str, target: str) -> int:
     from spindle.agent import AgentError, OptionError
     from spindle.apps.cli.session_choice import NothingChosen
+    from spindle.sessions import SessionNotFound
     from spindle.sessions.entries import SessionError
 
     if options.attach is not None and mode != "chat":
@@ -140,7 +141,7 @@ def _run_agent(options: Options, mode: str, target: str) -> int:
     run_mode = load(target)
     try:
         return int(run_mode(options))
-    except OptionError as error:
+    except (OptionError, SessionNotFound) as error:
         raise UsageError(str(error)) from None
     except (AgentError, SessionError) as error:
         return _fail(str(error))

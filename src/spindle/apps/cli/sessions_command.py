@@ -18,6 +18,7 @@ from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir_problem
 from spindle.base.spelling import counted
 from spindle.base.terminal import plain
+from spindle.sessions import SessionNotFound
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import all_session_files, most_recent_session, read_info
 from spindle.sessions.load import InvalidSession
@@ -51,6 +52,8 @@ def run(argv: list[str]) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         return int(options.action(options))
+    except SessionNotFound as error:
+        raise UsageError(str(error)) from None
     except SessionError as error:
         text = f"{error.what}. End that program first" if isinstance(error, SessionLocked) else str(error)
         print(f"Error: {plain(text)}", file=sys.stderr)
@@ -67,6 +70,8 @@ def run_export(argv: list[str]) -> int:
     options = export_parser().parse_args(argv)
     try:
         return run_export(str(_find(options.session, options)), options.output, redact=options.redact)
+    except SessionNotFound as error:
+        raise UsageError(str(error)) from None
     except SessionError as error:
         print(f"Error: {plain(str(error))}", file=sys.stderr)
         return 1

@@ -49,8 +49,9 @@ class LocalCommands:
         """Yield what was read for this session, by kind."""
         resources = self._agent.resources
         yield "Context files", [str(file.path) for file in resources.context_files]
-        yield "Rules for the stream", [rule.name for rule in resources.rules]
-        yield "Not loaded, the project is not trusted (/trust)", [str(path) for path in resources.trust.skipped]
+        yield "Extensions", [one.path for one in self._agent.extensions()]
+        yield "Stream rules", [rule.name for rule in resources.rules]
+        yield "Not trusted", [f"{path} is not loaded: /trust" for path in resources.trust.skipped]
 
     # -- stored sessions -------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class LocalCommands:
     async def _reload(self, _: str) -> None:
         await self._agent.reload()
         counts = [f"{kind.lower()}: {len(names)}" for kind, names in self.loaded() if names]
-        self._say(f"Read again: settings, skills, prompts, extensions{''.join(f', {one}' for one in counts)}", "dim")
+        self._say(f"Read again: settings, skills, prompts{''.join(f', {one}' for one in counts)}", "dim")
 
     # -- the rest --------------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from spindle.base.spelling import counted
 if TYPE_CHECKING:
     from spindle.apps.console.talk import Talk
 
-_KINDS = {"extension": "Commands of extensions", "prompt": "Prompts", "skill": "Skills"}
+_KINDS = {"extension": "Their commands", "prompt": "Prompts", "skill": "Skills"}
+_SELDOM = ("Works at", "Not trusted", "Their commands")
+"""What need not be told if there is none."""
 
 
 async def show_status(talk: "Talk") -> None:
@@ -29,9 +31,11 @@ async def show_status(talk: "Talk") -> None:
     ]
     found = (await talk.client.request("get_commands"))["commands"]
     facts += [(title, [f"/{c['name']}" for c in found if c["source"] == kind]) for kind, title in _KINDS.items()]
-    for title, lines in facts:
-        for at, line in enumerate(lines):
-            talk.view.say(f"{title + ':' if at == 0 else '':<13} {one_line(line)}", kind="more" if at else "text")
+    missing = [title for title, lines in facts if not lines and title not in _SELDOM]
+    facts += [("None of", [", ".join(missing)])] if missing else []
+    rows = [(title if at == 0 else "", line) for title, lines in facts for at, line in enumerate(lines)]
+    for at, (title, line) in enumerate(rows):
+        talk.view.say(f"{title and f'{title}:':<15} {one_line(line)}", kind="more" if at else "text")
 
 
 def _model(state: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle.agent import AgentError
+from spindle.agent import AgentError, OptionError
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
@@ -111,7 +111,7 @@ class ExtensionHost:
     def _complain(self, foreign: Sequence[Path], conflicts: Sequence[str]) -> None:
         for failure in self._failures:
             if failure.strict:
-                raise AgentError(str(failure))
+                raise (OptionError if failure.missing else AgentError)(str(failure))
             self._options.warn(str(failure))
         if foreign:
             self._options.warn(Standing(FOREIGN.format(", ".join(map(str, foreign)))))

@@ -40,6 +40,8 @@ class LoadFailure(Struct, frozen=True):
     error: str
     strict: bool
     """Named on the command line: the start should fail."""
+    missing: bool = False
+    """There is nothing of that name."""
 
     def __str__(self) -> str:
         return f'Failed to load extension "{self.path}": {self.error}'
@@ -68,7 +70,7 @@ async def load_extensions(
                 with suppress(Exception):  # the old code may depend on changed files; the first error tells more
                     hooks.generation.add(await _load(candidate, path, known[path], hooks))
                     why += ". What was loaded before stays in force"
-            failures.append(LoadFailure(path, why, candidate.strict))
+            failures.append(LoadFailure(path, why, candidate.strict, isinstance(error, NotThere)))
     return failures
 
 
@@ -130,6 +132,10 @@ class NotLoadable(Exception):
     """No extension was found; the text says why."""
 
 
+class NotThere(NotLoadable):
+    pass
+
+
 def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
     if candidate.factory is not None:
         return candidate.factory
@@ -142,7 +148,7 @@ def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
         installed = _entry_point(candidate.named)
         if installed is not None:
             return installed
-    raise NotLoadable(f"Extension path does not exist: {candidate.source.path}{_near(candidate)}")
+    raise NotThere(f"Extension path does not exist: {candidate.source.path}{_near(candidate)}")
 
 
 def _near(candidate: Candidate) -> str:
