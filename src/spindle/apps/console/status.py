@@ -31,8 +31,12 @@ async def show_status(talk: "Talk") -> None:
     ]
     found = (await talk.client.request("get_commands"))["commands"]
     facts += [(title, [f"/{c['name']}" for c in found if c["source"] == kind]) for kind, title in _KINDS.items()]
+    _show_table(talk, facts)
+
+
+def _show_table(talk: "Talk", facts: list[tuple[str, list[str]]]) -> None:
     missing = [title for title, lines in facts if not lines and title not in _SELDOM]
-    facts += [("None of", [", ".join(missing)])] if missing else []
+    facts = [*facts, ("None of", [", ".join(missing)] if missing else [])]
     rows = [(title if at == 0 else "", line) for title, lines in facts for at, line in enumerate(lines)]
     for at, (title, line) in enumerate(rows):
         talk.view.say(f"{title and f'{title}:':<15} {one_line(line)}", kind="more" if at else "text")
