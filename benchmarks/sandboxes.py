@@ -146,7 +146,7 @@ def against_git(wrap: Wrap, identity: list[str]) -> list[str]:
             if identity:
                 subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", name], check=True)
             for step in steps:
-                line = git_ways.EVIL + git_ways.HOOK + git_ways.BARE + step
+                line = git_ways.MEANS + step
                 words = [*identity, *wrap(home / "work", ["/bin/sh", "-c", line])]
                 subprocess.run(words, cwd=home / "work", env=env, capture_output=True, timeout=60)
             if identity:

@@ -5,6 +5,7 @@ Each way is a list of commands, for one call of `bash` each. It works if the fil
 # ruff: noqa: E501 - a way is one line
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,14 @@ IDENTITY |= {"GIT_COMMITTER_NAME": "n", "GIT_COMMITTER_EMAIL": "e", "GIT_ALLOW_P
 EVIL = 'evil() { printf "[core]\\n\\tfsmonitor = touch %s/MARK; false\\n" "$TOP"; }; '
 HOOK = 'hook() { mkdir -p "$1"; printf "#!/bin/sh\\ntouch $TOP/MARK\\n" >"$1/$2"; chmod +x "$1/$2"; }; '
 BARE = 'bare() { mkdir -p $1/objects $1/refs; echo "ref: refs/heads/main" >$1/HEAD; evil >$1/config; }; '
+LINK = 'gitlink() { git update-index --add --cacheinfo "160000,$(git rev-parse HEAD),$1"; }; '
+NEW = 'new() { mkdir -p "$1"; git init -q "$1"; git -C "$1" commit -q --allow-empty -m x; }; '
+MEANS = EVIL + HOOK + BARE + LINK + NEW
+"""Functions for the steps."""
+APART = (
+    "mkdir -p deep; cd deep; git init -q; mkdir r; mv .git/objects .git/refs r; cp .git/config .git/HEAD r; mkdir -p r/worktrees/x; "
+    "cp .git/HEAD r/worktrees/x; rm -rf .git; echo ../.. >r/worktrees/x/commondir; echo /no/.git >r/worktrees/x/gitdir; echo gitdir: r/worktrees/x >.git"
+)
 
 WAYS = {
     "config": ["evil >>.git/config"],
@@ -62,6 +71,34 @@ WAYS = {
     "a very large configuration": ["{ head -c 1100000 /dev/zero | tr '\\0' '#'; echo; evil; } >>.git/config"],
     "a folder that cannot be listed": ["mkdir -p deep; cd deep; git init -q; evil >>.git/config; cd ..; chmod 0311 deep"],
     "a program that it names": ["evil >>tools.sh; hook . tools.sh"],
+    "a hook that is a link": ["hook ci hook.sh"],
+    "a link that is a hook": ["rm scripts/post-index-change; hook scripts post-index-change"],
+    "a folder of hooks that is a link": ["hook shared-hooks post-index-change"],
+    "that link": ["hook h2 post-index-change; ln -sfn ../../../../h2 .git/modules/libs/foo/hooks"],
+    "an included file that is a link": ["evil >>parts/one.inc"],
+    "the link to an included file": ["rm linked.inc; evil >linked.inc"],
+    "the folder of an included file": ["mv parts p2; mkdir parts; evil >parts/one.inc"],
+    "a link to a program": ["rm tool-link; hook . tool-link"],
+    "a program to come": ["hook build filter; touch a.c"],
+    "a zero byte in a file": ['mkdir -p deep; bare $TMPDIR/g3; printf "gitdir: $TMPDIR/g3\\0x" >deep/.git'],
+    "a line break in a file": ['mkdir -p deep; n=$(printf "$TMPDIR/g\\n3"); bare g3; mv g3 "$n"; printf "gitdir: $n\\n" >deep/.git'],
+    "a zero byte in the path of a common directory": ["mkdir -p deep; cd deep; git init -q; mkdir x; mv .git/objects .git/refs x; evil >x/config; "
+                                                       "rm .git/config; printf '../x\\0' >.git/commondir"],
+    "a blank in the path of a common directory": ["mkdir -p deep/x; cd deep; git init -q --bare x; git init -q; mkdir 'x '; mv .git/objects .git/refs 'x '; "
+                                                   "evil >'x /config'; rm .git/config; printf '../x ' >.git/commondir"],
+    "a common directory without a head": [APART + "; rm r/HEAD; evil >r/config"],
+    "a common directory that loses its head": [APART, "cd deep; rm r/HEAD; evil >r/config"],
+    "its head first": [APART, "cd deep; rm r/HEAD", "cd deep; evil >r/config"],
+    "the user's bare one loses its head": ["rm bare.git/HEAD; evil >>bare.git/config"],
+    "among data that is none": ["mkdir -p two/objects two/refs; touch two/HEAD; new two/objects/deep; evil >>two/objects/deep/.git/config; gitlink two/objects/deep"],
+    "a way to merge": ["d=$(git rev-parse --git-path rebase-merge); hook git-merge-a x; echo a/x >$d/strategy; "
+                       'echo "pick $(git rev-parse HEAD) one" >>$d/git-rebase-todo'],
+    "worktrees in the temporary folder": ["mv .git/worktrees $TMPDIR/w; ln -s $TMPDIR/w .git/worktrees; cp -r .git $TMPDIR/g; "
+                                          "evil >>$TMPDIR/g/config; echo $TMPDIR/g >$TMPDIR/w/elsewhere/commondir"],
+    "a copied worktree in the temporary folder": ["w=.git/worktrees/elsewhere; cp -r $w $TMPDIR/e; rm -rf $w; ln -s $TMPDIR/e $w; cp -r .git $TMPDIR/g; "
+                                                   "evil >>$TMPDIR/g/config; echo $TMPDIR/g >$TMPDIR/e/commondir"],
+    "below a folder that cannot be listed": ["new deep/sub; evil >>deep/sub/.git/config; gitlink deep/sub; chmod 0311 deep"],
+    "a folder that is opened later": ["new deep; evil >>deep/.git/config; chmod 0 deep", "chmod 755 deep"],
     "a process that goes on": ["(sleep 0.2; evil >>.git/config; touch done) >&- 2>&- & :", "until [ -e done ]; do sleep 0.02; done"],
 }  # fmt: skip
 
@@ -116,9 +153,25 @@ def make_repository(home: Path) -> Path:
     git("config", "core.hooksPath", "scripts", cwd=work)
     (home / "work/tools.sh").write_text("#!/bin/sh\ncat\n")
     (home / "work/tools.sh").chmod(0o755)
-    git("config", "filter.t.clean", "./tools.sh", cwd=work)
-    (work / ".git/info/attributes").write_text("new filter=t\n")
-    git("config", "include.path", "../shared.inc", cwd=work)
+    (work / "tool-link").symlink_to("tools.sh")
+    git("config", "filter.t.clean", "./tool-link", cwd=work)
+    git("config", "filter.c.clean", "./build/filter", cwd=work)
+    (work / ".git/info/attributes").write_text("new filter=t\na.c filter=c\n")
+    (work / "parts").mkdir()
+    (work / "parts/one.inc").write_text("[user]\n\tname = n\n")
+    (work / "linked.inc").symlink_to("parts/one.inc")
+    git("config", "--add", "include.path", "../linked.inc", cwd=work)
+    for folder in ("ci", "shared-hooks"):
+        (work / folder).mkdir()
+    (work / "ci/hook.sh").write_text("#!/bin/sh\n")
+    (work / "ci/hook.sh").chmod(0o755)
+    (work / "scripts/post-index-change").symlink_to("../ci/hook.sh")
+    shutil.rmtree(work / ".git/modules/libs/foo/hooks", ignore_errors=True)
+    (work / ".git/modules/libs/foo/hooks").symlink_to("../../../../shared-hooks")
+    git("init", "-q", "--bare", "bare.git", cwd=work)
+    git("push", "-q", "bare.git", "HEAD:refs/heads/main", cwd=work)
+    git("worktree", "add", "-q", "../../of-bare", cwd=work / "bare.git")
+    git("config", "--add", "include.path", "../shared.inc", cwd=work)
     (work / "a").write_text("b\n")
     git("commit", "-qam", "two", cwd=work)
     subprocess.run(["git", "rebase", "-qi", "HEAD~1"], cwd=work, env={**os.environ, "GIT_SEQUENCE_EDITOR": "echo break >"},
@@ -129,10 +182,11 @@ def make_repository(home: Path) -> Path:
 def use_git(work: Path) -> None:
     """Do what a user does, wherever there is a repository."""
     places = [work, *(path for path in work.rglob("*") if path.is_dir() and not path.is_symlink())]
-    for place in [*places, work.parent / "elsewhere"]:
+    for place in [*places, work.parent / "elsewhere", work.parent / "of-bare"]:
         inside = ".git" in place.parts
         if not inside and (
-            place == work or place.name in ("deep", "tree", "elsewhere", "wt2", "foo", "ner", "sub", "clone", "two")
+            place == work
+            or place.name in ("deep", "of-bare", "tree", "elsewhere", "wt2", "foo", "ner", "sub", "clone", "two")
         ):
             git("status", cwd=place, check=False)
             git("diff", cwd=place, check=False)

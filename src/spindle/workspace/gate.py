@@ -35,6 +35,7 @@ class _Note(Struct, frozen=True):
     cwd: str
     kept: dict[str, dict[str, Kept]]
     git: dict[str, Known]
+    links: dict[str, str] = {}
 
 
 class Gate:
@@ -162,7 +163,7 @@ class Gate:
                 fcntl.flock(self._note, fcntl.LOCK_EX)
             if self._noted is None or self._noted[0] is not state[0] or self._noted[1] is not state[1]:
                 os.ftruncate(self._note, 0)
-                os.pwrite(self._note, _IDLE + msgspec.msgpack.encode(_Note(self._cwd, *state)), 0)
+                os.pwrite(self._note, _IDLE + msgspec.msgpack.encode(_Note(self._cwd, *state, self._git.links)), 0)
                 self._noted = state
             os.pwrite(self._note, _BUSY, 0)
         except OSError:
@@ -186,7 +187,7 @@ class Gate:
                         if note.cwd != self._cwd and os.path.isdir(note.cwd):
                             continue
                         self._files.take(note.kept)
-                        self._git.take(note.git)
+                        self._git.take(note.git, note.links)
                         self.unsaid = [f"(left by a command whose agent was killed) {text}" for text in self.check()]
                     os.unlink(path)
                 finally:

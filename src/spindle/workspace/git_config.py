@@ -49,6 +49,8 @@ _PLAIN: Final = {
 }
 _SAFE: Final = {section: frozenset(keys.split()) for section, keys in _PLAIN.items()}
 _HEAD: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
+_ODD: Final = re.compile(r'["\\#;]')
+_ESCAPED: Final = {"t": "\t", "n": "\n", "b": "\b"}
 _LINE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*?)\s*)?")
 
 
@@ -60,6 +62,9 @@ def entries(text: str) -> Iterator[tuple[str, str, str]]:
     section = ""
     for line in text.split("\n"):
         line = line.removesuffix("\r")
+        if "\0" in line:
+            yield "", line.replace("\0", " "), line
+            continue
         if not line.strip() or line.lstrip().startswith(("#", ";")):
             continue
         if head := _HEAD.fullmatch(line):
@@ -69,12 +74,30 @@ def entries(text: str) -> Iterator[tuple[str, str, str]]:
         if found is None or not section or line.endswith("\\") or line.startswith("\ufeff"):
             yield "", line.strip(), line
             continue
-        key, value = found[1].lower(), found[2] or ""
+        key, value = found[1].lower(), _value(found[2] or "")
         safe = _SAFE.get(section.partition(".")[0], frozenset())
         # An address may name a program, and so may what stands for one.
-        if (key in safe or "*" in safe) and "::" not in value and not value.strip('"').startswith("-"):
+        if (key in safe or "*" in safe) and "::" not in value and not value.startswith("-"):
             continue
-        yield f"{section}.{key}", value.strip('"'), line
+        yield f"{section}.{key}", value, line
+
+
+def _value(text: str) -> str:
+    """Return a value as git understands it: without quotes and comments."""
+    if not _ODD.search(text):
+        return text
+    found, is_quoted, signs = "", False, iter(text)
+    for sign in signs:
+        if sign == '"':
+            is_quoted = not is_quoted
+        elif sign == "\\":
+            sign = next(signs, "")
+            found += _ESCAPED.get(sign, sign)
+        elif sign in "#;" and not is_quoted:
+            return found.rstrip()
+        else:
+            found += sign
+    return found
 
 
 def without(text: str, named: Collection[tuple[str, str]]) -> str:
@@ -86,7 +109,7 @@ def without(text: str, named: Collection[tuple[str, str]]) -> str:
 def included(text: str, folder: str) -> list[str]:
     """Return the files that a configuration in `folder` includes, under whatever condition."""
     return [
-        os.path.realpath(os.path.join(folder, os.path.expanduser(value)))
+        os.path.join(folder, os.path.expanduser(value))
         for key, value, _ in entries(text)
         if key in ("include.path", "includeif.path") and value
     ]

@@ -4,7 +4,6 @@ A folder whose time of change is the same has the same entries, so a second look
 """
 
 import os
-import re
 import stat
 import time
 from collections import deque
@@ -17,13 +16,16 @@ from spindle.shapes.protected_files import AT_EVERY_DEPTH
 
 MOST_FOLDERS: Final = 200_000
 """Folders that are looked at below one place; what lies further down is not seen."""
+_MOST_MADE: Final = 1_000_000
+"""The same, when there were fewer folders at the start: a command does not hide a repository among so many."""
 _MOMENT: Final = 300_000_000
 """Nanoseconds: what appears between two commands that follow each other as fast counts as made by them."""
-_TICK: Final = 20_000_000
+TICK: Final = 20_000_000
 """Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
+_MOST_TEXT: Final = 1 << 20
 _NAMES: Final = (".git", "HEAD", "objects", "refs", "commondir")
 _DATA: Final = frozenset(("objects", "refs", "logs", "hooks", "info", "branches", "lfs", "rr-cache", "annex"))
-"""Folders of a git directory that hold no other one."""
+"""Folders of a `.git` that hold no other git directory, which git would find."""
 
 
 _INSTALLED: Final = ("node_modules", "site-packages", ".git", *AT_EVERY_DEPTH)
@@ -51,6 +53,8 @@ class _Folder(Struct):
     is_git: bool
     obeyed: list[str]
     """What is in it of the names that agents obey."""
+    links: list[str]
+    """In a git directory: links that are no data of git."""
 
 
 class GitDirs:
@@ -63,12 +67,21 @@ class GitDirs:
         """Places with more folders than are looked at."""
         self.obeyed: set[str] = set()
         """Paths of names that agents obey, below the tops and outside of other repositories and installed packages."""
+        self.links: set[str] = set()
+        """Links in git directories."""
+        self.closed: set[str] = set()
+        """New or changed folders of ours that are closed to us."""
+
+    def covers(self, path: str) -> bool:
+        """Say whether a path is below the folders that are looked at."""
+        return any(path.startswith(f"{top.rstrip('/')}/") for top in self._tops)
 
     def look(self, *, recent: bool = False) -> dict[str, Entry]:
         """Return the entries by path; with `recent` those of the last look, if it was a moment ago."""
         if recent and time.monotonic_ns() - self._looked < _MOMENT:
             return self._found
         if self._is_unchanged():
+            self.closed = set()
             for path in [path for path, folder in self._known.items() if folder.has_git]:
                 with suppress(OSError):
                     self._found[f"{path}/.git"] = _entry(f"{path}/.git", self._known[path].number)
@@ -92,11 +105,13 @@ class GitDirs:
         known, now = self._known, time.time_ns()
         seen: dict[str, _Folder] = {}
         found: dict[str, Entry] = {}
-        self.too_many, self.obeyed = [], set()
+        most_of_one = _MOST_MADE if known and not self.too_many else MOST_FOLDERS
+        self.too_many, self.obeyed, self.links, self.closed = [], set(), set(), set()
         for top in self._tops:
-            waiting, most = deque((top,)), len(seen) + MOST_FOLDERS
-            while waiting:
-                path = waiting.popleft()  # those near the top first
+            # Those near the top first, and new ones last: they do not crowd out what is known.
+            waiting, new, most = deque((top,)), deque[str](), len(seen) + most_of_one
+            while waiting or new:
+                path = (waiting or new).popleft()
                 if path in seen:
                     continue
                 try:
@@ -107,9 +122,9 @@ class GitDirs:
                 if folder is None or folder.changed != status.st_ctime_ns:
                     if not stat.S_ISDIR(status.st_mode):
                         continue
-                    folder = _scanned(path, status, now)
+                    folder = self._scanned(path, status, now)
                 elif folder.number != (status.st_dev, status.st_ino):
-                    folder = _scanned(path, status, now)
+                    folder = self._scanned(path, status, now)
                 seen[path] = folder
                 if len(seen) > most:
                     self.too_many.append(top)
@@ -119,16 +134,23 @@ class GitDirs:
                         found[f"{path}/.git"] = _entry(f"{path}/.git", folder.number)
                 if folder.is_git:
                     found.setdefault(path, Entry("folder", path, folder.number))
-                waiting += folder.folders
+                for one in folder.folders:
+                    (waiting if one in known else new).append(one)
+                self.links.update(folder.links)
                 if folder.obeyed and path != top and not _is_of_others(path, top, seen):
                     self.obeyed.update(folder.obeyed)
         self._known = seen
         return found
 
+    def _scanned(self, path: str, status: os.stat_result, now: int) -> _Folder:
+        if status.st_mode & 0o500 != 0o500 and status.st_uid == os.geteuid() != 0:
+            self.closed.add(path)
+        return _scanned(path, status, now)
+
 
 def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
-    changed = status.st_ctime_ns if now - status.st_ctime_ns > _TICK else 0
-    folders, names, obeyed = [], set(), []
+    changed = status.st_ctime_ns if now - status.st_ctime_ns > TICK else 0
+    folders, names, obeyed, links = [], set(), [], []
     try:
         with os.scandir(path) as entries:
             for entry in entries:
@@ -138,14 +160,19 @@ def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
                     obeyed.append(f"{path}/{name}")
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{path}/{name}")
+                elif entry.is_symlink():
+                    links.append(f"{path}/{name}")
     except OSError:  # git finds by name what cannot be listed
         names = {name for name in _NAMES if os.path.lexists(f"{path}/{name}")}
         folders = [f"{path}/.git"] if os.path.isdir(f"{path}/.git") else []
         obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if os.path.lexists(f"{path}/{name}")]
     is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
-    if is_git or path.endswith("/.git"):
+    if "/.git/" in f"{path}/":
         folders = [one for one in folders if os.path.basename(one) not in _DATA]
-    return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed)
+        links = [one for one in links if os.path.basename(one) not in _DATA]
+    elif not is_git:
+        links = []
+    return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed, links)
 
 
 def _is_of_others(path: str, top: str, seen: dict[str, _Folder]) -> bool:
@@ -168,18 +195,25 @@ def _entry(path: str, above: tuple[int, int]) -> Entry:
         if os.path.isfile(target):
             return Entry(f"link to {os.readlink(path)}", _named(target, os.path.dirname(path)), number, above)
         return Entry(f"link to {os.readlink(path)}", target, number, above)
-    return Entry(f"file {_text(path)}", _named(path, os.path.dirname(path)), number, above)
+    return Entry(f"file {text_of(path)}", _named(path, os.path.dirname(path)), number, above)
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
+    """Return the beginning of a file; empty: there is none that can be read."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return file.read(5000).decode("utf-8", "surrogateescape")
+            return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
 
 
+def path_in(text: str) -> str:
+    """Return the path that git reads from a file with one path in it: to the first zero byte, blanks and all."""
+    return text.partition("\0")[0].rstrip("\r\n")
+
+
 def _named(path: str, folder: str) -> str:
     """Return the directory that a file `.git` names; empty: none."""
-    named = re.fullmatch(r"gitdir: (.+?)[\r\n]*", _text(path))
-    return os.path.realpath(os.path.join(folder, named[1])) if named else ""
+    text = text_of(path)
+    named = path_in(text.removeprefix("gitdir: ")) if text.startswith("gitdir: ") else ""
+    return os.path.realpath(os.path.join(folder, named)) if named else ""

@@ -6,7 +6,9 @@ after another, because one may change what the next one finds.
 """
 
 import os
+import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -14,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from spindle.workspace import git_config
-from spindle.workspace.git_dirs import Entry, GitDirs
+from spindle.workspace.git_dirs import TICK, Entry, GitDirs, path_in, text_of
 
 Repair = Callable[[], None]
 PutAside = Callable[[str], None]
@@ -24,12 +26,15 @@ _CONFIGS: Final = ("config", "config.worktree")
 _EXACT: Final = ("hooks", "info/attributes", "commondir", "gitdir")
 """Files of a git directory that there was, besides its configuration, that may not change."""
 _TODOS: Final = ("rebase-merge/git-rebase-todo",)
+_STRATEGIES: Final = ("rebase-merge/strategy", "sequencer/opts")
+"""Files that name a way to merge: git runs the program `git-merge-NAME`, wherever a slash in the name leads."""
 _MOST_CONFIG: Final = 1 << 20
+_MOST_LINKS: Final = 40
 _HOME_CONFIGS: Final = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
 
 
 class Config(Struct, frozen=True):
-    """A configuration, or a list of what a rebase does next."""
+    """A configuration, a list of what a rebase does next, or a way to merge."""
 
     numbers: tuple[int, ...]
     content: bytes
@@ -61,6 +66,8 @@ class GitGuard:
         self._made: set[tuple[int, int]] = set()
         """Git directories that commands made."""
         self._configs: dict[str, Config] = {}
+        self.links: dict[str, str] = {}
+        """Links in git directories, and where they lead."""
 
     @property
     def too_many(self) -> list[str]:
@@ -76,14 +83,15 @@ class GitGuard:
                 same = before is not None and before.entry.number == entry.number
                 hooks = _hooks(entry.place) if before is None or not same else before.hooks
                 known[path] = Known(entry, configs, hooks, entry.number not in self._made)
-        if known == self.known and self.places:
-            return
-        self.known = known
+        known.update({path: one for path, one in self.known.items() if path not in known and _is_hollow(one)})
+        self.links = {path: _target(path) for path in self._dirs.links}
+        if known != self.known:
+            self.known = known
         self.places = self._exact()
 
-    def take(self, known: dict[str, Known]) -> None:
-        """Take what an earlier agent knew for right."""
-        self.known = known
+    def take(self, known: dict[str, Known], links: dict[str, str]) -> None:
+        """Take what another agent knew for right."""
+        self.known, self.links = known, links
         self.places = self._exact()
 
     @property
@@ -101,7 +109,7 @@ class GitGuard:
     def wrong(self, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
         """Yield what is wrong now: a path with words about it, and the repair. To be called until nothing comes."""
         now = self._dirs.look()
-        moved = [*self._moved(now, put_aside)]
+        moved = [*self._opened(), *self._moved(now, put_aside), *self._linked(put_aside)]
         if moved:
             yield from moved
             now = self._dirs.look()
@@ -111,7 +119,8 @@ class GitGuard:
                 yield from self._changed(path, entry, now, numbers, put_aside)
         for path, known in self.known.items():
             is_gone = path not in now and path.endswith("/.git") and known.entry.form == "folder"
-            if is_gone and known.is_own and _number(os.path.dirname(path)) == known.entry.above:
+            is_gone = is_gone and known.is_own and _number(os.path.dirname(path)) == known.entry.above
+            if is_gone or (path not in now and _is_hollow(known)):
                 for one in known.configs:
                     yield from self._gate(one, known, put_aside)
 
@@ -133,8 +142,10 @@ class GitGuard:
         for one in _gated(path, entry):
             if self._is_inside(one):
                 yield from self._gate(one, before, put_aside)
-        if entry.form == "folder" and self._is_of_another_worktree(entry.place):
-            yield from _led_away(entry.place)
+        if entry.form == "folder":
+            if self._is_of_another_worktree(entry.place):
+                yield from _led_away(entry.place)
+            yield from self._led_out(entry.place, now, put_aside)
 
     def still_counts(self, place: str) -> bool:
         """Say whether the git directory of one of the `places` is there, or was the user's and has to be."""
@@ -181,12 +192,41 @@ class GitGuard:
             if before is None or (name, content) not in before.hooks:
                 one = os.path.join(hooks, name)
                 yield f"{one} is a new hook, which git would run: it is put aside", _moving(one, put_aside)
+
+    def _led_out(self, place: str, now: dict[str, Entry], put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
+        """Yield a git directory whose configuration is where nobody looks, unless it was so from the start."""
         common = os.path.join(place, "commondir")
-        if os.path.lexists(common) and not self._is_of_another_worktree(place):
-            shared = os.path.realpath(os.path.join(place, _text(common).strip()))
-            is_found = shared in now or shared in {one.place for one in now.values()}
-            if not (is_found and self._is_inside(shared)):
-                yield f"{common} leads to {shared}: it is put aside", _moving(common, put_aside)
+        if common in self.places or not os.path.lexists(common):
+            return
+        shared = os.path.realpath(os.path.join(place, path_in(text_of(common))))
+        if self._is_inside(shared):
+            is_right = shared in now or shared in {one.place for one in now.values()}
+        else:  # the repository of a worktree, which commands cannot write
+            is_right = os.path.join(shared, "worktrees") == os.path.dirname(place)
+        if not is_right:
+            yield f"{common} leads to {shared}: it is put aside", _moving(common, put_aside)
+
+    def _opened(self) -> Iterator[tuple[str, Repair]]:
+        """Yield folders that a command has closed: git finds by name what is in them, and they may be opened later."""
+        for path in sorted(self._dirs.closed):
+            if self._is_inside(path):
+                yield f"{path} was closed to its owner: it is opened, to look for git in it", _opening(path)
+
+    def _linked(self, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
+        """Yield new links in git directories that stand for a folder."""
+        for path in sorted(self._dirs.links):
+            if self._is_inside(path) and self.links.get(path) != _target(path) and os.path.isdir(path):
+                text = f"{path} was made a link: the folder that it leads to is put there"
+                yield text, self._unlinking(path, put_aside)
+
+    def _unlinking(self, path: str, put_aside: PutAside) -> Repair:
+        def repair() -> None:
+            there = os.path.realpath(path)
+            put_aside(path)
+            if self._dirs.covers(there) and not f"{path}/".startswith(f"{there}/"):
+                shutil.move(there, path)
+
+        return repair
 
     # -- configurations ----------------------------------------------------------------------------
 
@@ -206,11 +246,12 @@ class GitGuard:
         if new:
             words = ", ".join(sorted({key or value for key, value in new}))[:200]
             what = f"{path} names something that git would run ({words})"
-            if old is not None and before is not None and path in before.configs and not path.endswith("-todo"):
+            is_list = path.endswith((*_TODOS, *_STRATEGIES))
+            if old is not None and before is not None and path in before.configs and not is_list:
                 yield f"{what}: it is put back as it was", _restoring(path, old.content, put_aside)
                 return
             text = config.content.decode("utf-8", "surrogateescape")
-            cleaned = _without_exec(text) if path.endswith("-todo") else git_config.without(text, config.named)
+            cleaned = _without_runs(text) if is_list else git_config.without(text, config.named)
             content = cleaned.encode("utf-8", "surrogateescape")
             yield f"{what}: these lines are removed", _restoring(path, content, put_aside)
 
@@ -224,6 +265,7 @@ class GitGuard:
             known = self._configs.get(path)
             if known is not None and known.numbers == numbers:
                 return known
+            is_settled = time.time_ns() - status.st_ctime_ns > TICK
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 content = file.read(_MOST_CONFIG + 1)
         except OSError:
@@ -231,6 +273,8 @@ class GitGuard:
         text = content.decode("utf-8", "surrogateescape")
         if path.endswith("-todo"):
             named = frozenset(("exec", line) for line in text.split("\n") if _is_exec(line))
+        elif path.endswith(_STRATEGIES):
+            named = frozenset(("strategy", line) for line in text.split("\n") if _is_led(line))
         else:
             place = os.path.dirname(path)
             named = frozenset(
@@ -239,7 +283,9 @@ class GitGuard:
                 # That of a submodule leads to where it is checked out.
                 if key != "core.worktree" or not self._is_inside(os.path.realpath(os.path.join(place, value)))
             )
-        config = self._configs[path] = Config(numbers, content, named)
+        config = Config(numbers, content, named)
+        if is_settled:
+            self._configs[path] = config
         return config
 
     def _exact(self) -> dict[str, str]:
@@ -252,6 +298,7 @@ class GitGuard:
             if not place or self._is_of_another_worktree(place):
                 continue
             found.update({os.path.join(place, name): path for name in _EXACT})
+            found.update(dict.fromkeys(_linked_hooks(os.path.join(place, "hooks"), self._tops), path))
             texts = [text for one in known.configs if (text := self._decoded(one)) is not None]
             waiting = [(text, place) for text in texts] + [(text, os.path.dirname(home[0])) for text in everywhere]
             found.update(dict.fromkeys(self._named(waiting, top), path))
@@ -265,24 +312,26 @@ class GitGuard:
             for one in git_config.included(text, folder):
                 if one not in seen:
                     seen.add(one)
-                    yield one
+                    yield from on_the_way(one)
                     if (more := self._decoded(one)) is not None:
-                        waiting.append((more, os.path.dirname(one)))
+                        waiting.append((more, os.path.dirname(os.path.realpath(one))))
             for name in git_config.hook_folders(text):
-                hooks = os.path.realpath(os.path.join(top, name))
-                if self._is_inside(hooks):
-                    yield from _of_hooks(hooks, self._tops)
+                hooks = os.path.join(top, name)
+                yield from on_the_way(hooks, links_only=True)
+                if self._is_inside(real := os.path.realpath(hooks)):
+                    yield from _of_hooks(real, self._tops)
+                    yield from _linked_hooks(real, self._tops)
             for word in git_config.programs(text):
-                one = os.path.realpath(os.path.join(top, os.path.expanduser(word)))
-                if self._is_inside(one) and os.path.isfile(one):
-                    yield one
+                one = os.path.join(top, os.path.expanduser(word))
+                if self._is_inside(os.path.realpath(one)) and not os.path.isdir(one) and _is_named(word, one):
+                    yield from on_the_way(one)
 
     def _is_of_another_worktree(self, place: str) -> bool:
         """Say whether a git directory belongs to a worktree outside of the folders. Others make and remove these at any
         time, so they may be half made, and be gone."""
         if os.path.basename(os.path.dirname(place)) != "worktrees":
             return False
-        return not self._is_inside(os.path.realpath(_text(os.path.join(place, "gitdir")).strip() or "/"))
+        return not self._is_inside(os.path.realpath(path_in(text_of(os.path.join(place, "gitdir"))) or "/"))
 
     def _decoded(self, path: str) -> str | None:
         config = self._config(path)
@@ -303,7 +352,7 @@ _HOOKS: Final = (
 def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
     """Yield a worktree that would get its configuration and hooks from elsewhere than its repository."""
     common = os.path.join(place, "commondir")
-    named, own = _text(common).strip(), os.path.dirname(os.path.dirname(place))
+    named, own = path_in(text_of(common)), os.path.dirname(os.path.dirname(place))
     if os.path.islink(common) or (named and os.path.realpath(os.path.join(place, named)) != own):
 
         def repair() -> None:
@@ -311,6 +360,51 @@ def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
             _create(common, b"../..\n", 0o644)
 
         yield f"{common} leads to {named}: it is put back", repair
+
+
+def on_the_way(path: str, *, links_only: bool = False) -> Iterator[str]:
+    """Yield the links that a path leads through, and unless `links_only` the place where it ends."""
+    here, parts = "/", path.split("/")[1:]
+    for _ in range(_MOST_LINKS):
+        while parts:
+            here = os.path.normpath(os.path.join(here, parts.pop(0)))
+            if os.path.islink(here):
+                yield here
+                target = os.path.join(os.path.dirname(here), os.readlink(here))
+                here, parts = "/", [*target.split("/")[1:], *parts]
+                break
+        else:
+            if not links_only:
+                yield here
+            return
+
+
+def _linked_hooks(folder: str, tops: list[str]) -> Iterator[str]:
+    """Yield what hooks are links to, and the folder itself, if it is one."""
+    if os.path.islink(folder):
+        yield from on_the_way(folder, links_only=True)
+        yield from _of_hooks(os.path.realpath(folder), tops)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield from on_the_way(entry.path)
+
+
+def _is_named(word: str, path: str) -> bool:
+    """Say whether a word of a configuration is a file, or one to come that a shell would run."""
+    return os.path.isfile(path) or word.startswith(("./", "../", "~/", "/"))
+
+
+def _is_hollow(known: Known) -> bool:
+    """Say whether a git directory lacks what makes it one, but may be used by others or be one again."""
+    return known.entry.form == "folder" and not known.entry.place.endswith("/.git") and os.path.isdir(known.entry.place)
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _of_hooks(folder: str, tops: list[str]) -> list[str]:
@@ -322,7 +416,7 @@ def _of_hooks(folder: str, tops: list[str]) -> list[str]:
 
 def _gated(path: str, entry: Entry) -> list[str]:
     """Return the files whose lines are looked at."""
-    found = [os.path.join(entry.place, name) for name in (*_CONFIGS, *_TODOS)] if entry.place else []
+    found = [os.path.join(entry.place, name) for name in (*_CONFIGS, *_TODOS, *_STRATEGIES)] if entry.place else []
     return [*found, os.path.join(os.path.dirname(path), ".gitmodules")] if path.endswith("/.git") else found
 
 
@@ -331,24 +425,21 @@ def _hooks(place: str) -> frozenset[tuple[str, bytes]]:
     with suppress(OSError):
         for name in os.listdir(os.path.join(place, "hooks")):
             if not name.endswith(".sample"):
-                found.add((name, _text(os.path.join(place, "hooks", name)).encode("utf-8", "surrogateescape")))
+                found.add((name, text_of(os.path.join(place, "hooks", name)).encode("utf-8", "surrogateescape")))
     return frozenset(found)
-
-
-def _text(path: str) -> str:
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return file.read(_MOST_CONFIG).decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
 
 
 def _is_exec(line: str) -> bool:
     return line.split(maxsplit=1)[:1] in (["exec"], ["x"])
 
 
-def _without_exec(text: str) -> str:
-    return "\n".join(line for line in text.split("\n") if not _is_exec(line))
+def _is_led(line: str) -> bool:
+    """Say whether a line may name a program by its path as a way to merge."""
+    return "/" in line
+
+
+def _without_runs(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if not (_is_exec(line) or _is_led(line)))
 
 
 def _number(path: str) -> tuple[int, int] | None:
@@ -357,6 +448,17 @@ def _number(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _opening(path: str) -> Repair:
+    def repair() -> None:
+        file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.chmod(f"/proc/self/fd/{file}", stat.S_IMODE(os.fstat(file).st_mode) | 0o700)
+        finally:
+            os.close(file)
+
+    return repair
 
 
 def _moving(path: str, put_aside: PutAside) -> Repair:

@@ -232,7 +232,7 @@ class Sandbox:
         file = -1 if callable(on_output) else os.dup(on_output)
         tell = on_output if callable(on_output) else partial(_write, file)
         for said in self.begin():
-            tell(f"{said}\n".encode())
+            tell(os.fsencode(f"{said}\n"))
         if owner is not None:
             self._owners[id(owner)] = owner
         watch = _Watch(command, tell)
@@ -254,12 +254,12 @@ class Sandbox:
 
     def _ended(self, process: "Process", watch: "_Watch") -> None:
         for said in self.finish():
-            watch.on_output(f"\n{said}".encode())
+            watch.on_output(os.fsencode(f"\n{said}"))
         if process.returncode:
             watch.stopped_by = self._reason(watch)
             if watch.stopped_by:
                 text = f"\n[The sandbox ({self.level}) stopped this command: {watch.stopped_by}]"
-                watch.on_output(text.encode())
+                watch.on_output(os.fsencode(text))
 
     async def may_run_outside(self, process: Running) -> bool:
         """Ask whether a command that the fence has stopped may run again without it."""
