@@ -114,17 +114,9 @@ class GitDirs:
                 path = (waiting or new).popleft()
                 if path in seen:
                     continue
-                try:
-                    status = os.lstat(path)
-                except OSError:
+                folder = self._folder(path, known.get(path), now)
+                if folder is None:
                     continue
-                folder = known.get(path)
-                if folder is None or folder.changed != status.st_ctime_ns:
-                    if not stat.S_ISDIR(status.st_mode):
-                        continue
-                    folder = self._scanned(path, status, now)
-                elif folder.number != (status.st_dev, status.st_ino):
-                    folder = self._scanned(path, status, now)
                 seen[path] = folder
                 if len(seen) > most:
                     self.too_many.append(top)
@@ -142,7 +134,16 @@ class GitDirs:
         self._known = seen
         return found
 
-    def _scanned(self, path: str, status: os.stat_result, now: int) -> _Folder:
+    def _folder(self, path: str, known: _Folder | None, now: int) -> _Folder | None:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return None
+        if known is not None and known.changed == status.st_ctime_ns:
+            if known.number == (status.st_dev, status.st_ino):
+                return known
+        elif not stat.S_ISDIR(status.st_mode):
+            return None
         if status.st_mode & 0o500 != 0o500 and status.st_uid == os.geteuid() != 0:
             self.closed.add(path)
         return _scanned(path, status, now)
@@ -150,22 +151,20 @@ class GitDirs:
 
 def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
     changed = status.st_ctime_ns if now - status.st_ctime_ns > TICK else 0
-    folders, names, obeyed, links = [], set(), [], []
+    folders, names, links = [], set(), []
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 name = entry.name
                 names.add(name)
-                if name in AT_EVERY_DEPTH:
-                    obeyed.append(f"{path}/{name}")
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{path}/{name}")
                 elif entry.is_symlink():
                     links.append(f"{path}/{name}")
     except OSError:  # git finds by name what cannot be listed
-        names = {name for name in _NAMES if os.path.lexists(f"{path}/{name}")}
-        folders = [f"{path}/.git"] if os.path.isdir(f"{path}/.git") else []
-        obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if os.path.lexists(f"{path}/{name}")]
+        names = {name for name in (*_NAMES, *AT_EVERY_DEPTH) if os.path.lexists(f"{path}/{name}")}
+        folders = [f"{path}/.git"] if ".git" in names else []
+    obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if name in names]
     is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
     if "/.git/" in f"{path}/":
         folders = [one for one in folders if os.path.basename(one) not in _DATA]
