@@ -1,5 +1,6 @@
 """The pages as people read them: links by title, and code of the pages for newcomers that a narrow window can show."""
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -26,3 +27,10 @@ def test_code_fits_a_narrow_window(name: str) -> None:
     blocks = re.findall(r"^```\w*\n(.*?)^```", (ROOT / f"docs/{name}.md").read_text(), re.DOTALL | re.MULTILINE)
     lines = [line for block in blocks for line in block.splitlines() if not any(one in line for one in LONG)]
     assert [line for line in lines if len(line) > NARROW] == []
+
+
+def test_the_reference_of_python_names_what_is_there() -> None:
+    names = re.findall(r"^::: (\S+)", (ROOT / "docs/python-api.md").read_text(), re.MULTILINE)
+    assert len(names) > 30
+    for name in names:
+        assert pkgutil.resolve_name(name).__doc__, name
