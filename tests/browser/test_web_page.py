@@ -1,4 +1,4 @@
-"""The web page of `spindle --remote` in a real browser: talking, deciding, on any screen and with the keyboard."""
+"""The web page of `spindle serve` in a real browser: talking, deciding, on any screen and with the keyboard."""
 
 import base64
 import json

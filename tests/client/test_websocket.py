@@ -1,4 +1,4 @@
-"""The client and `spindle --remote`: the same object as on stdio, and what only a network has."""
+"""The client and `spindle serve`: the same object as on stdio, and what only a network has."""
 
 import asyncio
 import subprocess

@@ -82,7 +82,7 @@ def part(seed: str, commit: str, seconds: float, rows: list[str]) -> str:
 
 
 PART = """\
-Written by `make soak`, which attacks the real process (`spindle --mode rpc`, `spindle --remote`) with a scripted model
+Written by `make soak`, which attacks the real process (`spindle --mode rpc`, `spindle serve`) with a scripted model
 server; `tests/soak` says how. This run, of commit {commit} on {date}, took {minutes:.0f} minutes (a whole one takes an
 hour) on {machine}. Its seed is {seed}: `make soak SEED={seed}` repeats the same attacks, but not at the same moments.
 

@@ -1,7 +1,7 @@
 """The Python clients: drive an agent in another process, or on another machine.
 
 `RpcClient` (asyncio) and `SyncRpcClient` speak the RPC protocol, with a command line on stdin and stdout (of Spindle or
-of a compatible agent) or with `spindle --remote` over WebSocket. `RemoteClient` speaks the smaller remote protocol.
+of a compatible agent) or with `spindle serve` over WebSocket. `RemoteClient` speaks the smaller remote protocol.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -181,7 +181,7 @@ class _Request(Mailbox[Json]):
 
 
 class RemoteClient:
-    """Connect to `spindle --remote`, ask, listen, and answer its questions.
+    """Connect to `spindle serve`, ask, listen, and answer its questions.
 
         async with RemoteClient("ws://127.0.0.1:3838") as agent:
             print((await agent.ask("What is in this directory?")).text)

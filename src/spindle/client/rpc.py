@@ -33,7 +33,7 @@ class RpcClient(AgentHandle):
             run = await agent.prompt_and_wait("What is in this directory?")
             print(run.text)
 
-    `RpcClient("ws://127.0.0.1:3838/rpc", token=…)` does the same with an agent of `spindle --remote`. Every command of
+    `RpcClient("ws://127.0.0.1:3838/rpc", token=…)` does the same with an agent of `spindle serve`. Every command of
     the protocol is a method; `request` sends those that have none yet.
     """
 

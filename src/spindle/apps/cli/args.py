@@ -193,7 +193,7 @@ OPTIONS: tuple[Option, ...] = (
         choices=("text", "json", "rpc", "acp"),
         modes="text json rpc acp",
     ),
-    Option("--attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
+    Option("--attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see spindle serve)"),
     Option("--print -p", "[MESSAGE]", "Run the messages, print the last answer, exit", "print", modes="text json"),
     Option("--continue -c", help="Go on with the newest session of this directory", field="continue_recent"),
     Option("--resume -r", help="Choose a session from a list"),
