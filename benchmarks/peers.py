@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Peer", "our_peer", "pi_peer", "state_peer"]
 
@@ -54,11 +55,12 @@ class Peer:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def configured(self) -> "Peer":
+    def configured(self, **settings: Any) -> "Peer":
+        """Write its files, with these settings besides those of every peer."""
         provider = {"baseUrl": f"{self.model}/v1", "api": "openai-completions", "apiKey": "none", "compat": COMPAT}
         models = {"providers": {"bench": {**provider, "models": [MODEL]}}}
         (self.folder("agent") / "models.json").write_text(json.dumps(models))
-        (self.folder("agent") / "settings.json").write_text(json.dumps(SETTINGS))
+        (self.folder("agent") / "settings.json").write_text(json.dumps(SETTINGS | settings))
         return self
 
 

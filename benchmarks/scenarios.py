@@ -33,6 +33,11 @@ class Figure:
         )
         return f"{middle} [{least}–{most}]"
 
+    def quartiles(self, values: list[float]) -> str:
+        """Return the median of some samples, with the quartiles."""
+        first, middle, third = statistics.quantiles(values, method="inclusive") if len(values) > 1 else values * 3
+        return f"{middle:{self.form}} [{first:{self.form}}–{third:{self.form}}]"
+
 
 FIGURES = {
     "start": Figure("cold start to the first answer (ms)", ".0f"),

@@ -29,7 +29,9 @@ FIGURES = {
     "state": Figure("CPU of `get_state` (µs)", ".0f"),
     "messages": Figure("CPU of `get_messages`, 2,000 messages (ms)", ".2f"),
     "short_messages": Figure("CPU of `get_messages`, 2,000 short messages (ms)", ".2f"),
+    "short_turn": Figure("CPU of a turn with one delta (ms)", ".2f"),
     "tool_turn": Figure("CPU of a turn with a tool call (ms)", ".1f"),
+    "unkept_turn": Figure("CPU of that turn without checkpoints (ms)", ".1f"),
     "deltas": Figure("CPU of 1,000 deltas (ms)", ".2f"),
     "first_delta": Figure("prompt to first delta, over the model's own time (ms)", ".2f"),
     "rss": Figure("memory after the start, RSS (MiB)", ".1f"),
@@ -59,7 +61,7 @@ def compare(place: Path, model: str, base: str, scale: float = 1.0, bound: float
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
     ratios = {figure: [a / b for a, b in zip(*samples[figure], strict=True)] for figure in FIGURES}
     print(table(name, samples, ratios))
-    print(f"\n{rounds} rounds in {time.monotonic() - begin:.0f} seconds; medians, with the least and the greatest.")
+    print(f"\n{rounds} rounds in {time.monotonic() - begin:.0f} seconds; medians, with the quartiles.")
     return check_bound(name, {figure: statistics.median(values) for figure, values in ratios.items()}, bound)
 
 
@@ -92,6 +94,7 @@ def one_round(peers: list[Peer], *, swapped: bool) -> dict[str, list[float]]:
             "short_messages": messages(agents, lambda peer: stored(peer, 2000, short=True)),
             **turns(agents),
         }
+    found["unkept_turn"] = unkept_turn(peers, swapped=swapped)
     return {figure: values[::-1] if swapped else values for figure, values in found.items()}
 
 
@@ -112,9 +115,27 @@ def turns(agents: list[MeasuredAgent]) -> dict[str, list[float]]:
 
     return {
         "first_delta": in_turns(agents, 8, first_delta),
-        "tool_turn": in_turns(agents, 3, lambda agent: cpu(agent, 10, lambda: agent.prompt("bench:tool:1")) * 1e3),
+        "short_turn": in_turns(agents, 3, lambda agent: cpu(agent, 20, lambda: agent.prompt("bench:text:1")) * 1e3),
+        "tool_turn": in_turns(agents, 3, tool_turn),
         "deltas": in_turns(agents, 3, lambda agent: agent.prompt("bench:text:5000").cpu / 5 * 1e3),
     }
+
+
+def tool_turn(agent: MeasuredAgent) -> float:
+    return cpu(agent, 10, lambda: agent.prompt("bench:tool:1")) * 1e3
+
+
+def unkept_turn(peers: list[Peer], *, swapped: bool) -> list[float]:
+    """Return the CPU of a turn with a tool call where no checkpoints are kept, in agents of their own."""
+    with ExitStack() as stack:
+        in_order = peers[::-1] if swapped else peers
+        agents = [stack.enter_context(MeasuredAgent(peer.configured(checkpoints=False))) for peer in in_order]
+        for agent in agents:
+            agent.prompt("bench:tool:1")
+        values = in_turns(agents, 3, tool_turn)
+    for peer in peers:
+        peer.configured()
+    return values
 
 
 def in_turns(agents: list[MeasuredAgent], times: int, measure: Callable[[MeasuredAgent], float]) -> list[float]:
@@ -136,7 +157,7 @@ def table(name: str, samples: Samples, ratios: dict[str, list[float]]) -> str:
     ratio = Figure("", ".2f")
     for key, figure in FIGURES.items():
         ours, theirs = samples[key]
-        cells = figure.title, figure.spread(ours), figure.spread(theirs), ratio.spread(ratios[key])
+        cells = figure.title, figure.quartiles(ours), figure.quartiles(theirs), ratio.quartiles(ratios[key])
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

@@ -61,7 +61,7 @@ def test_a_table_beside_an_earlier_state(bound, code):
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [one.title for one in CPU_FIGURES.values()]
     too_much = [line for line in done.stderr.splitlines() if "more than" in line]
-    assert [line.startswith("CPU of ") for line in too_much] == [True] * (6 if code else 0)
+    assert [line.startswith("CPU of ") for line in too_much] == [True] * (8 if code else 0)
 
 
 def test_a_state_is_measured_by_its_own_code(tmp_path):

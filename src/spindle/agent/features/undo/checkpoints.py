@@ -349,7 +349,8 @@ class Checkpoints(Hooks):
         first, snapshots, cwd = self._first, self._at_work(), self.workdir
         changed = {os.path.join(first.root, change.path) for change in changes if not change.path.endswith("/")}
         compared = changed | first.copies.keys()
-        said = dict(zip(meter.files_changed, await self.places(meter.files_changed), strict=True))
+        paths = list(meter.files_changed)
+        said = dict(zip(paths, await self.places(paths), strict=True)) if paths else {}
         others = [path for path, whole in said.items() if whole not in compared and not snapshots.recorder.has(whole)]
         meter.files_changed = dict.fromkeys([*(shown(path, cwd, first.root) for path in sorted(changed)), *others])
 
