@@ -5,7 +5,6 @@ A question that reaches no user counts as a no.
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from spindle.agent import AgentError, OptionError
+from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.fences.denials import tell_denial
 from spindle.agent.fences.fencing import Fencing
 from spindle.agent.fences.options import PermissionOptions, PermissionState, RuleInfo
 from spindle.agent.fences.questions import Asker, Dialog, GivenAnswer
+from spindle.agent.fences.rulebook import BEHAVIORS, Rulebook
 from spindle.agent.fences.waiting import Held, asked
 from spindle.agent.fences.wording import (
     OUTSIDE,
@@ -39,14 +39,13 @@ from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.base.limits import OUTSIDE_ANSWER
-from spindle.base.settings import Permissions, Settings
+from spindle.base.settings import Settings
 from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
 from spindle.sessions.facts import Fact, facts, keep
 from spindle.shapes.approvals import Allow, Answer, Deny, Keep, QuestionKind, Suggestion, TextPreview
 from spindle.shapes.builtin_tools import Effect
 from spindle.shapes.events import (
-    Behavior,
     Decision,
     Denial,
     EntryAppended,
@@ -62,26 +61,16 @@ from spindle.tools.base import Tool, ToolContext, ToolError
 
 if TYPE_CHECKING:
     from spindle.agent.fences.links import FarLinks
-    from spindle.agent.fences.rules import Policy, Rule
     from spindle.workspace.sandbox import Sandbox, Wanted
 
 SAME_DENIALS = 3
 """Equal refusals in a row that end the run."""
 STOPPED = "denied"
 """The stop reason of a run that ends because of refusals."""
-BEHAVIORS: tuple[Behavior, ...] = ("deny", "ask", "allow")
-"""In the order in which rules are tried."""
-UNCALLED = (
-    "can_use_tool is not asked about calls: the settings set the permission mode bypass. "
-    'permission_mode="default" takes their place'
-)
 PLAN = (
     "<plan_mode>\nPlan mode is on: you may only read. Every other tool call is refused. Look around, then answer with "
     "a plan of what you would do; do not try to change anything.\n</plan_mode>"
 )
-
-
-log = logging.getLogger("spindle.approval")
 
 
 class Agreed(Fact):
@@ -119,10 +108,7 @@ class Approval(Hooks):
         self._port = port
         self._dialogs = dialogs
         self._given = given
-        self._client = PermissionOptions(directories=given.directories)
-        """Permissions as a client has set them."""
-        self._kept: list[str] = []
-        """Rules that the user has agreed to in this session."""
+        self._rules = Rulebook(port, given)
         self.questions = Asker(port, dialogs, given.can_use_tool)
         self._stopped = ""
         """The chain that the user has stopped with a no."""
@@ -134,28 +120,25 @@ class Approval(Hooks):
         """Model calls in a row after which to ask."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
-        self._told: set[str] = set()
-        """Rules of which the user was told that they name no tool."""
         self._links: FarLinks | None = None
         """What the far side told when `grep` was decided about."""
         self.fencing = Fencing(given.sandbox)
         port.may_read, port.sandbox = self.may_read, self.sandbox
         self.rebuild()
         chooses = given.can_use_tool is not None and given.mode is not None
-        policy = self.policy(even_if_all_allowed=chooses)
-        never_asks = policy is not None and policy.mode == "bypass" and not policy.rules
-        if chooses and never_asks and self.fencing.level(port.resources) == "off":
+        if chooses and self._rules.never_asks and self.fencing.level(port.resources) == "off":
             raise AgentError(
                 "can_use_tool is never called in the mode bypass: leave one of the two out, or choose the mode default"
             )
+        self._rules.policy()
         self.sandbox()
 
     # -- setup -----------------------------------------------------------------------------------
 
     def rebuild(self) -> None:
-        self._kept, self.fencing.agreed = [], []
+        self._rules.kept, self.fencing.agreed = [], []
         for fact in facts(self._port.conversation.session.entries, Agreed):
-            self._kept += [rule for rule in fact.allow if not rule.endswith("()")]
+            self._rules.kept += [rule for rule in fact.allow if not rule.endswith("()")]
             if not self._is_guest:
                 self.fencing.agreed += fact.outside
 
@@ -170,16 +153,16 @@ class Approval(Hooks):
 
         `check_place` raises `AgentError` for a folder that no client may write.
         """
-        before, fenced = self._client, self.fencing.client
+        rules, before, fenced = self._rules, self._rules.client, self.fencing.client
         set_now: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        self._client = msgspec.structs.replace(before, **set_now)
+        rules.client = msgspec.structs.replace(before, **set_now)
         try:
-            self.policy()
+            rules.policy()
             if sandbox is not None:
                 self.fencing.configure(sandbox, self._port.conversation.session.cwd, check_place)
                 self.sandbox()
         except AgentError:
-            self._client = before
+            rules.client = before
             self.fencing.forget(fenced)
             raise
 
@@ -194,7 +177,7 @@ class Approval(Hooks):
             self.check_far(resources.far.command, resources)
         if self.fencing.level(resources) == "off":
             return self.fencing.sandbox(resources, cwd, None)
-        made = self.fencing.sandbox(resources, cwd, self.policy())
+        made = self.fencing.sandbox(resources, cwd, self._rules.policy())
         if made is not None:
             made.is_outside, made.ask = self._is_outside, self._ask_outside
         return made
@@ -212,7 +195,7 @@ class Approval(Hooks):
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         if level == self.fencing.level(resources) == "off":
             return None
-        return self.fencing.wanted(resources, cwd, self.policy(), level)
+        return self.fencing.wanted(resources, cwd, self._rules.policy(), level)
 
     def end_sandbox(self, owner: object) -> None:
         """Give the sandbox up, with a last look at files that processes of `owner` may have changed."""
@@ -222,85 +205,13 @@ class Approval(Hooks):
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         return self.fencing.has_outside_rules(resources) and self.fencing.outside(command, cwd, resources)[0]
 
-    def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
-        """Return the current policy; None: everything is allowed. Raises `AgentError` for invalid rules."""
-        store, given, client = self._port.resources.store, self._given, self._client
-        user = project = _NO_PERMISSIONS
-        if "permissions" in store.user:
-            user = _settings(store.user["permissions"], "user settings")
-        if "permissions" in store.project:
-            project = _settings(store.project["permissions"], "project settings")
-        sources: list[tuple[str, Permissions | PermissionOptions]] = [
-            ("user settings", user),
-            ("project settings", project),
-            ("command line" if given.can_use_tool is None else "program", given),
-            ("client", client),
-        ]
-        mode = client.mode or given.mode or project.default_mode or user.default_mode
-        mode = mode or ("bypass" if given.can_use_tool is None else "default")
-        lists = [[*source.allow, *source.ask, *source.deny] for _, source in sources]
-        if mode == "bypass" and not (self._kept or any(lists) or even_if_all_allowed):
-            return None
-        from spindle.agent.fences.rules import Policy, mode_named, rules_of  # most sessions need no rules
-
-        try:
-            rules = [
-                rule
-                for behavior in BEHAVIORS
-                for name, source in sources
-                for rule in rules_of(behavior, getattr(source, behavior), name)
-            ]
-            rules += rules_of("allow", self._kept, "this session")
-            self._check_names(rules)
-            return Policy(
-                self._workdir,
-                mode_named(mode),
-                rules,
-                [*user.additional_directories, *project.additional_directories, *client.directories],
-                [str(skill.path.parent) for skill in self._port.resources.skills],
-            )
-        except ValueError as error:
-            raise AgentError(str(error)) from None
-
-    def _check_names(self, rules: "list[Rule]") -> None:
-        """Raise `AgentError` for a rule whose tool is a slip of a built-in one: it would hold for nothing."""
-        from spindle.agent.fences.rules import misspelt
-
-        for rule in rules:
-            if (meant := misspelt(rule.tool)) and all(
-                tool.name.lower() != rule.tool for tool in self._port.toolbox.all()
-            ):
-                raise (OptionError if rule.source == "command line" else AgentError)(
-                    f'Not a permission rule ({rule.source}): "{rule.text}": there is no such tool. Did you mean '
-                    f"{meant.capitalize()}?"
-                )
-
-    def _tell_unknown(self) -> None:
-        """Tell the user about rules that name no tool. Tools of hosts, extensions and servers are known by now."""
-        policy = self.policy()
-        all_run = policy is None or policy.mode == "bypass"
-        if self._given.can_use_tool is not None and all_run and UNCALLED not in self._told:
-            self._told.add(UNCALLED)
-            log.warning(UNCALLED)
-            self._port.publish(Notice(UNCALLED))
-        if policy is None or not policy.rules:
-            return
-        from spindle.agent.fences.rules import unknown_tools
-
-        unknown = unknown_tools(policy.rules, (tool.name for tool in self._port.toolbox.all()))
-        new = [text for text in dict.fromkeys(unknown) if text not in self._told]
-        if new:
-            self._told.update(new)
-            self._port.publish(Notice(f"These permission rules hold for no tool that there is: {', '.join(new)}"))
-
     @property
     def mode(self) -> str:
-        policy = self.policy()
-        return "bypass" if policy is None else policy.mode
+        return self._rules.mode
 
     def state(self, tool: str | None = None, arguments: Any = None, effect: Effect | None = None) -> PermissionState:
         """Return mode and rules, and the decision about a call if a tool is given."""
-        policy = self.policy()
+        policy = self._rules.policy()
         decision = None if tool is None else self._decide(tool, arguments, effect)
         rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
         return PermissionState(mode=self.mode, rules=rules, decision=decision)
@@ -317,13 +228,13 @@ class Approval(Hooks):
                 return False
             self._turns = 0
         self._turns += 1
-        self._tell_unknown()
+        self._rules.tell_unknown()
         return True
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
-        policy = self.policy()
-        if self._client.directories:
-            system_prompt += f"\n\nAlso part of the workspace: {', '.join(self._client.directories)}"
+        policy = self._rules.policy()
+        if directories := self._rules.client.directories:
+            system_prompt += f"\n\nAlso part of the workspace: {', '.join(directories)}"
         planning = policy is not None and policy.mode == "plan"
         return messages, f"{system_prompt}\n\n{PLAN}" if planning else system_prompt
 
@@ -399,7 +310,7 @@ class Approval(Hooks):
         return decision
 
     def may_read(self, path: str) -> bool:
-        policy = self.policy()
+        policy = self._rules.policy()
         if policy is None:
             return True
         from spindle.agent.fences.rules import decide
@@ -410,7 +321,7 @@ class Approval(Hooks):
 
     def _decide(self, tool: str, arguments: Any, effect: Effect | None = None) -> Decision:
         asked = self.tools or self._options.ask_before_tools
-        policy = self.policy(even_if_all_allowed=asked)
+        policy = self._rules.policy(even_if_all_allowed=asked)
         if policy is None:
             return Decision("allow")
         from spindle.agent.fences.rules import decide
@@ -419,7 +330,7 @@ class Approval(Hooks):
         names = [(tool, effect if found is None else found.effect)]
         if found is not None and found.also is not None and (other := found.also(arguments)) is not None:
             names.append(other)
-        decisions = [decide(policy, n, arguments, ask=asked, effect=e, agreed=self._kept) for n, e in names]
+        decisions = [decide(policy, n, arguments, ask=asked, effect=e, agreed=self._rules.kept) for n, e in names]
         return min(decisions, key=lambda decision: BEHAVIORS.index(decision.behavior))  # the strictest one
 
     def _refused(self, meter: Meter, call_id: str, denial: Denial, *, terminate: bool = False) -> NoReturn:
@@ -533,7 +444,7 @@ class Approval(Hooks):
         if self._is_guest:
             require_offered(request, rules)
         try:
-            self._check_names(rules_of("allow", rules, "answer"))
+            self._rules.check_names(rules_of("allow", rules, "answer"))
         except ValueError as error:
             raise AgentError(str(error)) from None
         if answer.input is UNSET or (wanted := input_of(answer)) == args:
@@ -608,7 +519,7 @@ class Approval(Hooks):
         self.questions.give_up()
 
     async def _allow(self, rules: list[str], keep: Keep) -> None:
-        self._kept += rules
+        self._rules.kept += rules
         setting = None if keep == "session" else "permissions.allow"
         await self._keep(Agreed(allow=rules), setting, project=keep == "project")
 
@@ -621,13 +532,3 @@ class Approval(Hooks):
                 await asyncio.to_thread(self._port.resources.store.add, setting, rules, project=project)
             except (BadFile, OSError) as error:
                 self._port.publish(ExtensionError("", "permissions", str(error)))
-
-
-_NO_PERMISSIONS = Permissions()
-
-
-def _settings(given: Any, source: str) -> Permissions:
-    try:
-        return msgspec.convert(given or {}, Permissions)
-    except msgspec.ValidationError as error:
-        raise AgentError(f"permissions in the {source}: {error}") from None
