@@ -52,7 +52,6 @@ from spindle.base.agent_dir import agent_dir
 from spindle.base.settings import Retention, Todo
 from spindle.base.weakly import weakly
 from spindle.programs.children import kill_all
-from spindle.programs.process import all_gone
 from spindle.resources.loader import ClientPrompt, Resources
 from spindle.sessions.facts import damaged
 from spindle.sessions.session import Session
@@ -692,6 +691,8 @@ class AgentSession:
 
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
+        from spindle.programs.process import all_gone
+
         self.lifecycle.closed = True
         self._host_tools.disconnect()
         self._host_uris.disconnect()

@@ -6,7 +6,6 @@ as the parent is there.
 """
 
 import os
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -121,4 +120,6 @@ def remove_beside(session_file: Path) -> None:
         other.unlink(missing_ok=True)
     with suppress(OSError):  # there is no such folder, or other files are in it
         subagents.rmdir()
+    import shutil  # with all kinds of archives
+
     shutil.rmtree(uploads, ignore_errors=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from spindle.sessions.belongings import SUBAGENTS, belongings, remove_beside
-from spindle.sessions.catalog import forget
 from spindle.sessions.entries import Header, SessionError, new_header
 from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.keeper import is_worth_keeping
@@ -253,6 +252,8 @@ def delete(path: StrPath) -> None:
 
     Raises `SessionLocked` if a process writes to it.
     """
+    from spindle.sessions.catalog import forget  # sessions are rarely deleted
+
     file = Path(absolute(path))
     lock = try_lock(file)
     try:

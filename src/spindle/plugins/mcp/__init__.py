@@ -2,8 +2,6 @@
 
 from typing import Any, TypeAlias
 
-from spindle.base.strangers import words
-
 Message: TypeAlias = dict[str, Any]
 """A JSON object of the protocol."""
 
@@ -12,6 +10,8 @@ class McpError(Exception):
     """A server cannot be used, or refused a request; the text says why."""
 
     def __init__(self, text: str, code: int = 0, data: object = None) -> None:
+        from spindle.base.strangers import words
+
         super().__init__(words(text))
         self.code = code
         """Code of the JSON-RPC error; 0 for other errors."""
