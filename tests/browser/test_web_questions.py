@@ -32,16 +32,12 @@ def test_a_change_is_seen_before_it_is_made(open_tab: Any, tmp_path: Any) -> Non
     assert tab.js("(n => n.scrollHeight > n.clientHeight)(document.querySelector('.ask .question'))"), "it scrolls"
     tab.page.screenshot(path=tmp_path / "edit.png")
     tab.page.get_by_role("button", name="Edit…").click()
-    field = tab.page.get_by_label("Input of the call")
-    field.fill("{")
-    tab.page.get_by_role("button", name="Allow with this input").click()
-    tab.sees(".ask [role=alert]", "This is no JSON")
-    field.fill('{"path": "main.py", "edits": []}')
+    field = tab.page.get_by_label("New text")
     tab.page.screenshot(path=tmp_path / "input.png")
-    field.fill('{"path": "main.py", "edits": [{"oldText": "line 1\\n", "newText": "first\\n"}]}')
+    field.fill("other\n")
     tab.page.get_by_role("button", name="Allow with this input").click()
     tab.sees(".answer >> nth=-1", "done")
-    assert file.read_text().startswith("first\nline 2\n") and "changed" not in file.read_text()
+    assert "line 20\nother\nline 81\n" in file.read_text() and "changed" not in file.read_text()
     assert tab.trouble == []
 
 
@@ -59,6 +55,25 @@ def test_a_command_says_where_it_runs_and_a_no_may_stop_the_run(open_tab: Any, t
     assert tab.trouble == []
 
 
+def test_the_input_of_other_tools_is_edited_as_json(open_tab: Any) -> None:
+    tab = open_tab(reply(call("read", {"path": "a"})), reply("done"))
+    (tab.server.cwd / "b").write_text("of b")
+    asking(tab)
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        assert other.call("set_approval", tools=True)["success"]
+    tab.say("go")
+    tab.page.get_by_role("button", name="Edit…").click()
+    field = tab.page.get_by_label("Input of the call")
+    field.fill("{")
+    tab.page.get_by_role("button", name="Allow with this input").click()
+    tab.sees(".ask [role=alert]", "This is no JSON")
+    field.fill('{"path": "b"}')
+    tab.page.get_by_role("button", name="Allow with this input").click()
+    tab.sees(".answer >> nth=-1", "done")
+    assert "of b" in str(tab.server.mock.requests[-1].body)
+    assert tab.trouble == []
+
+
 def test_another_client_may_be_quicker(open_tab: Any) -> None:
     tab = open_tab(reply(call("write", {"path": "a", "content": "x"})), reply("done"))
     asking(tab)
@@ -69,4 +84,37 @@ def test_another_client_may_be_quicker(open_tab: Any) -> None:
         assert other.call("answer_permission", question=question["id"], behavior="allow")["success"]
         tab.sees(".answer >> nth=-1", "done")
         tab.counts(".ask", 0)
+    assert tab.trouble == []
+
+
+def test_a_change_is_allowed_part_by_part(open_tab: Any) -> None:
+    edits = [{"oldText": f"line {n}\n", "newText": f"part {n}\n"} for n in (3, 40, 90)]
+    tab = open_tab(reply(call("edit", {"path": "parts.py", "edits": edits})), reply("done"))
+    file = tab.server.cwd / "parts.py"
+    file.write_text(OLD)
+    asking(tab)
+    tab.say("go")
+    tab.counts(".ask .part", 3)
+    for number in (1, 2, 3):
+        tab.page.get_by_label(f"Part {number} of 3").uncheck()
+    assert tab.page.locator(".ask .primary").first.is_disabled()
+    tab.page.get_by_label("Part 2 of 3").check()
+    tab.sees(".ask .primary", "Allow 1 of 3 parts")
+    tab.press("Alt+y")
+    tab.sees(".answer >> nth=-1", "done")
+    assert file.read_text() == OLD.replace("line 40\n", "part 40\n")
+    assert tab.trouble == []
+
+
+def test_what_is_written_can_be_edited_as_a_text(open_tab: Any) -> None:
+    tab = open_tab(reply(call("write", {"path": "plain.py", "content": 'print("a")\n'})), reply("done"))
+    asking(tab)
+    tab.say("go")
+    tab.page.get_by_role("button", name="Edit…").click()
+    field = tab.page.get_by_label("What is written")
+    assert field.input_value() == 'print("a")\n'
+    field.fill('print("b")\n')
+    tab.page.get_by_role("button", name="Allow with this input").click()
+    tab.sees(".answer >> nth=-1", "done")
+    assert (tab.server.cwd / "plain.py").read_text() == 'print("b")\n'
     assert tab.trouble == []

@@ -7,6 +7,7 @@ import { count } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
 import { Row } from '../shared/list.js';
 import { reconcile } from '../shared/reconcile.js';
+import { commentForm } from './comment-form.js';
 
 const HUNKS_AT_ONCE = 40; // hunks that are shown before the reader wants more
 
@@ -19,9 +20,11 @@ export class ChangedFile extends Row {
   body;
   /** @type {any} */
   mark;
+  /** @type {HTMLInputElement} */
+  seen;
 
   /**
-   * `pane`: `isWide`, `revert(change, hunk)`.
+   * `pane`: `session`, `isWide`, `revert(change, hunk)`, `review(change, seen)`, `isReviewed(change)`.
    * @param {any} pane
    * @param {any} change
    * @param {boolean} open
@@ -49,7 +52,10 @@ export class ChangedFile extends Row {
     this.body = el('div', { class: 'hunks' });
     const copy = copyButton('Copy this file’s changes', () => this.change.patch);
     const revert = this.change.isKept ? button('link', () => this.pane.revert(this.change), 'Revert file') : null;
-    const tools = el('div', { class: 'file-tools' }, this.about, el('span', { class: 'room' }), revert, copy);
+    this.seen = el('input', { type: 'checkbox' });
+    this.seen.addEventListener('change', () => this.pane.review(this.change, this.seen.checked));
+    const seen = el('label', { class: 'seen' }, this.seen, 'Reviewed');
+    const tools = el('div', { class: 'file-tools' }, this.about, el('span', { class: 'room' }), seen, revert, copy);
     const summary = el('summary', null, icon('file'), name, this.size, icon('chevron'));
     const node = el('details', { class: 'changed', open: this.open }, summary, tools, this.body);
     // Made before it is seen: the event comes after that.
@@ -79,6 +85,7 @@ export class ChangedFile extends Row {
     if (!this.body) return;
     const { change } = this;
     this.mark = change.mark;
+    this.seen.checked = this.pane.isReviewed(change);
     showSize(this.size, change.added, change.removed);
     this.about.textContent = change.about;
     this.about.hidden = !change.about;
@@ -111,7 +118,31 @@ export class ChangedFile extends Row {
     const canRevert = change.isKept && change.status === 'modified' && hunk.text;
     const revert = canRevert ? button('link', () => this.pane.revert(change, hunk), 'Revert') : null;
     if (revert) revert.ariaLabel = `Revert these lines, from ${hunk.rows[0]?.after || hunk.rows[0]?.before}`;
-    return el('div', { class: 'hunk' }, view(hunk.rows, language), revert);
+    const diff = view(hunk.rows, language);
+    const node = el('div', { class: 'hunk' }, diff, el('div', { class: 'hunk-tools' }, revert));
+    diff.addEventListener('click', event => this.comment(node, placeOf(event.target)));
+    const first = hunk.rows.find((/** @type {any} */ { sign }) => sign) ?? hunk.rows[0];
+    const place = { line: Number(first?.after || first?.before), gone: first?.sign === '-', code: first?.text ?? '' };
+    const comment = button('link', () => this.comment(node, place), 'Comment');
+    comment.ariaLabel = `Comment on these lines, from ${place.line}`;
+    node.lastElementChild?.prepend(comment);
+    return node;
+  }
+
+  /**
+   * Let the user comment on a line; the comment goes along with the next message.
+   * @param {HTMLElement} hunk
+   * @param {{ line: number, gone: boolean, code: string } | null} place
+   */
+  comment(hunk, place) {
+    if (!place?.line || !getSelection()?.isCollapsed) return;
+    hunk.querySelector('.comment-form')?.remove();
+    const form = commentForm({ path: this.change.path, ...place }, comment => {
+      form.remove();
+      if (comment) this.pane.session.emit('comment', comment);
+    });
+    hunk.append(form);
+    form.querySelector('textarea')?.focus();
   }
 
   /** @param {number} rest */
@@ -122,4 +153,17 @@ export class ChangedFile extends Row {
     };
     return button('plain', show, `Show more: ${count(rest, 'part')} of the file are left`);
   }
+}
+
+/**
+ * Which line of a diff something is in: in one column or in two.
+ * @param {any} target
+ */
+function placeOf(target) {
+  const row = target.closest('.half') ?? target.closest('.diff > div');
+  const numbers = [...(row?.querySelectorAll('i') ?? [])].map(node => Number(node.textContent));
+  const line = numbers.findLast(number => number > 0);
+  return line
+    ? { line, gone: row.classList.contains('del'), code: row.querySelector('span')?.textContent ?? '' }
+    : null;
 }

@@ -1,7 +1,7 @@
 // All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
 import { showSize } from '../shared/diff.js';
-import { $, copyButton, el, iconButton, slices } from '../shared/dom.js';
+import { $, button, copyButton, el, iconButton, slices } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { VirtualList } from '../shared/list.js';
 import { ChangedFile } from './changed-file.js';
@@ -18,14 +18,22 @@ export class ChangesPane {
   list;
   /** @type {HTMLElement} */
   sum;
+  /** @type {HTMLButtonElement} */
+  commit;
   /** @type {HTMLElement} */
   empty;
 
-  /** @param {Session} session */
-  constructor(session) {
+  /**
+   * `offer(text)` puts a command where the user writes.
+   * @param {Session} session
+   * @param {(text: string) => void} offer
+   */
+  constructor(session, offer) {
+    this.offer = offer;
     this.session = session;
     this.node = $('changes');
     this.rows = new Map(); // file → its row
+    this.reviewed = new Map(); // file → what it was like when it was reviewed
     this.isWide = false;
     this.build();
     this.changes = new FileChanges(session, () => this.refresh());
@@ -35,6 +43,8 @@ export class ChangesPane {
 
   build() {
     this.sum = el('span', { class: 'size' });
+    this.commit = button('link', () => this.offerCommit(), 'Commit…');
+    this.commit.title = 'Puts the command for a commit of what was reviewed into the field';
     const all = () => [...this.changes.files.values()].map(({ patch }) => patch).join('');
     this.empty = el('p', { class: 'empty' }, 'No file was changed here yet.');
     const root = el('div');
@@ -46,6 +56,7 @@ export class ChangesPane {
         el('h2', { id: 'changes-title' }, 'Changes'),
         this.sum,
         el('span', { class: 'room' }),
+        this.commit,
         copyButton('Copy all as a patch', all),
         iconButton('Close the changes', 'close', () => this.toggle(false)),
       ),
@@ -101,6 +112,7 @@ export class ChangesPane {
       }),
     );
     this.empty.hidden = files.length > 0;
+    this.commit.hidden = !files.length;
     this.list.show([...this.rows.values()]);
     this.addUp();
     const pause = slices();
@@ -112,6 +124,34 @@ export class ChangesPane {
       this.rows.get(change.path)?.paint();
     }
     this.addUp();
+  }
+
+  /**
+   * @param {any} change
+   * @param {boolean} seen
+   */
+  review(change, seen) {
+    if (seen) this.reviewed.set(change.path, change.mark);
+    else this.reviewed.delete(change.path);
+  }
+
+  /**
+   * Whether a file was reviewed as it is now.
+   * @param {any} change
+   */
+  isReviewed(change) {
+    return this.reviewed.get(change.path) === change.mark;
+  }
+
+  /** A commit is a command of the user: it is offered with the files that were reviewed, or with all. */
+  offerCommit() {
+    const files = [...this.changes.files.values()];
+    const chosen = files.filter(change => this.isReviewed(change));
+    const paths = (chosen.length ? chosen : files).flatMap(({ path, oldPath }) => (oldPath ? [oldPath, path] : [path]));
+    const words = paths
+      .map(path => (/^[\w./@%+=:,-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`))
+      .join(' ');
+    this.offer(`!git add -A -- ${words} && git commit -m "" -- ${words}`);
   }
 
   addUp() {

@@ -9,6 +9,7 @@ import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 import { Disconnected } from './connection.js';
 import { attachedTo, forgetOld, keepAttached } from './draft-store.js';
+import { LineComments, withComments } from './line-comments.js';
 import { fileChip } from './messages.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
@@ -43,6 +44,7 @@ export class Composer {
     /** @type {{ images?: any, files?: any }} */
     this.stored = {}; // the images and files as they were kept last
     this.heir = null; // a conversation that is gone; what is attached there is meant for the next one
+    this.comments = new LineComments(session);
     this.completions = new Completions(session, this.field, () => this.resize());
     this.listen();
     session.on('state', () => this.showState());
@@ -128,8 +130,10 @@ export class Composer {
     const text = this.field.value;
     const { images, files } = this;
     const [, marks, command] = SHELL.exec(text) ?? [];
-    if ((command ?? text).trim() === '' && images.length === 0 && files.length === 0) return;
-    const whole = withFiles(text, files);
+    const hasComments = !marks && this.comments.all.length > 0;
+    if ((command ?? text).trim() === '' && images.length === 0 && files.length === 0 && !hasComments) return;
+    const comments = hasComments ? this.comments.take() : [];
+    const whole = withFiles(withComments(text, comments), files);
     const { owner } = this;
     const after = this.session.entries.lastId;
     this.clear();
@@ -138,6 +142,7 @@ export class Composer {
       else await this.session.prompt(whole, images, behaviour);
     } catch (error) {
       this.putBack(owner, text, images, files);
+      if (comments.length) this.comments.set([...comments, ...this.comments.all]);
       const isOffline = error instanceof Disconnected;
       if (!marks && isOffline) this.unsure = { text, whole, images, after };
       this.session.report(error.message, isOffline ? 'offline' : 'error');
@@ -348,7 +353,8 @@ export class Composer {
 
   showState() {
     const { running, busy } = this.session;
-    const empty = this.field.value.trim() === '' && this.images.length === 0 && this.files.length === 0;
+    const nothing = this.images.length === 0 && this.files.length === 0 && this.comments.all.length === 0;
+    const empty = this.field.value.trim() === '' && nothing;
     const shell = this.images.length === 0 ? SHELL.exec(this.field.value)?.[1] : undefined;
     $('stop').hidden = !busy;
     $('send').hidden = busy && empty;

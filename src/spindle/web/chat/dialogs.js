@@ -2,7 +2,7 @@
 
 import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
 import { reconcile } from '../shared/reconcile.js';
-import { aboutOf, inputEditor, keeping, previewOf, questionTitle } from './permission-question.js';
+import { aboutOf, choiceOf, inputEditor, keeping, previewOf, questionTitle } from './permission-question.js';
 import { oneStop } from './roving.js';
 
 /**
@@ -149,7 +149,18 @@ export class Dialogs {
     const reason = this.reasonField(request, () => deny());
     const isCall = request.kind === 'tool' || request.kind === 'outside';
     const [yes, no] = isCall ? ['Allow', 'Deny'] : ['Yes', 'No'];
-    const allow = button('primary', () => answer({ behavior: 'allow' }), yes, el('kbd', null, 'Alt+Y'));
+    const choice = request.kind === 'tool' ? choiceOf(request) : null;
+    const isAll = () => !choice || choice.chosen.size === choice.hunks.length;
+    const give = () =>
+      answer({ behavior: 'allow', ...(choice && !isAll() ? { input: choice.input(choice.chosen) } : {}) });
+    const words = el('span', null, yes);
+    const allow = button('primary', give, words, el('kbd', null, 'Alt+Y'));
+    if (choice)
+      choice.changed = () => {
+        const { size } = choice.chosen;
+        words.textContent = isAll() ? yes : `${yes} ${size} of ${choice.hunks.length} parts`;
+        allow.disabled = size === 0;
+      };
     const refuse = button('plain', () => deny(), no, el('kbd', null, 'Alt+N'));
     allow.dataset.answer = 'yes';
     refuse.dataset.answer = 'no';
@@ -184,7 +195,7 @@ export class Dialogs {
       { ...request, title: questionTitle(request), message: request.preview?.command ?? '' },
       isCall ? 'shield' : 'warning',
       aboutOf(request),
-      previewOf(request),
+      previewOf(request, choice),
       isCall ? reason : null,
       trouble,
       buttonRow,

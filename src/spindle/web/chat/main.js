@@ -61,7 +61,12 @@ const pickers = new Pickers(session);
 let changes;
 const changesPart = part(async () => {
   const { ChangesPane } = await import('./changes-pane.js');
-  changes = new ChangesPane(session);
+  changes = new ChangesPane(session, text => {
+    composer.offer(text);
+    const at = text.indexOf('""');
+    if (composer.field.value === text) composer.field.setSelectionRange(at + 1, at + 1);
+    else toast('The field is not empty: send or clear what is in it first', 'info');
+  });
   return changes;
 });
 for (const event of ['entries', 'reset', 'shell_end'])
@@ -92,6 +97,17 @@ const lookForModel = () =>
 setInterval(() => session.attempt(lookForModel), LOOK_MS);
 document.addEventListener('visibilitychange', () => session.attempt(lookForModel));
 
+/** The styles of such parts stand beside those that are there from the beginning. */
+function seldomStyles() {
+  if ($('seldom')) return null;
+  const href = document.querySelector('link[rel=stylesheet]')?.getAttribute('href')?.replace('chat.css', 'seldom.css');
+  const link = el('link', { rel: 'stylesheet', id: 'seldom', href });
+  return new Promise(resolve => {
+    link.onload = link.onerror = resolve;
+    document.head.append(link);
+  });
+}
+
 /**
  * A part of the page that is fetched and made when it is wanted first.
  * @template T
@@ -100,8 +116,12 @@ document.addEventListener('visibilitychange', () => session.attempt(lookForModel
 function part(make) {
   /** @type {Promise<T | undefined> | undefined} */
   let made;
+  const whole = async () => {
+    await seldomStyles();
+    return make();
+  };
   return () =>
-    (made ??= make().catch(error => {
+    (made ??= whole().catch(error => {
       made = undefined; // it may be there next time
       session.complain(error);
       return undefined;

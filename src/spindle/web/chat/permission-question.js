@@ -4,6 +4,7 @@ import { diffView, rowsOfDiff } from '../shared/diff.js';
 import { button, el } from '../shared/dom.js';
 import { list, obj, str } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
+import { partsOf } from './call-parts.js';
 
 const USUAL = 'no rule allows it'; // says nothing about the call
 
@@ -15,10 +16,48 @@ export function questionTitle(request) {
 }
 
 /**
- * What a call would do, as the agent found out. Nothing may be hidden here.
+ * What of a change is to be made: its parts can be chosen one by one.
  * @param {any} request
  */
-export function previewOf(request) {
+export function choiceOf(request) {
+  const parts = partsOf(request);
+  if (!parts) return null;
+  return { ...parts, chosen: new Set(parts.hunks.keys()), changed: () => {} };
+}
+
+/**
+ * @param {NonNullable<ReturnType<typeof choiceOf>>} choice
+ * @param {string} path
+ */
+function partList(choice, path) {
+  return el(
+    'div',
+    { class: 'parts' },
+    ...choice.hunks.map(({ rows }, i) => {
+      const box = el('input', { type: 'checkbox', checked: true });
+      box.addEventListener('change', () => {
+        if (box.checked) choice.chosen.add(i);
+        else choice.chosen.delete(i);
+        part.classList.toggle('left-out', !box.checked);
+        choice.changed();
+      });
+      const part = el(
+        'div',
+        { class: 'part' },
+        el('label', null, box, `Part ${i + 1} of ${choice.hunks.length}`),
+        diffView(rows, languageOfPath(path)),
+      );
+      return part;
+    }),
+  );
+}
+
+/**
+ * What a call would do, as the agent found out. Nothing may be hidden here.
+ * @param {any} request
+ * @param {ReturnType<typeof choiceOf>} [parts]
+ */
+export function previewOf(request, parts = null) {
   const preview = obj(request.preview);
   const box = el('div', { class: 'question', tabindex: '0' });
   if (preview.kind === 'diff') {
@@ -33,7 +72,9 @@ export function previewOf(request) {
         preview.newFile ? ' new file' : '',
         preview.place ? ` as in ${str(preview.place)}` : '',
       ),
-      diffView(rowsOfDiff(str(preview.diff)), languageOfPath(str(preview.path))),
+      parts
+        ? partList(parts, str(preview.path))
+        : diffView(rowsOfDiff(str(preview.diff)), languageOfPath(str(preview.path))),
     );
     if (hasMore(request)) box.append(el('pre', null, JSON.stringify(request.arguments)));
     if (preview.cut) box.append(el('p', { class: 'wrong' }, 'The change is longer than what is shown.'));
@@ -118,17 +159,55 @@ export function keeping(request) {
  * @param {(input: any, trouble: string) => void} use
  */
 export function inputEditor(request, use) {
-  const given = request.arguments;
-  const command = typeof obj(given).command === 'string' ? given.command : null;
-  const field = el('textarea', { rows: '8', class: 'input', 'aria-label': 'Input of the call', spellcheck: 'false' });
-  field.value = command ?? JSON.stringify(given, null, 2);
+  const given = obj(request.arguments);
+  const fields = plainFields(given);
+  const area = (/** @type {string} */ label, /** @type {string} */ value) => {
+    const rows = String(Math.min(16, Math.max(3, value.split('\n').length + 1)));
+    const field = el('textarea', { rows, class: 'input', 'aria-label': label, spellcheck: 'false' });
+    field.value = value;
+    return field;
+  };
+  const shown = fields
+    ? fields.map(({ label, value }) => area(label, value))
+    : [area('Input of the call', JSON.stringify(request.arguments, null, 2))];
   const send = () => {
-    if (command !== null) return use({ ...given, command: field.value }, '');
+    if (fields)
+      return use(
+        fields.reduce((input, { put }, i) => put(input, shown[i].value), given),
+        '',
+      );
     try {
-      return use(JSON.parse(field.value), '');
+      return use(JSON.parse(shown[0].value), '');
     } catch (error) {
       return use(null, `This is no JSON: ${error instanceof Error ? error.message : error}`);
     }
   };
-  return el('div', { class: 'editing' }, field, button('primary', send, 'Allow with this input'));
+  const titled = shown.map((field, i) =>
+    fields ? el('label', null, el('span', null, fields[i].label), field) : field,
+  );
+  return el('div', { class: 'editing' }, ...titled, button('primary', send, 'Allow with this input'));
+}
+
+/**
+ * The texts of a call that a person would change: the command, the content, the new texts; null: all of it, as JSON.
+ * @param {any} given
+ * @returns {{ label: string, value: string, put: (input: any, text: string) => any }[] | null}
+ */
+function plainFields(given) {
+  for (const [name, label] of [
+    ['command', 'Input of the call'],
+    ['content', 'What is written'],
+  ])
+    if (typeof given[name] === 'string')
+      return [{ label, value: given[name], put: (input, text) => ({ ...input, [name]: text }) }];
+  const edits = list(given.edits).map(obj);
+  if (!edits.length || !edits.every(edit => typeof edit.newText === 'string')) return null;
+  return edits.map((edit, i) => ({
+    label: edits.length > 1 ? `New text of edit ${i + 1}` : 'New text',
+    value: edit.newText,
+    put: (input, text) => ({
+      ...input,
+      edits: list(input.edits).map((one, k) => (k === i ? { ...obj(one), newText: text } : one)),
+    }),
+  }));
 }
