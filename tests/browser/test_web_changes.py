@@ -42,7 +42,7 @@ def test_files_and_parts_of_them_are_taken_back(browser: Any, shared: ServerProc
         assert ["6 line 5", "6 LINE 5"] in rows
         # The second part is taken back, the first stays.
         tab.page.locator(".hunk").nth(1).hover()
-        tab.click(".hunk .link", 1)
+        tab.page.get_by_role("button", name="Revert these lines").nth(1).click()
         tab.sees("#confirm", "taken/a.txt")
         tab.click("#confirm .primary")
         tab.sees(".toast", "as before")
