@@ -1,8 +1,7 @@
 """A session that is alive in this process: its agent, its clients, and its last events for those who come back."""
 
 import asyncio
-from collections import deque
-from itertools import islice
+from collections.abc import Callable
 from time import monotonic
 
 from msgspec.structs import replace
@@ -10,42 +9,10 @@ from msgspec.structs import replace
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
 from spindle.base import limits
+from spindle.protocol.event_log import EventLog, StoredEventLog
 from spindle.protocol.registry import LiveInfo, WantedSession
-from spindle.protocol.render import Renderer
 from spindle.protocol.seat import Seat
-from spindle.shapes.events import Event, ExtensionUIRequest
-
-LOG_BYTES, LOG_EVENTS = 4 << 20, 32
-"""The log of a session holds so much, and so many of the last events however long they are."""
-
-
-class EventLog(NeverFull):
-    """The last events of a session, numbered, for clients that lost their connection.
-
-    Updates are kept in delta form: they add up to the same answer, and a long one does not fill the log with copies.
-    """
-
-    def __init__(self, first: int = 0) -> None:
-        self._renderer = Renderer(update_mode="delta")
-        self._lines: deque[bytes] = deque()
-        self._bytes = 0
-        self.count = first
-        """The number of the last event."""
-
-    def put(self, event: Event) -> None:
-        line = self._renderer.render(event)
-        self._lines.append(line)
-        self._bytes += len(line)
-        self.count += 1
-        while self._bytes > LOG_BYTES and len(self._lines) > LOG_EVENTS:
-            self._bytes -= len(self._lines.popleft())
-
-    def after(self, number: int) -> list[bytes] | None:
-        """Return the events after that number; None if some of them are gone, or never were."""
-        missing = self.count - number
-        if not 0 <= missing <= len(self._lines):
-            return None
-        return list(islice(self._lines, len(self._lines) - missing, None))
+from spindle.shapes.events import Event, ExtensionUIRequest, SessionChanged
 
 
 class LiveSession(NeverFull):
@@ -57,6 +24,11 @@ class LiveSession(NeverFull):
         self.handle = handle or agent.session.id
         """Names it for as long as it lives, whichever file the conversation goes on in."""
         self.log = EventLog(first_event or 0)
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when another node has the session."""
+        self._follow()
+        if first_event is not None and (keeper := agent.session.of_store) is not None:
+            self.log = StoredEventLog(agent, keeper)
         self.clients: set[Seat] = set()
         self.used = 0.0
         """When something last happened."""
@@ -76,9 +48,15 @@ class LiveSession(NeverFull):
     def put(self, event: Event) -> None:
         """Look whether a question can be answered."""
         self.touch()
+        if isinstance(event, SessionChanged):
+            self._follow()
         if isinstance(event, ExtensionUIRequest):
             self._withdraw_unanswerable()
             self._wait_for_client()
+
+    def _follow(self) -> None:
+        if (keeper := self.agent.session.of_store) is not None:
+            keeper.on_lost = lambda: self.on_lost()
 
     # -- clients ---------------------------------------------------------------------------------
 

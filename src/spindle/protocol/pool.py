@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
@@ -24,6 +25,7 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
+from spindle.sessions.store import SessionHeld
 
 if TYPE_CHECKING:  # loaded only if they are needed
     from spindle.server.account import Account, Terms
@@ -35,12 +37,14 @@ if TYPE_CHECKING:  # loaded only if they are needed
 
 REMEMBERED = 10_000
 """Handles of sessions that left memory."""
+RECOVER_AGAIN = 60.0
+"""Seconds until another try to resume a run, if that failed."""
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
 FIRST_LOOK = 0.2
 """Seconds until a session that was just opened may leave memory, at least: who asked for it has not used it yet."""
-IDLE, SHUTDOWN = "idle", "the server is shutting down"
-"""Why a session leaves memory: it was not used; all have to go."""
+IDLE, SHUTDOWN, MOVED = "idle", "the server is shutting down", "the session goes on at another node"
+"""Why a session leaves memory: it was not used; all have to go; its lease was lost."""
 
 log = logging.getLogger("spindle.live")
 
@@ -151,6 +155,8 @@ class SessionPool:
 
         Clients were told these handles: as long as they are here they mean nothing else.
         """
+        self._not_again: dict[str, float] = {}
+        """Session → until when its run is not resumed again, because that failed."""
         self._unsaved: dict[str, WantedSession] = {}
         """Handle → how to begin it again, of sessions that left memory unused before anything was said."""
 
@@ -179,9 +185,11 @@ class SessionPool:
         return await self._shielded(work, client)
 
     async def recover(self) -> int:
-        """Go on with every run that the end of an earlier process cut off. Returns how many go on."""
+        """Go on with every run that the end of another process cut off. Returns how many go on."""
         count = 0
         for path in await asyncio.to_thread(self.source.interrupted):
+            if self._not_again.get(path, 0.0) > monotonic():
+                continue
             try:
                 live = await self.open(WantedSession(session=path))
                 await live.begin()
@@ -189,7 +197,10 @@ class SessionPool:
                 account = self.account
                 await (submitting if account is None else account.counted(live.agent, submitting))
                 count += 1
+            except SessionHeld:
+                pass  # another node was quicker
             except (AgentError, SessionError) as error:
+                self._not_again[path] = monotonic() + RECOVER_AGAIN
                 log.warning("The run in %s is not resumed: %s", path, error)
         return count
 
@@ -299,6 +310,7 @@ class SessionPool:
 
     def _enter(self, live: LiveSession) -> LiveSession:
         self._live[live.handle] = live
+        live.on_lost = partial(self._lost, live)
         self._moved.pop(live.handle, None)
         self._unsaved.pop(live.handle, None)
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
@@ -352,6 +364,11 @@ class SessionPool:
 
     def _least_used(self, among: Iterable[LiveSession]) -> LiveSession | None:
         return min((live for live in among if live.idle), key=lambda live: live.used, default=None)
+
+    def _lost(self, live: LiveSession) -> None:
+        """Let a session go that another node has now."""
+        if self._live.get(live.handle) is live:
+            self._end(live, MOVED)
 
     async def _end_on_request(self, live: LiveSession) -> None:
         """End a session when an extension asks for it, once the agent is idle. The others go on."""

@@ -152,6 +152,22 @@ class FileStore:
         left = [info.id for info in list_page(None, self._directory).sessions if info.interrupted]
         return [id for id in left if (found := self.load(id)) is not None and found.card.works]  # others wait
 
+    # -- nodes -----------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Holder:
+        return Holder(f"process {os.getpid()} on {NODE}")
+
+    @property
+    def is_alive(self) -> bool:
+        return True
+
+    def seen_as(self) -> str:
+        return "127.0.0.1"
+
+    def answers_at(self, address: str, *, is_ours: bool) -> None:
+        pass  # the lock of a file names no address
+
     # -- news ------------------------------------------------------------------------------------
 
     def notify(self, session: str) -> None:
@@ -161,6 +177,9 @@ class FileStore:
     def watch(self, hear: Callable[[str], None]) -> Callable[[], None]:
         self._watchers.append(hear)
         return lambda: self._watchers.remove(hear)
+
+    def watch_all(self, hear: Callable[[], None]) -> Callable[[], None]:
+        return self.watch(lambda session: hear())
 
     # -- small records ---------------------------------------------------------------------------
 

@@ -108,16 +108,6 @@ class PostgresStore:
     def within(self, space: str) -> SessionStore:
         return PostgresStore("", space, self._core)
 
-    @property
-    def node(self) -> Holder:
-        """This node, as others see it."""
-        return self._core.node
-
-    def answers_at(self, address: str) -> None:
-        """Tell other nodes where this one answers."""
-        self._core.node = Holder(self._core.node.node, address)
-        self._core.renew()
-
     # -- sessions --------------------------------------------------------------------------------
 
     def append(self, lease: Lease, lines: Sequence[bytes], expected: int, card: Card) -> None:
@@ -235,6 +225,28 @@ class PostgresStore:
         )
         return [id for (id,) in rows]
 
+    # -- nodes -----------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Holder:
+        return self._core.node
+
+    @property
+    def is_alive(self) -> bool:
+        self._core.alive()
+        return time.monotonic() < self._core.sure_until
+
+    def seen_as(self) -> str:
+        (host,) = self._one("SELECT host(inet_client_addr())", ())
+        return str(host or "127.0.0.1")
+
+    def answers_at(self, address: str, *, is_ours: bool) -> None:
+        self._core.node = Holder(self._core.node.node, address)
+        self._core.alive()
+        self._core.renew()
+        if is_ours:
+            self._one("DELETE FROM spindle_nodes WHERE address = %s AND name <> %s RETURNING 1", self._core.own())
+
     # -- news ------------------------------------------------------------------------------------
 
     def notify(self, session: str) -> None:
@@ -248,6 +260,13 @@ class PostgresStore:
 
         self._core.watch(own)
         return lambda: self._core.watchers.remove(own)
+
+    def watch_all(self, hear: Callable[[], None]) -> Callable[[], None]:
+        def any_of(told: str) -> None:
+            hear()
+
+        self._core.watch(any_of)
+        return lambda: self._core.watchers.remove(any_of)
 
     # -- small records ---------------------------------------------------------------------------
 
@@ -405,6 +424,9 @@ class _Core:
                 self._renewing = threading.Thread(target=self._renew_always, name="spindle-lease", daemon=True)
                 self._renewing.start()
         return self.node.node
+
+    def own(self) -> tuple[str | None, str]:
+        return self.node.address, self.node.node
 
     def renew(self) -> None:
         began = time.monotonic()

@@ -108,7 +108,9 @@ class StoreShelf:
         opening.removed_from(self.store, name)
 
     def begin(self, cwd: str, id: str | None, **saving: Unpack[Saving]) -> Session:
-        return opening.begun_in(self.store, cwd, id=id, **saving)
+        session = opening.begun_in(self.store, cwd, id=id, **saving)
+        session.claim()  # other nodes must find it before it has a message
+        return session
 
     def load(self, name: str, cwd: str | None = None, *, read_only: bool = False, **saving: Unpack[Saving]) -> Session:
         return opening.loaded_from(self.store, name, cwd, read_only=read_only, **saving)

@@ -153,6 +153,22 @@ class SessionStore(Protocol):
     def cut_off(self) -> list[str]:
         """Return sessions in every space of this store with a run that no living node works on."""
 
+    # -- nodes -----------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Holder:
+        """This process, as others see it."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether others see this process as alive."""
+
+    def seen_as(self) -> str:
+        """Return the host by which others may reach this machine."""
+
+    def answers_at(self, address: str, *, is_ours: bool) -> None:
+        """Tell the others where this node answers. `is_ours`: it does for certain, so no other node there is alive."""
+
     # -- news ------------------------------------------------------------------------------------
 
     def notify(self, session: str) -> None:
@@ -160,6 +176,9 @@ class SessionStore(Protocol):
 
     def watch(self, hear: Callable[[str], None]) -> Callable[[], None]:
         """Call `hear`, in any thread, with each session that is told of; some may be missed. Returns what ends it."""
+
+    def watch_all(self, hear: Callable[[], None]) -> Callable[[], None]:
+        """The same for the sessions of every user."""
 
     # -- small records ---------------------------------------------------------------------------
 

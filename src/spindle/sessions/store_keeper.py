@@ -103,7 +103,7 @@ class StoreKeeper:
         self._then: list[tuple[int, Callable[[], None]]] = []
         self._queue = None if queue is None else queue.value
         self._queue_revision = 0 if queue is None else queue.revision
-        self._queue_due = False
+        self._queue_due = self._card_due = False
         self._sending = threading.Lock()
         """Held while something is sent: lines keep their order."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -149,10 +149,17 @@ class StoreKeeper:
 
     def tell(self, entry_id: str, number: int) -> None:
         """Note the number of the event that told clients of a message. It goes out with the next lines."""
+        if self._lease is None and self._sent == self._put:
+            return  # the session was left
         with self._lock:
             self.told = [*self.told[-TOLD + 1 :], (entry_id, number)]
-            self._put += 1
+            self._card_due = True
         self._send_soon()
+
+    @property
+    def lease_number(self) -> int:
+        """The number of the lease; 0 before there is one."""
+        return 0 if self._lease is None else self._lease.number
 
     def _begin(self) -> None:
         self._begun = True
@@ -195,8 +202,9 @@ class StoreKeeper:
                 if self.lost is not None:
                     raise LeaseLost(self.lost)
                 with self._lock:
-                    if self._sent == self._put or not self._begun:
+                    if (self._sent == self._put and not self._card_due) or not self._begun:
                         return
+                    self._card_due = False
                     lines, self._waiting = self._waiting, []
                     queue, self._queue_due = self._queue_due, False
                     put, card = self._put, self._card()

@@ -23,9 +23,12 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import WantedSession
 from spindle.server.account import Account, NotAllowed
+from spindle.server.nodes import PASSED, Nodes
 from spindle.server.permit import Permit
 from spindle.server.users import User, UsersFile
+from spindle.sessions.entries import SessionError
 from spindle.sessions.lock import SessionLocked
+from spindle.sessions.store import SessionHeld
 from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
@@ -47,6 +50,10 @@ CHAT_PATHS = ("/", "/ws")
 RPC_PATH, ACP_PATH = "/rpc", "/acp"
 SOCKET_PATHS = (*CHAT_PATHS, RPC_PATH, ACP_PATH)
 METRICS_PATH = "/metrics"
+TAKE_OVER_LOOK = 2.0
+"""Seconds between two looks for runs that the end of a node cut off, if there is no news."""
+PASSES = 3
+"""How often a request looks for the node that has its session, if that changes meanwhile."""
 LOOK_AT_USERS = 1.0
 """Seconds between two looks at the file of the users."""
 HEADERS = ("Host", "Origin", "Authorization", "Sec-WebSocket-Protocol")
@@ -92,6 +99,8 @@ class RemoteServer:
         self._numbers = itertools.count(1)
         self._metrics = Metrics()
         self._disk = DiskFigures()
+        self._nodes = None if source.store is None else Nodes(source.store)
+        """The other servers on the same store, if there is one."""
         self._draining = False
         self._tasks = Tasks()
 
@@ -175,7 +184,11 @@ class RemoteServer:
         port = await self._listener.listen(context)
         self._access = replace(self._access, port=port)
         host = f"[{options.host}]" if ":" in options.host else options.host
-        page = f"{'https' if context else 'http'}://{host}:{port}/"
+        scheme = "https" if context else "http"
+        page = f"{scheme}://{host}:{port}/"
+        if self._nodes is not None:
+            own = None if options.host in ("0.0.0.0", "::", "") else page.rstrip("/")
+            await self._nodes.begin(options.node_address or own, port, scheme)
         # After a #: browsers do not send that part, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
 
@@ -211,11 +224,35 @@ class RemoteServer:
         names: list[str | None] = [None] if self._users is None else [*self._users.users]
         return sum([await self._tenant(name).pool.recover() for name in names])
 
+    def take_over(self) -> None:
+        """From now on, go on with runs that the end of another node cuts off."""
+        if self._nodes is not None:
+            self._tasks.spawn(self._take_over(self._nodes), "spindle-take-over")
+
+    async def _take_over(self, nodes: Nodes) -> None:
+        news = asyncio.Event()
+        nodes.on_news(news.set)
+        while not self._draining:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TAKE_OVER_LOOK):
+                    await news.wait()
+            news.clear()
+            try:
+                if count := await self.recover():
+                    log.info("Going on with %d runs of another node", count)
+            except SessionError as error:
+                log.warning("no look for runs of other nodes: %s", error)
+
     async def drain(self, seconds: float) -> None:
-        """Take no new runs, and wait for those that are under way, for so many seconds at most."""
+        """Take no new runs, and wait for those that are under way, for so many seconds at most.
+
+        In a store they are handed over: another node, or a later server, goes on with them.
+        """
         self._draining = True
         for tenant in self._tenants.values():
             tenant.account.closing = True
+        if self._nodes is not None:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for pool in self._pools:
@@ -227,7 +264,8 @@ class RemoteServer:
         if self._listener is None:
             return
         self._listener.close()
-        await asyncio.gather(*(pool.interrupt() for pool in self._pools))
+        if self._nodes is None:
+            await asyncio.gather(*(pool.interrupt() for pool in self._pools))
         for peer in self._peers:
             peer.leave(GOING_AWAY, "the server is shutting down")
         serving = [task for task in self._peers.values() if task is not None]
@@ -237,6 +275,8 @@ class RemoteServer:
         await self._listener.end()
         await self._tasks.end(limits.TASKS_END)
         self._metrics.stop()
+        if self._nodes is not None:
+            await self._nodes.end()
         if self._users is not None:
             self._stop_booking()
 
@@ -267,7 +307,23 @@ class RemoteServer:
             tenant = self._tenant(self._whose(request, query))
         except NotAllowed as error:
             return self._forbidden(request, error)
+        if (session := query.get("session")) and query.get("copy") != "true":
+            passed = await self._passed_on(request, tenant, session, socket=True)
+            if passed is not None:
+                return passed
         return await self._serve(request, path, query, tenant)
+
+    async def _passed_on(
+        self, request: web.BaseRequest, tenant: Tenant, session: str, *, socket: bool = False
+    ) -> web.StreamResponse | None:
+        """Let the node answer that has this session; None if it is ours, or free."""
+        store = tenant.source.store
+        if self._nodes is None or store is None or tenant.pool.find(session) is not None:
+            return None
+        try:
+            return await self._nodes.pass_on(request, store, session, socket=socket)
+        except SessionError as error:
+            return (plain if socket else failed)(503, str(error))
 
     def _forbidden(self, request: web.BaseRequest, error: NotAllowed) -> web.Response:
         trace.tell(
@@ -304,10 +360,12 @@ class RemoteServer:
         if request.method not in ("GET", "HEAD"):
             return plain(405, "Only GET is allowed here")
         if path == "/healthz":
-            return json_answer({"status": "ok", "auth": self._access.needs_token})
+            node = {} if self._nodes is None else {"node": self._nodes.name}
+            return json_answer({"status": "ok", "auth": self._access.needs_token, **node})
         if path == "/readyz":
-            state = "draining" if self._draining else "ready"
-            return json_answer({"status": state}, 503 if self._draining else 200)
+            cut = self._nodes is not None and not await asyncio.to_thread(self._nodes.is_alive)
+            state = "draining" if self._draining else "without its store" if cut else "ready"
+            return json_answer({"status": state}, 200 if state == "ready" else 503)
         if path == METRICS_PATH:
             name = self._access.user(_deciding(request))
             if self._users is not None and (name is None or not self._users.users[name].admin):
@@ -326,9 +384,25 @@ class RemoteServer:
             return self._forbidden(request, error)
         ids = {"method": request.method, "path": path, "client": request.remote, "user": name, **_by(request, name)}
         with trace.span("request", wire="http", **ids) as span:
-            answer = await tenant.api.answer(request, path, query)
+            answer = await self._answered(request, path, query, tenant)
             span.set(status=answer.status)
             return answer
+
+    async def _answered(
+        self, request: web.BaseRequest, path: str, query: dict[str, str], tenant: Tenant
+    ) -> web.StreamResponse:
+        """Answer a request of plain HTTP, here or at the node that has its session."""
+        session = await tenant.api.session_of(request, path) if self._nodes is not None else None
+        for _ in range(PASSES):
+            if session is not None and (passed := await self._passed_on(request, tenant, session)) is not None:
+                return passed
+            try:
+                return await tenant.api.answer(request, path, query)
+            except SessionHeld as error:  # another node was quicker
+                held = error
+                if session is None or PASSED in request.headers:
+                    break
+        return failed(409, str(held))
 
     def _gauges(self) -> Iterator[tuple[str, tuple[str | None, ...], float]]:
         """Yield the figures that nothing counts."""

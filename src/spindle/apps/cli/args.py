@@ -118,6 +118,7 @@ class Options(Struct):
     remote_key: str | None = None
     remote_insecure: bool = False
     remote_options: list[str] = []
+    node_address: str | None = None
     store: str | None = None
     """Address of the store with the sessions."""
     log_format: str | None = None
@@ -288,6 +289,7 @@ OPTIONS: tuple[Option, ...] = (
         modes="remote",
         field="remote_options",
     ),
+    Option("--node-address", "URL", "Where other servers on the same store reach this one", modes="remote"),
     Option("--store", "ADDRESS", "Keep sessions in postgresql://… instead of files (SPINDLE_STORE)", modes="remote"),
     Option(
         "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"

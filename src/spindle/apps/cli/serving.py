@@ -30,6 +30,7 @@ from spindle.base.limits import PROCESS_END
 from spindle.programs.children import kill_all
 from spindle.programs.stop_signals import on_stop
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
+from spindle.sessions.entries import SessionError
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.apps.cli.agent_source import CommandLineAgents
@@ -159,6 +160,7 @@ def run_remote(options: Options, on_start: Callable[[str], None] = lambda addres
             users=None if options.tokens is None else tokens_file(options.tokens),
             origins=frozenset(options.remote_origins),
             insecure=options.remote_insecure,
+            node_address=None if options.node_address is None else _node_address(options.node_address),
             tls=_tls(options),
         )
         source = CommandLineAgents(
@@ -200,7 +202,10 @@ async def _serve_clients(
         _say(f"Stopping: {signal.Signals(number).name}")
 
     on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end, seconds=drain + PROCESS_END)
-    address, began = await server.start(), time.monotonic()
+    try:
+        address, began = await server.start(), time.monotonic()
+    except SessionError as error:  # of the store
+        raise UsageError(str(error)) from None
     _say(f"Listening on {address}")
     if server.has_owner:
         server.permit.tell = _say_code
@@ -208,6 +213,8 @@ async def _serve_clients(
     on_start(address)
     if recover and (count := await server.recover()):
         _say(f"Going on with {count} interrupted run{'s' * (count > 1)}")
+    if recover:
+        server.take_over()
     await ended.wait()
     await server.drain(drain)
     await server.stop()
@@ -282,6 +289,13 @@ def opened_store(given: str | None) -> "SessionStore | None":
         return open_store(address)
     except StoreError as error:
         raise UsageError(str(error)) from None
+
+
+def _node_address(given: str) -> str:
+    """Raises `UsageError`."""
+    if not given.startswith(("http://", "https://")):
+        raise UsageError(f"--node-address is a URL, as http://10.0.0.5:3838, not {given}")
+    return given.rstrip("/")
 
 
 def tokens_file(given: str) -> Path:

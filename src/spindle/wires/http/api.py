@@ -5,6 +5,7 @@ The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import unquote
 
@@ -27,6 +28,7 @@ from spindle.protocol.seat import Seat
 from spindle.server.account import Closing, NotAllowed, QuotaReached
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
+from spindle.sessions.store import SessionHeld, StoreGone
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import Event, ExtensionUIRequest
 from spindle.shapes.run_result import RunResult
@@ -82,6 +84,10 @@ class HttpApi:
             return _failed(429, error)
         except Closing as error:
             return _failed(503, error)
+        except SessionHeld:
+            raise  # the server knows other nodes
+        except StoreGone as error:
+            return _failed(503, error)
         except (AgentError, SessionError) as error:
             return _failed(409, error)
         except web.HTTPRequestEntityTooLarge:
@@ -93,6 +99,21 @@ class HttpApi:
         except Exception as error:  # a bug, perhaps of an extension, or a disk error: the client must be told
             log.exception("a request failed")
             return _failed(500, f"{type(error).__name__}: {error}")
+
+    async def session_of(self, request: web.BaseRequest, path: str) -> str | None:
+        """Return the id of the session that a request needs to be live, or free; None if it needs none."""
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        match request.method, parts:
+            case (("PATCH" | "DELETE"), ["v1", "stored", id]):
+                return id
+            case _, ["v1", "sessions", id, *_]:
+                return id
+            case "POST", ["v1", "sessions"]:
+                with suppress(BadRequest, web.HTTPRequestEntityTooLarge):  # it is told when it is answered
+                    given = await _body(request)
+                    named = given.get("id") or (None if given.get("copy") else given.get("session"))
+                    return named if isinstance(named, str) else None
+        return None
 
     async def _route(self, request: web.BaseRequest, parts: list[str], query: dict[str, str]) -> web.StreamResponse:
         if len(parts) > 2 and is_path(parts[2]):
@@ -214,7 +235,8 @@ class HttpApi:
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         number = event_number(request.headers.get("Last-Event-ID", query.get("since", "")))
-        known = number is not None and live.log.after(number) is not None
+        replay = None if number is None else live.log.after(number)
+        known = replay is not None
         stream = _Stream(self._options.viewer_stall_timeout)
         await stream.response.prepare(request)
         viewer = _Viewer(connection.bell)
@@ -222,7 +244,7 @@ class HttpApi:
         live.agent.subscribe(viewer)
         self.viewers += 1
         try:
-            sent = number if known and number is not None else live.log.count
+            sent = live.log.count - (0 if replay is None else len(replay))
             hello = {"type": "ready", "version": __version__, "sessionId": live.session_id, "cwd": live.agent.cwd}
             await stream.send(b"event: ready\nid: %d\ndata: %b\n\n" % (sent, encode({**hello, "replay": known})))
             if not known:  # there may be no other client to answer them

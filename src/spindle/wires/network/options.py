@@ -15,6 +15,8 @@ class RemoteOptions:
     """The file with the users and their tokens."""
     origins: frozenset[str] = frozenset()
     """Sites other than our own page that may connect."""
+    node_address: str | None = None
+    """Where other servers on the same store reach this one; None: where it listens."""
     insecure: bool = False
     """Serve other machines without a token."""
     tls: tuple[str, str] | None = None
