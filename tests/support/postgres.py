@@ -52,6 +52,19 @@ class Server:
     def stop(self, mode: str = "immediate") -> None:
         self.call("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
 
+    @classmethod
+    def of_its_own(cls) -> "Server":
+        """Start one that a test may stop; `remove` it in the end."""
+        return _begun()
+
+    def remove(self) -> None:
+        try:
+            self.stop()
+        except RuntimeError:
+            pass  # it was stopped
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def address(self, database: str, password: str = PASSWORD) -> str:
         return f"postgresql://spindle:{password}@127.0.0.1:{self.port}/{database}"
 
@@ -65,23 +78,19 @@ class Server:
         return self.call("psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-c", text, address)
 
 
-@cache
-def server() -> Server:
-    """Return the server of this process; without PostgreSQL the test is skipped."""
+def _begun() -> Server:
     pytest.importorskip("psycopg", reason="no psycopg")
     found = sorted(glob("/usr/lib/postgresql/*/bin/postgres")) or [one for one in [shutil.which("postgres")] if one]
     if not found:
         pytest.skip("no PostgreSQL (apt install postgresql)")
-    folder = Path(tempfile.mkdtemp(prefix="spindle-pg-"))
-    made = Server(folder, Path(found[-1]).parent)
+    return Server(Path(tempfile.mkdtemp(prefix="spindle-pg-")), Path(found[-1]).parent)
 
-    def end() -> None:
-        try:
-            made.stop()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
-    atexit.register(end)
+@cache
+def server() -> Server:
+    """Return the server of this process; without PostgreSQL the test is skipped."""
+    made = _begun()
+    atexit.register(made.remove)
     return made
 
 

@@ -44,6 +44,7 @@ from spindle.agent.resuming import abandon, answer_kept, resume, shown
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions, Submission
 from spindle.agent.run.record import interruption
+from spindle.agent.run.result import WAITING
 from spindle.agent.shell import Shell
 from spindle.agent.state import AgentState, ContextUsage, SessionStats, agent_state, context_usage, session_stats
 from spindle.agent.toolbox import Toolbox
@@ -250,6 +251,12 @@ class AgentSession:
         run.keep()
         self._engine.start(with_nothing_new, options, run)
         return run
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether a run was cut off by the end of its process, and does not wait for an answer."""
+        left = self._engine.left
+        return left is not None and left.record.state != WAITING
 
     async def resume_run(self) -> Run:
         """Go on with the run that the end of its process cut off. Raises `AgentError`."""

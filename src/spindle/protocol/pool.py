@@ -155,6 +155,8 @@ class SessionPool:
 
         Clients were told these handles: as long as they are here they mean nothing else.
         """
+        self._recovers = False
+        """Whether runs that were cut off go on when their session is opened."""
         self._not_again: dict[str, float] = {}
         """Session → until when its run is not resumed again, because that failed."""
         self._unsaved: dict[str, WantedSession] = {}
@@ -185,24 +187,35 @@ class SessionPool:
         return await self._shielded(work, client)
 
     async def recover(self) -> int:
-        """Go on with every run that the end of another process cut off. Returns how many go on."""
+        """Go on with every run that the end of another process cut off. Returns how many go on.
+
+        In a store, from now on also with those in sessions that clients open.
+        """
+        self._recovers = self.source.store is not None
         count = 0
         for path in await asyncio.to_thread(self.source.interrupted):
             if self._not_again.get(path, 0.0) > monotonic():
                 continue
             try:
                 live = await self.open(WantedSession(session=path))
-                await live.begin()
-                submitting = live.agent.resume_run()
-                account = self.account
-                await (submitting if account is None else account.counted(live.agent, submitting))
-                count += 1
+                count += self._recovers or await self._go_on(live)
             except SessionHeld:
                 pass  # another node was quicker
             except (AgentError, SessionError) as error:
                 self._not_again[path] = monotonic() + RECOVER_AGAIN
                 log.warning("The run in %s is not resumed: %s", path, error)
         return count
+
+    async def _go_on(self, live: LiveSession) -> bool:
+        """Resume the run of a session. Returns whether it goes on."""
+        try:
+            await live.begin()
+            submitting = live.agent.resume_run()
+            await (submitting if self.account is None else self.account.counted(live.agent, submitting))
+        except (AgentError, SessionError) as error:
+            log.warning("The run in %s is not resumed: %s", live.session_id, error)
+            return False
+        return True
 
     def find(self, id: str) -> LiveSession | None:
         return self._live.get(id) or (None if id in self._moved else self._current(id))
@@ -295,7 +308,10 @@ class SessionPool:
             handle = secrets.token_hex(16)  # a session that began as this one has it
         # A client may remember event numbers of this session's former life; they must not fit by accident.
         first = 0 if wanted.session is None else secrets.randbelow(1 << 40)
-        return self._enter(LiveSession(agent, handle, first if self._numbered else None))
+        live = self._enter(LiveSession(agent, handle, first if self._numbered else None))
+        if self._recovers and agent.was_cut_off:
+            self._tasks.spawn(self._go_on(live), "spindle-go-on")
+        return live
 
     def _make_room(self) -> None:
         """Let the session that was not used for longest go if there are too many. Raises `TooManySessions`."""

@@ -4,12 +4,10 @@ Every seat of a user has the same account. Commands are checked against it befor
 of the user's sessions are checked one by one, so that a quota exceeds its limit by at most one call of each run.
 """
 
-import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,9 +19,9 @@ from spindle.agent.session import AgentSession
 from spindle.base import trace
 from spindle.base.agent_dir import agent_dir
 from spindle.server import room
+from spindle.server.day_book import AnyBook
 from spindle.server.permit import Permit
 from spindle.server.users import User
-from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
 
@@ -66,82 +64,9 @@ class NoRoom(Closing):
     """The disk is nearly full: the server takes no new runs until there is room again."""
 
 
-class DayBook:
-    """Runs and cost of a user, by day. Servers that share the directory share the book: a lock keeps them apart."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._day = ""
-        self._read = 0
-        """Bytes of today's file that are in the totals."""
-        self.runs = 0
-        self.cost = 0.0
-
-    def take_run(self, most: int | None) -> bool:
-        """Count a run; False if today has as many as allowed. Raises `OSError`."""
-        with self._open() as file:
-            if most is not None and self.runs >= most:
-                return False
-            self._write(file, {"runs": 1})
-            return True
-
-    def give_back_run(self) -> None:
-        """Uncount a run that did not begin. Raises `OSError`."""
-        with self._open() as file:
-            self._write(file, {"runs": -1})
-
-    def spend(self, cost: float) -> None:
-        """Count what a model call has cost. Raises `OSError`."""
-        with self._open() as file:
-            self._write(file, {"cost": cost})
-
-    def refresh(self) -> None:
-        """Read what other servers have written. Raises `OSError`."""
-        with self._open():
-            pass
-
-    @contextmanager
-    def _open(self) -> Iterator[int]:
-        """Hold today's file with the totals up to date."""
-        day = time.strftime("%Y-%m-%d", time.gmtime())
-        if day != self._day:
-            for folder in (self._folder.parent, self._folder):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._day, self._read, self.runs, self.cost = day, 0, 0, 0.0
-        file = os.open(self._folder / f"{day}.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)  # others hold it for microseconds
-            self._catch_up(file)
-            yield file
-        finally:
-            os.close(file)
-
-    def _catch_up(self, file: int) -> None:
-        while data := os.pread(file, 1 << 20, self._read):
-            whole = data[: data.rfind(b"\n") + 1]
-            if not whole:
-                break
-            self._read += len(whole)
-            for line in whole.splitlines():
-                self._add(line)
-
-    def _add(self, line: bytes) -> None:
-        try:
-            entry = decode(line)
-            self.runs += int(entry.get("runs", 0))
-            self.cost += float(entry.get("cost", 0))
-        except (DecodeError, AttributeError, TypeError, ValueError):
-            pass  # a line that a crash has cut
-
-    def _write(self, file: int, entry: dict[str, float]) -> None:
-        cut = os.fstat(file).st_size > self._read  # a crash has left half a line
-        os.write(file, b"\n" * cut + encode(entry) + b"\n")
-        self._catch_up(file)
-
-
 class Account:
-    def __init__(self, name: str | None = None, user: User | None = None, folder: Path | None = None) -> None:
-        """`folder` is where the book of the user is kept. Without a user everything is allowed."""
+    def __init__(self, name: str | None = None, user: User | None = None, book: AnyBook | None = None) -> None:
+        """`book` has what the user has used up. Without a user everything is allowed."""
         self.name = name
         self.user = user
         self.closing = False
@@ -152,7 +77,7 @@ class Account:
         """The code that the server has printed."""
         self._told_of_room = False
         """Whether it was logged that the disk is getting full."""
-        self._book = DayBook(folder) if folder is not None else None
+        self._book = book
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -199,7 +124,7 @@ class Account:
         user, book = self.user, self._book
         try:
             self.check_work(agent.model)
-            if user is not None and book is not None and not book.take_run(user.runs_per_day):
+            if user is not None and book is not None and not await book.begin_run(user.runs_per_day):
                 self._reached("runsPerDay", f"{user.runs_per_day} runs", "all have begun")
         except BaseException:
             submitting.close()
@@ -208,7 +133,7 @@ class Account:
             return await submitting
         except BaseException:
             if book is not None:
-                book.give_back_run()
+                await book.end_run()
             raise
 
     def spend(self, cost: float) -> None:

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from spindle.sessions.entries import SessionError
 from spindle.sessions.store import Holder, SessionStore
+from spindle.shapes.codec import encode
 
 PASSED = "Spindle-Passed-On"
 """Header of a request that was passed on. It goes no further: a node whose address is wrong must not ask itself."""
@@ -139,9 +140,9 @@ class Nodes:
             theirs = await self._ask().request(
                 request.method, url, data=body or None, headers=_headers(request), allow_redirects=False
             )
-        except aiohttp.ClientConnectorError as error:
-            raise _NotThere from error
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError) or request.method in ("GET", "HEAD"):
+                raise _NotThere from error
             return _lost()
         ours = web.StreamResponse(status=theirs.status)
         for name, value in theirs.headers.items():
@@ -215,7 +216,7 @@ def _headers(request: web.BaseRequest) -> dict[str, str]:
 
 def _lost() -> web.Response:
     text = "The node that has the session ended before it answered. What it accepted is kept: look before you repeat it"
-    return web.json_response({"error": text}, status=502)
+    return web.Response(status=502, body=encode({"error": text}), content_type="application/json")
 
 
 async def _copy(source: Any, target: Any) -> None:

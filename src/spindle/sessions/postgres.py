@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 LEASE_SECONDS = 6.0
-"""How long a node that does not renew its row keeps its leases."""
-RENEW_SECONDS = 1.5
-MARGIN_SECONDS = 1.0
-"""So long before its end a lease counts as doubtful: what is begun then may be done twice."""
+"""How long a node that does not renew its row keeps its leases; `SPINDLE_LEASE_SECONDS` changes it."""
+RENEWALS = 4
+"""How often a row is renewed in that time."""
+MARGIN = 1 / 6
+"""Part of a lease at its end that counts as doubtful: what is begun then may be done twice."""
 CONNECTIONS = 8
 """Of one process, besides that which watches."""
 CONNECT_SECONDS, STATEMENT_SECONDS = 4, 8
@@ -232,6 +233,10 @@ class PostgresStore:
         return self._core.node
 
     @property
+    def lease_seconds(self) -> float:
+        return self._core.lease_seconds
+
+    @property
     def is_alive(self) -> bool:
         self._core.alive()
         return time.monotonic() < self._core.sure_until
@@ -318,6 +323,7 @@ class _Core:
         self.address = address
         self.name = _without_password(address)
         self.node = Holder(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+        self.lease_seconds = _lease_seconds()
         self.sure_until = 0.0
         """By our monotonic clock: until then no other node can take our leases."""
         self.watchers: list[Callable[[str], None]] = []
@@ -431,11 +437,11 @@ class _Core:
     def renew(self) -> None:
         began = time.monotonic()
         with self.connection() as connection:
-            connection.execute(RENEW, (self.node.node, self.node.address, LEASE_SECONDS))
-        self.sure_until = began + LEASE_SECONDS - MARGIN_SECONDS
+            connection.execute(RENEW, (self.node.node, self.node.address, self.lease_seconds))
+        self.sure_until = began + self.lease_seconds * (1 - MARGIN)
 
     def _renew_always(self) -> None:
-        while not self._ended.wait(RENEW_SECONDS):
+        while not self._ended.wait(self.lease_seconds / RENEWALS):
             with suppress(StoreError):  # whoever needs the lease is told
                 self.renew()
 
@@ -478,6 +484,17 @@ def _card(data: bytes, is_held: bool) -> Card:
     card = read_card(data)
     # A run that goes on at a node that lives is not interrupted.
     return replace(card, info=replace(card.info, interrupted=False)) if is_held else card
+
+
+def _lease_seconds() -> float:
+    given = os.environ.get("SPINDLE_LEASE_SECONDS") or str(LEASE_SECONDS)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 3600:
+        raise StoreError(f"SPINDLE_LEASE_SECONDS must be a number from 1 to 3600, not {given}")
+    return seconds
 
 
 def _text(value: str) -> str:

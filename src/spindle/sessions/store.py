@@ -160,6 +160,10 @@ class SessionStore(Protocol):
         """This process, as others see it."""
 
     @property
+    def lease_seconds(self) -> float:
+        """How long leases outlive a node; so long an outage of the store is waited for."""
+
+    @property
     def is_alive(self) -> bool:
         """Whether others see this process as alive."""
 

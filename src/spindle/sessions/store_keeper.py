@@ -34,8 +34,8 @@ from spindle.sessions.tree import Tree
 
 QUEUE = "queue"
 """Kind of the records with waiting messages."""
-PATIENCE_S = 8.0
-"""How long a store may be gone before what waits for it is given up."""
+AGAIN_S = 2.0
+"""Seconds between two tries while the store is gone."""
 SENDERS = 4
 TOLD = 64
 """Messages of which a card says that clients were told of them."""
@@ -192,8 +192,17 @@ class StoreKeeper:
         _senders().submit(self._try)
 
     def _try(self) -> None:
-        with suppress(StoreError, SessionHeld):  # it was told
+        try:
             self._send()
+        except (StoreError, SessionHeld):  # it was told
+            if self.lost is None and self._loop is not None:
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._loop.call_later, AGAIN_S, self._again)
+
+    def _again(self) -> None:
+        """Try again what could not be sent, unless that was done or the session was left."""
+        if self._sent < self._put and self._lease is not None:
+            self._submit()
 
     def _send(self) -> None:
         """Send all that is waiting. Raises `StoreError`, `SessionHeld`."""
@@ -236,7 +245,7 @@ class StoreKeeper:
                 return
             except StoreGone as error:
                 since = _gone_since.setdefault(self.store, time.monotonic())
-                if time.monotonic() - since > PATIENCE_S:
+                if time.monotonic() - since > self.store.lease_seconds:
                     raise
                 unsure = True
                 self._fail(error)
@@ -306,7 +315,7 @@ class StoreKeeper:
 
     def _settle(self) -> None:
         self._send()
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + self.store.lease_seconds
         while self._lease is not None and not self.store.holds(self._lease):
             if time.monotonic() > end:
                 raise StoreGone(f"The lease of session {self._tree.header.id} cannot be renewed")

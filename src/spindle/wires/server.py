@@ -23,6 +23,7 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownSession
 from spindle.protocol.registry import WantedSession
 from spindle.server.account import Account, NotAllowed
+from spindle.server.day_book import DayBook, StoreBook
 from spindle.server.nodes import PASSED, Nodes
 from spindle.server.permit import Permit
 from spindle.server.users import User, UsersFile
@@ -112,8 +113,12 @@ class RemoteServer:
             options, source, account = self._options, self._source, Account()
             if name is not None and self._users is not None:
                 user = self._users.users[name]
-                account = Account(name, user, agent_dir() / "usage" / name)
-                source, account.terms = self._source.for_user(name, user, partial(self._users.roots_of_others, name))
+                source, terms = self._source.for_user(name, user, partial(self._users.roots_of_others, name))
+                store = source.store
+                account = Account(
+                    name, user, DayBook(agent_dir() / "usage" / name) if store is None else StoreBook(store)
+                )
+                account.terms = terms
             account.closing, account.permit = self._draining, self.permit
             kept = PoolBounds(
                 max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept

@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.tokens_command import run as tokens
 from spindle.base.user_files import BadFile
-from spindle.server.account import DayBook
+from spindle.server.day_book import DayBook
 from spindle.server.users import UsersFile, add_user, read_users, revoke_user
 from spindle.wires.network import metrics
 from tests.support import nursery

@@ -15,7 +15,7 @@ from spindle.apps.cli.serving import tokens_file
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile
-from spindle.server.account import DayBook
+from spindle.server.day_book import DayBook
 from spindle.server.users import NAME, User, add_user, change_user, read_users, revoke_user, rotate_token
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.open import delete

@@ -104,6 +104,8 @@ class StoredSessions:
             raise AgentError("Session name cannot be empty")
         if (live := self._pool.find(id)) is not None:
             live.agent.set_name(name.strip())
+            if (wait := live.agent.session.unsafe()) is not None:
+                await asyncio.to_thread(wait)
             id = live.session_id
         else:
             info = await self._info(id)

@@ -1,0 +1,245 @@
+"""Several servers on one PostgreSQL, without a shared disk: each answers for every session."""
+
+import http.client
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.server.users import add_user
+from spindle.sessions.store import open_store
+from tests.support import postgres
+from tests.support.mock_model import Step, call, reply
+
+from .server import ServerProcess
+from .test_http import Http
+
+LEASE = "2"
+
+
+class Cluster:
+    """Nodes on a database of their own, each with an agent directory of its own; all work in one directory."""
+
+    def __init__(self, base: Path) -> None:
+        self.stack = ExitStack()
+        self.address = postgres.database()
+        self.work = base / "shared-work"
+        self.work.mkdir()
+
+    def node(self, steps: Sequence[Step] = (), *args: str, **options: Any) -> tuple[ServerProcess, Http]:
+        env = {"SPINDLE_STORE": self.address, "SPINDLE_LEASE_SECONDS": LEASE, **options.pop("env", {})}
+        args = (*args, *["--recover"] * options.pop("recovers", True))
+        server = self.stack.enter_context(ServerProcess(steps, args=args, env=env, **options))
+        return server, Http(server)
+
+    def marks(self) -> str:
+        file = self.work / "marks"
+        return file.read_text() if file.exists() else ""
+
+    def marking(self, seconds: float) -> Step:
+        return reply(call("bash", {"command": f"echo x >> {self.work}/marks; sleep {seconds}"}))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    with made.stack:
+        yield made
+
+
+def until(true: Callable[[], Any], seconds: float = 20) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+    return found
+
+
+def read_until(events: Any, type: str) -> list[tuple[int, dict[str, Any]]]:
+    found = []
+    while True:
+        number, event = events.next()
+        found.append((number, event))
+        if event["type"] == type:
+            return found
+
+
+def test_any_node_answers_for_any_session(cluster: Cluster) -> None:
+    a, on_a = cluster.node([reply("one"), reply("two"), reply("three")])
+    b, on_b = cluster.node()
+    id = on_a.open(cwd=str(cluster.work))
+    assert on_b.get(f"/v1/sessions/{id}")[2]["phase"] == "idle"
+    status, _, result = on_b.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "hello"})
+    assert (status, result["text"]) == (200, "one")
+    events = on_b.events(id)
+    with b.rpc(f"?session={id}") as through_b, a.rpc(f"?session={id}") as direct:
+        assert through_b.ready["sessionId"] == direct.ready["sessionId"] == id
+        assert direct.call("prompt", message="more")["success"]
+        text = through_b.wait("agent_end")["messages"][-1]["content"][0]["text"]
+        assert text == "two"
+        assert read_until(events, "agent_settled")
+    with b.chat(f"?session={id}") as chat:
+        chat.send("r1", {"Text": "and more"})
+        frames = chat.until_terminal()
+    assert "three" in json.dumps(frames)
+    assert [one["id"] for one in on_b.get("/v1/stored")[2]["sessions"]] == [id]
+    assert not b.mock.requests
+    # The owner lets go of it; then the other node has it.
+    assert on_b.ask("DELETE", f"/v1/sessions/{id}")[0] == 204
+    assert on_b.post(f"/v1/sessions/{id}/get_messages")[2]["messages"]
+    assert on_a.get(f"/v1/sessions/{id}")[2]["phase"] == "idle"
+    assert on_b.ask("PATCH", f"/v1/stored/{id}", {"name": "Named"})[2]["name"] == "Named"
+    assert on_a.get(f"/v1/stored/{id}")[2]["name"] == "Named"
+
+
+def test_two_nodes_begin_one_session_once(cluster: Cluster) -> None:
+    _, on_a = cluster.node([reply("a")])
+    _, on_b = cluster.node([reply("b")])
+    for number in range(5):
+        id = f"same-{number}"
+        requests = []
+        for one in (on_a, on_b):
+            connection = http.client.HTTPConnection("127.0.0.1", one.server.port, timeout=20)
+            connection.request("PUT", f"/v1/sessions/{id}", json.dumps({"cwd": str(cluster.work)}))
+            requests.append(connection)
+        assert [one.getresponse().status for one in requests] == [200, 200]
+    holders = [open_store(cluster.address).holder(f"same-{number}") for number in range(5)]
+    assert None not in holders
+
+
+def test_a_dead_node_is_replaced_and_streams_go_on_by_number(cluster: Cluster) -> None:
+    a, on_a = cluster.node([reply("hi"), cluster.marking(30), reply("never")])
+    b, on_b = cluster.node([reply("went on")])
+    id = on_a.open(cwd=str(cluster.work))
+    on_b.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "hello"})
+    stream, first = on_b.events(id), on_a.events(id, since=0)
+    on_b.post(f"/v1/sessions/{id}/prompt", {"message": "work"})
+    seen = read_until(stream, "message_end")
+    assert seen[-1][1]["message"]["role"] == "user"
+    last = read_until(first, "tool_execution_start")[-1][0]
+    until(cluster.marks)
+    began = time.monotonic()
+    a.process.kill()
+    until(lambda: on_b.post(f"/v1/sessions/{id}/get_state")[0] == 200)  # it waits for the end of the lease
+    again = on_b.events(id, since=last)
+    assert again.ready[1]["replay"] is True
+    rest = read_until(again, "agent_settled")
+    assert time.monotonic() - began < 12
+    ends = [event["message"]["role"] for _, event in rest if event["type"] == "message_end"]
+    assert ends == ["toolResult", "assistant"]
+    # A client that had seen less gets the answer with the call first, once.
+    more = read_until(on_b.events(id, since=seen[-1][0]), "agent_settled")
+    ends = [event["message"]["role"] for _, event in more if event["type"] == "message_end"]
+    assert ends == ["assistant", "toolResult", "assistant"]
+    half = read_until(on_b.events(id, since=more[0][0]), "agent_settled")
+    assert [event for _, event in half] == [event for _, event in more[1:]]
+    numbers = [number for number, _ in more]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert cluster.marks() == "x\n"
+    assert "went on" in json.dumps(rest)
+    with b.rpc(f"?session={id}&since={last}") as socket:
+        assert socket.ready["replay"] is True
+
+
+def test_a_node_that_ends_hands_its_runs_over(cluster: Cluster) -> None:
+    a, on_a = cluster.node([cluster.marking(30)], "--drain", "30")
+    _, on_b = cluster.node([reply("handed over")])
+    id = on_a.open(cwd=str(cluster.work))
+    on_a.post(f"/v1/sessions/{id}/prompt", {"message": "work"})
+    until(cluster.marks)
+    began = time.monotonic()
+    assert a.stop() == 0
+    until(lambda: "handed over" in json.dumps(on_b.get(f"/v1/stored/{id}")[2]))
+    assert time.monotonic() - began < 8
+    assert cluster.marks() == "x\n"
+
+
+def test_a_question_is_answered_on_another_node_after_the_death_of_the_first(cluster: Cluster) -> None:
+    options = ["--ask", "Bash", "--on-question", "wait"]
+    a, on_a = cluster.node([cluster.marking(0)], *options, recovers=False)
+    cluster.node([], *options, recovers=False)
+    _, on_c = cluster.node([reply("done")], *options, recovers=False)
+    id = on_a.open(cwd=str(cluster.work))
+    on_a.post(f"/v1/sessions/{id}/prompt", {"message": "work"})
+    until(lambda: b"spindle.question" in b"".join(getattr(open_store(cluster.address).load(id), "lines", [])))
+    a.process.kill()
+    until(lambda: on_c.post(f"/v1/sessions/{id}/get_state")[0] == 200)
+    state = on_c.post(f"/v1/sessions/{id}/get_state")[2]["interruptedRun"]
+    (question,) = state["questions"]
+    assert cluster.marks() == ""
+    answered = on_c.post(f"/v1/sessions/{id}/answer_question", {"question": question["id"], "behavior": "allow"})
+    assert answered[0] == 200, answered
+    until(lambda: "done" in json.dumps(on_c.post(f"/v1/sessions/{id}/get_messages")[2]))
+    assert cluster.marks() == "x\n"
+
+
+def test_a_node_that_was_stopped_adds_nothing_when_it_wakes(cluster: Cluster) -> None:
+    """Its lease was lost in the middle of a tool call: the clock of the database decides, not ours."""
+    a, on_a = cluster.node([cluster.marking(0.5), cluster.marking(0), reply("of a")])
+    _, on_b = cluster.node([reply("of b")])
+    id = on_a.open(cwd=str(cluster.work))
+    on_a.post(f"/v1/sessions/{id}/prompt", {"message": "work"})
+    until(cluster.marks)
+    a.process.send_signal(signal.SIGSTOP)
+    until(lambda: "of b" in json.dumps(on_b.get(f"/v1/stored/{id}")[2]))
+    before = open_store(cluster.address).load(id)
+    a.process.send_signal(signal.SIGCONT)
+    assert on_a.post(f"/v1/sessions/{id}/get_state")[0] == 200
+    until(lambda: "goes on" in json.dumps(a.stderr) or on_a.get("/v1/sessions")[2]["sessions"] == [])
+    after = open_store(cluster.address).load(id)
+    assert before is not None and after is not None
+    assert before.lines == after.lines
+    assert cluster.marks() == "x\n"
+
+
+def test_quotas_hold_across_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    token = add_user(tokens, "ann", {"runsPerDay": 3})
+    roots = ["--tokens", str(tokens), "--root", str(tmp_path)]
+    nodes = [cluster.node([reply("ok")] * 4, *roots, base=tmp_path / name) for name in "ab"]
+    clients = [Http(server, token) for server, _ in nodes]
+    id = clients[0].open(cwd=str(cluster.work))
+    statuses = []
+    for number in range(4):
+        statuses.append(clients[number % 2].post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "go"})[0])
+    other = clients[1].open(cwd=str(cluster.work))
+    statuses.append(clients[1].post(f"/v1/sessions/{other}/prompt", {"message": "go"})[0])
+    assert statuses == [200, 200, 200, 429, 429]
+    assert open_store(cluster.address).page().cards == []
+    assert len(open_store(cluster.address).within("ann").page().cards) == 1
+
+
+def test_two_nodes_with_one_address_are_refused(cluster: Cluster) -> None:
+    a, on_a = cluster.node()
+    with pytest.raises(AssertionError, match="Another node answers at"):
+        cluster.node([], "--node-address", f"http://{a.address}")
+    assert on_a.get("/readyz")[0] == 200
+
+
+def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> None:
+    server = postgres.Server.of_its_own()
+    cluster.stack.callback(server.remove)
+    cluster.address = server.database()
+    a, on_a = cluster.node([reply("one"), reply("two"), reply("three")])
+    id = on_a.open(cwd=str(cluster.work))
+    assert on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})[0] == 200
+    server.stop()
+    assert until(lambda: on_a.get("/readyz")[0] == 503)
+    stream = on_a.events(id)
+    began = time.monotonic()
+    sent = http.client.HTTPConnection("127.0.0.1", a.port, timeout=30)
+    sent.request("POST", f"/v1/sessions/{id}/prompt", json.dumps({"message": "second"}))
+    told = read_until(stream, "agent_settled")
+    assert time.monotonic() - began < 25
+    assert "does not answer" in json.dumps(told) and told[-1][1]["stopReason"] == "error"
+    server.start()
+    until(lambda: on_a.get("/readyz")[0] == 200)
+    until(lambda: "second" in json.dumps(on_a.get(f"/v1/stored/{id}")[2]))
+    lines = open_store(cluster.address).load(id)
+    assert lines is not None
+    assert sum(b'"text":"second"' in line for line in lines.lines) == 1
