@@ -33,7 +33,7 @@ _SOCKET_ONLY = ("sec-websocket-key", "sec-websocket-version", "sec-websocket-ext
 log = logging.getLogger("spindle.nodes")
 
 
-class Unreachable(SessionError):
+class NodeSilent(SessionError):
     """The node that has the session does not answer, and its leases have not ended."""
 
 
@@ -114,7 +114,7 @@ class Nodes:
     ) -> web.StreamResponse | None:
         """Let the node answer that has the session; None if that is this one, or no node has it.
 
-        Raises `Unreachable`, `StoreError`.
+        Raises `NodeSilent`, `StoreError`.
         """
         end = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
         while True:
@@ -128,7 +128,7 @@ class Nodes:
                 except _NotThere:
                     pass  # it may be dead: then its leases end soon
             if asyncio.get_running_loop().time() > end:
-                raise Unreachable(f"The node that has session {session} does not answer ({holder.node})")
+                raise NodeSilent(f"The node that has session {session} does not answer ({holder.node})")
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
