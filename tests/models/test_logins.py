@@ -490,6 +490,8 @@ def test_credentials_of_a_machine(agent: Path, write: Any, monkeypatch: pytest.M
 def test_keys_stored_under_a_former_name(agent: Path, write: Any) -> None:
     write("agent/auth.json", {"azure-openai-responses": {"type": "api_key", "key": "k"}})
     assert auth(agent, "azure").api_key == "k"
+    found = ModelRegistry(agent).find("azure-openai-responses", "gpt-5.2")  # as sessions name it
+    assert found is not None and found.provider == "azure"
 
 
 @pytest.mark.parametrize(

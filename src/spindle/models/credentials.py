@@ -37,8 +37,8 @@ UNSUPPORTED = {
 SIGN_IN_PROVIDERS = ("github-copilot", "openai", "openai-codex", "openrouter")
 """Providers that `spindle login` can sign in to. `logins` does it, but is not imported for a list."""
 
-_FORMER_NAMES = {"azure": "azure-openai-responses"}
-"""Providers that had another name when their keys were stored."""
+FORMER_NAMES = {"azure": "azure-openai-responses"}
+"""Providers that had another name when keys and sessions were stored."""
 
 _NAME = r"[A-Z][A-Z0-9_]*"
 _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
@@ -170,7 +170,7 @@ class AuthStore:
             except BadFile as error:
                 self._problem = Diagnostic("error", f"Cannot use {self.path}: {error}", str(self.path))
                 self._stored = {}
-        entry = self._stored.get(provider) or self._stored.get(_FORMER_NAMES.get(provider, ""))
+        entry = self._stored.get(provider) or self._stored.get(FORMER_NAMES.get(provider, ""))
         return entry if isinstance(entry, dict) else None
 
     def env(self, provider: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spindle.base.settings import LocalSettings
 from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog, nearest_model
 from spindle.models.credentials import (
+    FORMER_NAMES,
     SIGN_IN_PROVIDERS,
     UNSUPPORTED,
     AuthStore,
@@ -136,6 +137,9 @@ class ModelRegistry:
         for model in self.all(provider):
             if model.id == model_id:
                 return model
+        for now, before in FORMER_NAMES.items():
+            if provider == before:
+                return self.find(now, model_id)
         if provider == LOCAL and model_id:
             from spindle.llm.local import LocalModelError
 
