@@ -260,3 +260,12 @@ def test_any_command_line_is_read_or_refused(argv: list[str]) -> None:
     except UsageError as error:
         assert str(error)
         assert "\n" not in str(error) or any("\n" in argument for argument in argv)
+
+
+def test_the_words_of_agent_cli_for_editors() -> None:
+    assert parse(["--acp"]).mode == parse(["--acp", "--transport", "stdio"]).mode == "acp"
+    server = parse(["--acp", "--transport", "wss", "--wssport", "9000"])
+    assert (server.remote, server.notes) == ("127.0.0.1:9000", ["Editors connect to ws://127.0.0.1:9000/acp"])
+    assert parse(["--acp", "--transport", "wss"]).remote == "127.0.0.1:8338"
+    with pytest.raises(UsageError, match="go with --acp"):
+        parse(["--wssport", "9000"])

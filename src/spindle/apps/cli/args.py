@@ -66,6 +66,9 @@ class Options(Struct):
     add_dir: list[str] = []
     yolo: bool = False
     approval_mode: str | None = None
+    acp: bool = False
+    transport: str | None = None
+    wssport: str | None = None
     permission_mode: str | None = None
     on_question: Literal["deny", "wait"] = "deny"
     allow: list[str] = []
@@ -216,6 +219,9 @@ OPTIONS: tuple[Option, ...] = (
         "Permission mode by oh-my-pi's name: always-ask, write or yolo",
         choices=(*APPROVAL_MODES,),
     ),
+    Option("--acp", help="The same as --mode acp; with --transport wss as a server"),
+    Option("--transport", "KIND", "With --acp: stdio (default) or wss, by agent-cli's names", choices=("stdio", "wss")),
+    Option("--wssport", "PORT", "With --transport wss: the port of the server (8338)"),
     Option("--permission-mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
     Option("--allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
     Option("--ask", "RULE", "Ask before these; repeatable", "list"),
@@ -360,6 +366,7 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
     _check_level(options)
     _check_model(options)
     _use_mode(options)
+    _use_transport(options)
     return options
 
 
@@ -380,6 +387,18 @@ def _use_mode(options: Options) -> None:
             if options.permission_mode not in (None, named):
                 raise UsageError(f"There are two permission modes: {options.permission_mode} and {named}")
             options.permission_mode = named
+
+
+def _use_transport(options: Options) -> None:
+    """Let agent-cli's words for an editor mean the mode or the server. Raises `UsageError` for words alone."""
+    if not options.acp:
+        if alone := options.transport or options.wssport:
+            raise UsageError(f'--transport and --wssport go with --acp (there is "{alone}" without it)')
+    elif options.transport == "wss":
+        options.remote = f"{REMOTE.split(':')[0]}:{options.wssport or 8338}"
+        options.notes.append(f"Editors connect to ws://{options.remote}/acp")
+    else:
+        options.mode = "acp"
 
 
 def _take_option(options: Options, argument: str, waiting: list[str], by_name: dict[str, Option]) -> None:
