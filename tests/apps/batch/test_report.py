@@ -45,7 +45,13 @@ def test_the_terminal_gets_a_line_per_task_and_the_reasons(runs: Place) -> None:
 def test_failures_that_differ_in_numbers_are_one_reason(runs: Place) -> None:
     path = runs.project / "runs/results.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:200]))  # without the second attempt
-    assert "\n  2 error: Connection error after 12 s: t3, t4\n" in runs.run("batch", "report", "runs").stdout
+    ended = [line(f"v{code}", "failed", error=f"verify ended with {code}, see log", cost=None) for code in (1, 3)]
+    path.write_text(path.read_text() + "".join(json.dumps(one) + "\n" for one in ended))
+    told = runs.run("batch", "report", "runs").stdout
+    assert "\n  2 error: Connection error after 12 s: t3, t4\n" in told
+    assert "  1 failed: verify ended with 1, see log: v1\n" in told and "with 3, see log: v3" in told
+    path.write_text("".join(json.dumps(one) + "\n" for one in ended))
+    assert "2 tasks: 2 failed; unknown cost, " in runs.run("batch", "report", "runs").stdout
 
 
 def test_other_forms_hold_the_same_and_harm_nobody(runs: Place) -> None:

@@ -9,6 +9,8 @@ from msgspec import Struct
 from spindle.apps.batch.attempt import PATCH
 from spindle.apps.batch.ledger import NAME, Attempt, LedgerError, read_attempt
 
+_NUMBER = re.compile(r"(?<!ended with )(?<!code )\b\d+(\.\d+)?")
+
 
 class TaskRow(Struct, frozen=True):
     """A task as its last attempt left it."""
@@ -35,11 +37,14 @@ class Report(Struct, frozen=True):
 
     @property
     def failures(self) -> dict[str, list[TaskRow]]:
-        """The tasks that are not ok by their reasons, the most frequent first. Numbers make no other reason."""
+        """The tasks that are not ok by their reasons, the most frequent first.
+
+        Numbers make no other reason, but for exit codes.
+        """
         groups: dict[str, list[TaskRow]] = {}
         for row in self.rows:
             if row.status != "ok":
-                groups.setdefault(re.sub(r"\d+(\.\d+)?", "N", f"{row.status}: {row.reason}"), []).append(row)
+                groups.setdefault(_NUMBER.sub("N", f"{row.status}: {row.reason}"), []).append(row)
         ordered = sorted(groups.values(), key=len, reverse=True)
         return {f"{rows[0].status}: {rows[0].reason}": rows for rows in ordered}
 
@@ -55,6 +60,10 @@ class Report(Struct, frozen=True):
     @property
     def is_cost_known(self) -> bool:
         return all(row.cost is not None for row in self.rows)
+
+    @property
+    def is_cost_unknown(self) -> bool:
+        return all(row.cost is None for row in self.rows)
 
 
 def read_report(folder: Path) -> Report:

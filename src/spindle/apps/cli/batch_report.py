@@ -54,6 +54,7 @@ def _money(row: TaskRow) -> str:
 
 def _sum(report: Report) -> str:
     cost = f"${report.cost:.4f}" if report.is_cost_known else f"at least ${report.cost:.4f}"
+    cost = "unknown cost" if report.rows and report.is_cost_unknown else cost
     counts = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
     tokens, seconds = sum(row.tokens for row in report.rows), sum(row.seconds for row in report.rows)
     turns = counted(sum(row.turns for row in report.rows), "turn")
