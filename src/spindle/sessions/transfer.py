@@ -5,8 +5,8 @@ from pathlib import Path
 
 from spindle.sessions.belongings import SUBAGENTS
 from spindle.sessions.entries import Header, SessionError
-from spindle.sessions.file import make_private_dir, session_file_name, write_new_file
-from spindle.sessions.load import load_session
+from spindle.sessions.file import make_private_dir, session_dir_for, session_file_name, write_new_file
+from spindle.sessions.load import load_session, read_header
 from spindle.sessions.store import Card, SessionStore, StoreError
 from spindle.sessions.tally import Tally
 
@@ -39,6 +39,38 @@ def put_file(store: SessionStore, path: Path, of: str | None = None) -> str:
     for other in sorted(path.with_suffix(SUBAGENTS).glob("*.jsonl")):
         put_file(store, other, of=id)
     return id
+
+
+def put_among_files(path: Path, session_dir: str | None = None) -> Path:
+    """Copy a session file to where those of its project are, and return the copy; it keeps its id.
+
+    A file that is there, or was copied before, is left as it is. Raises `SessionError`.
+    """
+    try:
+        with path.open("rb") as file:
+            header = read_header(file)
+            file.seek(0)
+            data = file.read()
+    except OSError as error:
+        raise SessionError(f"Cannot read {path}: {error.strerror}") from None
+    if header is None:
+        raise SessionError(f"Not a session: {path}")
+    copy = Path(session_dir or session_dir_for(header.cwd)) / path.name
+    if path.resolve().is_relative_to(copy.parent.resolve()):
+        return path
+    try:
+        make_private_dir(copy.parent)
+        write_new_file(copy, data)
+    except FileExistsError:
+        with copy.open("rb") as file:
+            there = read_header(file)
+        if there is None or there.id != header.id:
+            raise SessionError(f"Another session has the name {copy}: give the file another one") from None
+    except OSError as error:
+        raise SessionError(f"Cannot write {copy}: {error.strerror}") from None
+    for other in sorted(path.with_suffix(SUBAGENTS).glob("*.jsonl")):
+        put_among_files(other, str(copy.with_suffix(SUBAGENTS)))
+    return copy
 
 
 def put_into_files(store: SessionStore, id: str, folder: Path) -> Path:

@@ -47,4 +47,7 @@ def test_a_slip_names_what_may_have_been_meant(place: Place) -> None:
     model = ["--no-session", "--model", place.script("ok")]
     done = place.run(*model, "-e", "my_gat.py", "-p", "hi")
     assert done.returncode != 0 and "Did you mean my_gate.py?" in done.stderr
+    place.write("project/my-gate/my_gate.py", "def extension(agent): ...\n")
+    done = place.run(*model, "-e", "my-gat", "-p", "hi")
+    assert done.returncode == 2 and "Did you mean my-gate?" in done.stderr
     assert place.run("extensions", "add", "no-such").returncode == 2

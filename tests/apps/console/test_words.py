@@ -62,7 +62,8 @@ def test_status_tells_what_is_loaded_and_reload_reads_it_again(place: Place, cha
     terminal.wait_for("Read again: ")
     terminal.enter("/context")
     text = terminal.wait_for("Prompts: ", "/fix", PROMPT)
-    assert str(context) in text and "Permissions:  mode bypass" in text and re.search(r"Sandbox: +off", text)
+    assert str(context) in text and re.search(r"Permissions: +mode bypass\nSandbox: +off", text)
+    assert "None of:        MCP servers, Extensions, Stream rules, Skills\n" in text
 
 
 def test_esc_esc_goes_back_and_takes_files_along(place: Place, chat: Chat) -> None:
@@ -95,9 +96,18 @@ def test_clone_import_trust_logout_and_scoped_models(place: Place, chat: Chat) -
     terminal.enter("/clone")
     terminal.wait_for("Session ", "❯ hello\n\nFine.\n" + PROMPT)
     assert len(list(place.agent.rglob("*.jsonl"))) == 2
-    place.write("project/s.jsonl", first.read_text())
+    other = place.write("project/s.jsonl", first.read_text().replace("hello", "from elsewhere"))
+    place.write("project/none.txt", "none")
+    terminal.enter("/import none.txt")
+    terminal.wait_for("Not a session")
     terminal.enter("/import s.jsonl")
-    terminal.wait_for("Fine.\n" + PROMPT)
+    terminal.wait_for("❯ from elsewhere\n\nFine.\n" + PROMPT)
+    before = other.read_bytes()
+    terminal.enter("more")  # goes into a copy among the other sessions, which keeps its id
+    terminal.wait_for("❯ more\n\nFine.\n" + PROMPT)
+    assert other.read_bytes() == before and '"more"' in (first.parent / "s.jsonl").read_text()
+    terminal.enter("/import s.jsonl")
+    terminal.wait_for("❯ more\n\nFine.\n" + PROMPT)
     terminal.enter("/import none.jsonl")
     terminal.wait_for("There is no file none.jsonl")
     terminal.enter("/trust")

@@ -1,5 +1,6 @@
 """Slash commands about files of this machine: settings, trust, logins. A chat with a server has none of them."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ from spindle.apps.console.look import one_line
 from spindle.apps.console.slash_command import SlashCommand, SlashOption
 from spindle.base.agent_dir import agent_dir
 from spindle.base.settings import Settings, SettingsStore, decode_settings
+from spindle.base.spelling import counted
 from spindle.base.user_files import BadFile
 from spindle.models.credentials import AuthStore
 from spindle.resources.trust import TrustStore
 from spindle.sessions.entries import SessionError
-from spindle.sessions.open import delete, load
+from spindle.sessions.open import delete, load, wanted_directory
+from spindle.sessions.transfer import put_among_files
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -38,7 +41,7 @@ class LocalCommands:
             ),
             "scoped-models": SlashCommand(self._scope, "[PATTERNS]", "The models that Ctrl-P goes through"),
             "reload": SlashCommand(self._reload, "", "Read settings, skills, prompts and extensions again"),
-            "import": SlashCommand(self._import, "FILE", "Go on with the session in a file"),
+            "import": SlashCommand(self._import, "FILE", "Go on with the session of a file, in a copy"),
             "trust": SlashCommand(self._trust, "", "Let this project bring its own settings and code"),
             "logout": SlashCommand(
                 self._logout, "[PROVIDER]", "Forget a login or a key", self._logins, "Forget which one?"
@@ -134,7 +137,8 @@ class LocalCommands:
             return
         self._save("enabledModels", patterns or None)
         await self._agent.reload()
-        self._say(f"Ctrl-P goes through {len(found) or 'all'} models from the next session on", "dim")
+        through = counted(len(found), "model") if found else "all models"
+        self._say(f"Ctrl-P goes through {through} from the next session on", "dim")
 
     async def _reload(self, _: str) -> None:
         await self._agent.reload()
@@ -148,7 +152,14 @@ class LocalCommands:
         if not path or not file.is_file():
             self._talk.view.fail(f"There is no file {file}" if path else "Which file? /import FILE.jsonl")
             return
-        await self._talk.client.switch_session(str(file.absolute()))
+        resources = self._agent.resources
+        folder = wanted_directory(resources.options.session_dir, resources.settings.session_dir)
+        try:
+            copy = await asyncio.to_thread(put_among_files, file.absolute(), folder)
+        except SessionError as error:
+            self._talk.view.fail(str(error))
+            return
+        await self._talk.client.switch_session(str(copy))
 
     async def _trust(self, _: str) -> None:
         from spindle.plugins.extensions.discover import agree_to_extensions

@@ -152,7 +152,7 @@ def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
 
 
 def _near(candidate: Candidate) -> str:
-    """Return which extension may have been meant: one that is installed, or a file beside."""
+    """Return which extension may have been meant: one that is installed, or a file or folder with one beside."""
     from importlib.metadata import entry_points
 
     from spindle.base.spelling import did_you_mean
@@ -160,7 +160,8 @@ def _near(candidate: Candidate) -> str:
     names = {point.name for point in entry_points(group=ENTRY_POINTS)}
     folder = candidate.source.path.parent
     files = {path.name for path in folder.glob("*.py")} if folder.is_dir() else set()
-    near = did_you_mean(candidate.named, names) or did_you_mean(candidate.source.path.name, files)
+    folders = {path.parent.name for path in folder.glob("*/*.py")} if folder.is_dir() else set()
+    near = did_you_mean(candidate.named, names) or did_you_mean(candidate.source.path.name, files | folders)
     return f".{near}" if near else ""
 
 
