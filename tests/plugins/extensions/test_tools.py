@@ -206,3 +206,11 @@ def test_a_built_in_can_be_wrapped(tmp_path):
 def test_a_built_in_that_does_not_exist():
     with pytest.raises(RuntimeError, match='no built-in tool "teleport"'):
         run(load(lambda agent: agent.builtin("teleport")))
+
+
+def test_a_context_that_would_be_asked_of_the_model_is_refused() -> None:
+    def look_up(word, ctx):
+        """Look up."""
+
+    with pytest.raises(RuntimeError, match=r"def look_up\(…, \*, ctx\)"):
+        run(load(tool_of(look_up)))

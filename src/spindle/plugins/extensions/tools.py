@@ -58,6 +58,17 @@ def make_tool(
     called = name or function.__name__
     if not _NAME.fullmatch(called):  # a name that a model API refuses would make every request fail
         raise ValueError(f'"{called}" cannot be the name of a tool: letters, digits, "_" and "-", at most 64')
+    taken = inspect.signature(function).parameters.get("ctx")
+    if (
+        parameters is None
+        and taken is not None
+        and (taken.kind, taken.annotation)
+        == (
+            taken.POSITIONAL_OR_KEYWORD,
+            taken.empty,
+        )
+    ):
+        raise TypeError(f"Tool {called}: ctx is given to you if it stands behind a star: def {called}(…, *, ctx)")
     signature = read_signature(
         function, parameters, is_injected=lambda one, _: one.kind is one.KEYWORD_ONLY and one.name in _INJECTED
     )
