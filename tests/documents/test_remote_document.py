@@ -114,6 +114,25 @@ def test_confirmations(tmp_path: Path) -> None:
         assert (error["type"], error["message"]) == (sample["type"], sample["message"].replace("tool_name", "bash"))
 
 
+def test_calls_and_results_in_a_stream(tmp_path: Path) -> None:
+    """Their arguments and results are any objects."""
+    kinds = {next(iter(s)): s for s in samples() if len(s) == 1 and next(iter(s)) in ("ToolCall", "ToolResult")}
+    assert len(kinds) == 2
+    steps = [reply("Let me see.", call("bash", {"command": "echo hi"})), reply("So.")]
+    with ServerProcess(steps, base=tmp_path) as server, server.chat() as client:
+        client.write(json.dumps({"request_id": "1", "input": {"Text": "go"}, "": True, "use_tools": True}))
+        frames = [client.read()]
+        while "Complete" not in frames[-1]["response"]:
+            frames.append(client.read())
+    told = [frame["response"] for frame in frames]
+    for kind, sample in kinds.items():
+        frame = next(one for one in told if kind in one)
+        assert sample[kind].keys() == frame[kind].keys() and frame[kind]["name"] == "bash"
+        assert {type(value) for value in frame[kind].values()} == {str, dict}
+    order = [next(iter(one)) for one in told]
+    assert order == ["Stream", "ToolCall", "ToolResult", "Stream", "Complete"], order
+
+
 def test_turns(tmp_path: Path) -> None:
     found = samples()
     question, more, refusal = named("response", "chat_123", found)
