@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from spindle.programs import fence
-from tests.matrix.wires import AgentCli, Batch, Editor, Http, InProcess, Stdio, WebSocket, Wire
+from tests.matrix.wires import AgentCli, Batch, Editor, EditorSocket, Http, InProcess, Stdio, WebSocket, Wire
 
-WIRES: list[type[Wire]] = [Stdio, WebSocket, Http, AgentCli, Editor, InProcess, Batch]
+WIRES: list[type[Wire]] = [Stdio, WebSocket, Http, AgentCli, Editor, EditorSocket, InProcess, Batch]
 FEATURES = ["plain", "rules", "sandbox", "elsewhere", "subagent", "user"]
 
 NO_SENSE: list[tuple[set[str], str]] = [
     ({"sandbox", "elsewhere"}, "the sandbox fences programs of this machine: both together are an error at the start"),
     ({"stdio", "user"}, "who starts the process is its only user; there is no token"),
-    ({"acp", "user"}, "an editor starts the process itself; there is no token"),
+    ({"acp", "user"}, "this editor starts the process itself; there is no token"),
     ({"in process", "user"}, "the program is the user; there is no token"),
     ({"batch", "user"}, "a batch is a command of its user; there is no token"),
 ]

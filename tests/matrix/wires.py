@@ -14,10 +14,10 @@ from tests.support.agent_process import AgentProcess, agent_environment, write_m
 from tests.support.mock_model import MockModel
 from tests.support.nursery import run
 from tests.wires.acp.editor_process import EditorProcess
-from tests.wires.server import test_http
+from tests.wires.server import test_acp, test_http
 from tests.wires.server.server import ChatClient, ServerProcess
 
-__all__ = ["AgentCli", "Batch", "Editor", "Http", "InProcess", "Stdio", "WebSocket", "Wire"]
+__all__ = ["AgentCli", "Batch", "Editor", "EditorSocket", "Http", "InProcess", "Stdio", "WebSocket", "Wire"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -177,6 +177,20 @@ class AgentCli(_Server):
             answer = {"name": asked["name"], "arguments": {}, "approved": self.answer(str(asked["arguments"]))}
             chat.send("a", {"ToolConfirmationResponse": answer})
         return self.ask_rest(other)
+
+
+class EditorSocket(_Server):
+    """An editor that reaches a server; its result and changes are read by a second client of the same session."""
+
+    name = "acp websocket"
+
+    def talk(self, server: ServerProcess, stack: ExitStack) -> Told:
+        editor = stack.enter_context(test_acp.Editor(server, **self.header()))
+        session = editor.begin()
+        prompt = editor.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": PROMPT}])
+        answer = editor.answer(prompt, lambda asked: self.answer(str(asked["toolCall"])))
+        assert answer["result"]["stopReason"] == "end_turn", answer
+        return self.ask_rest(stack.enter_context(server.rpc(f"?session={session}", **self.header())))
 
 
 class InProcess(Wire):

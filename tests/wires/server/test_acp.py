@@ -3,6 +3,7 @@
 import itertools
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,12 +31,12 @@ class Editor:
         self.socket.send(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
         return id
 
-    def answer(self, id: int, allow: bool = True) -> Frame:
+    def answer(self, id: int, allow: Callable[[Frame], bool] = lambda asked: True) -> Frame:
         """Return the answer to a request; questions about calls are answered on the way."""
         while True:
             frame: Frame = json.loads(self.socket.recv(20))
             if frame.get("method") == "session/request_permission":
-                kind = "allow_once" if allow else "reject_once"
+                kind = "allow_once" if allow(frame["params"]) else "reject_once"
                 (option,) = [o["optionId"] for o in frame["params"]["options"] if o["kind"] == kind]
                 result = {"outcome": {"outcome": "selected", "optionId": option}}
                 self.socket.send(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}))
