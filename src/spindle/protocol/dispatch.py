@@ -144,8 +144,7 @@ def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
     if spec is None:
         raise _unknown(frame.get("type"))
     fields = msgspec.structs.asdict(read_fields(frame, spec.fields))
-    if call.client.account is not None:
-        call.client.account.check(spec.shape_name, fields, call.agent)
+    call.client.account.check(spec.shape_name, fields, call.agent)
     if spec.owner:
         call.client.check_owner()
     result = spec.handler(call, **fields)

@@ -23,7 +23,7 @@ from spindle.base import limits
 from spindle.base.flow import Tasks, turnstile
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.registry import LiveInfo, WantedSession
-from spindle.protocol.seat import Seat
+from spindle.protocol.seat import NO_ACCOUNT, NoAccount, Seat
 from spindle.sessions.entries import SessionError
 from spindle.sessions.store import SessionHeld
 
@@ -120,7 +120,7 @@ class SessionPool:
         limits: PoolBounds = PoolBounds(),  # noqa: B008 - frozen
         *,
         numbered: bool = False,
-        account: "Account | None" = None,
+        account: "Account | NoAccount" = NO_ACCOUNT,
         beside: "list[SessionPool] | None" = None,
     ) -> None:
         """`numbered`: events are kept for clients that come back.
@@ -210,8 +210,7 @@ class SessionPool:
         """Resume the run of a session. Returns whether it goes on."""
         try:
             await live.begin()
-            submitting = live.agent.resume_run()
-            await (submitting if self.account is None else self.account.counted(live.agent, submitting))
+            await self.account.counted(live.agent, live.agent.resume_run())
         except (AgentError, SessionError) as error:
             log.warning("The run in %s is not resumed: %s", live.session_id, error)
             return False
@@ -299,8 +298,7 @@ class SessionPool:
             agent = await self.source.make(wanted)
         finally:
             self._opening -= 1
-        if self.account is not None:
-            self.account.bind(agent)
+        self.account.bind(agent)
         id = agent.session.id
         handles = [handle for handle, current in self._moved.items() if current == id]
         handle = name if name in (*handles, id) else (*handles, id)[0]

@@ -1,16 +1,47 @@
 """A client of a session, as the session and its commands see it. Every wire has a subclass of its own."""
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Collection, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 
 if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
     from spindle.protocol.live_session import LiveSession
     from spindle.protocol.registry import LiveInfo, WantedSession
     from spindle.server.account import Account
+    from spindle.shapes.run_limits import RunLimits
+
+T = TypeVar("T")
+
+
+class NoAccount:
+    """Stands for the account of a client that is no user of a server: it may do everything, and nothing is counted."""
+
+    permit = None
+
+    async def counted(self, agent: "AgentSession", submitting: Coroutine[Any, Any, T]) -> T:
+        return await submitting
+
+    def limited(self, limits: "RunLimits") -> "RunLimits":
+        return limits
+
+    def bind(self, agent: "AgentSession") -> None:
+        pass
+
+    def check(self, command: str, fields: dict[str, Any], agent: "AgentSession") -> None:
+        pass
+
+    def check_model(self, name: str) -> None:
+        pass
+
+    def check_owner(self, *, unlocked: bool) -> None:
+        pass
+
+
+NO_ACCOUNT = NoAccount()
 
 
 class Seat:
@@ -21,8 +52,8 @@ class Seat:
     answers = True
     """Whether the client can answer questions."""
     dialect: Dialect = SPINDLE
-    account: "Account | None" = None
-    """What the user of this client may do; None: everything."""
+    account: "Account | NoAccount" = NO_ACCOUNT
+    """What the user of this client may do."""
     unlocked = False
     """Whether the client has shown the code of the server."""
 
@@ -40,8 +71,7 @@ class Seat:
 
     def check_owner(self) -> None:
         """Raise `NotAllowed` or `Locked` if the client may not change keys, settings, rules and servers."""
-        if self.account is not None:
-            self.account.check_owner(unlocked=self.unlocked)
+        self.account.check_owner(unlocked=self.unlocked)
 
     def unlock(self) -> None:
         """Let the client change them from now on."""

@@ -31,7 +31,7 @@ async def unlock(call: Call, code: str | None = None, permit: str | None = None)
     from spindle.server.permit import WrongCode
 
     account = call.client.account
-    if account is not None and account.permit is not None:
+    if account.permit is not None:
         if permit is not None and not await asyncio.to_thread(account.permit.knows, permit):
             raise WrongCode("The server does not know this browser any more: it wants the code again")
         if permit is None:

@@ -41,8 +41,7 @@ async def prompt(
     """
     trace.follow(traceparent)
     wanted = RunLimits(**limits)
-    account = call.client.account
-    limited = wanted if account is None else account.limited(wanted)
+    limited = call.client.account.limited(wanted)
     options = RunOptions(limits=limited, schema=json_schema, tools=enabled_tools, fallback=fallback)
     return await _accepted(call, call.agent.submit(message, images, streaming_behavior, options=options))
 
@@ -56,8 +55,7 @@ async def _accepted(call: Call, submitting: Coroutine[Any, Any, Run]) -> Disposi
 
 async def _counted(call: Call, submitting: Coroutine[Any, Any, T]) -> T:
     """Hand in what leads to a run. It counts as a run of the user if it is not refused."""
-    account = call.client.account
-    return await (submitting if account is None else account.counted(call.agent, submitting))
+    return await call.client.account.counted(call.agent, submitting)
 
 
 @command("steer", key="disposition")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from spindle.agent.session import AgentSession
+from spindle.protocol.seat import NoAccount
 from spindle.server.account import Account
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.sandbox import SANDBOX_LEVELS
@@ -38,7 +39,7 @@ def _select(id: str, name: str, category: str, value: str, options: list[dict[st
     }  # fmt: skip
 
 
-async def choose(agent: AgentSession, option: str, value: Any, account: Account | None) -> None:
+async def choose(agent: AgentSession, option: str, value: Any, account: Account | NoAccount) -> None:
     """Set an option, as far as the user may. Raises `JsonRpcError`, `AgentError`."""
     known = {entry["id"]: [choice["value"] for choice in entry["options"]] for entry in options(agent)}
     if option not in known:
@@ -48,12 +49,10 @@ async def choose(agent: AgentSession, option: str, value: Any, account: Account 
     if value not in known[option]:
         raise JsonRpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
     if option in ("mode", "sandbox"):
-        if account is not None:
-            account.check("set_permissions", {"mode": None, "allow": None, option: value}, agent)
+        account.check("set_permissions", {"mode": None, "allow": None, option: value}, agent)
         agent.set_permissions(**{option: value})
     elif option == "model":
-        if account is not None:
-            account.check_model(str(value))
+        account.check_model(str(value))
         provider, _, id = str(value).partition("/")
         await agent.models.set(provider, id)
     else:

@@ -164,7 +164,7 @@ class EditorSeat(Seat):
                 if resumes
                 else self.agent.submit(text, images, behavior, source="acp", wait=True)
             )
-            run = await (submitting if self.account is None else self.account.counted(self.agent, submitting))
+            run = await self.account.counted(self.agent, submitting)
             self._view.own_prompts += run.disposition == "started"
             result = await run.result()
             answer: dict[str, Any] = {"stopReason": self._stop_reason(result)}

@@ -20,6 +20,7 @@ from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import why
 from spindle.agent.session import AgentSession
 from spindle.base.weakly import weakly
+from spindle.protocol.seat import NoAccount
 from spindle.server.account import Account
 from spindle.shapes.approvals import Allow, Answer, Deny
 from spindle.shapes.events import (
@@ -102,7 +103,7 @@ class ChatRun(Hooks):
         state: ChatState,
         frames: FrameQueue,
         options: RemoteOptions,
-        account: Account | None,
+        account: Account | NoAccount,
     ) -> None:
         self._account = account
         self.request = request
@@ -190,7 +191,7 @@ class ChatRun(Hooks):
             )
         else:
             submitting = self._agent.regenerate(options, wait=True)
-        run = await (submitting if self._account is None else self._account.counted(self._agent, submitting))
+        run = await self._account.counted(self._agent, submitting)
         self._state.turns += 1
         self._agent.subscribe(self)
         return run

@@ -18,7 +18,7 @@ from spindle.agent import AgentError
 from spindle.base.flow import Tasks
 from spindle.base.limits import CHAT_STOP
 from spindle.protocol.live_session import LiveSession
-from spindle.protocol.seat import Seat
+from spindle.protocol.seat import NoAccount, Seat
 from spindle.server.account import Account
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
@@ -87,7 +87,7 @@ class ChatSeat(Seat):
     busy = True
     answers = False
 
-    def __init__(self, peer: Peer, options: RemoteOptions, account: Account | None) -> None:
+    def __init__(self, peer: Peer, options: RemoteOptions, account: Account | NoAccount) -> None:
         self.account = account
         self._state = ChatState(max_turns=options.max_turns or None)
         self._peer = peer
