@@ -39,6 +39,7 @@ from spindle.shapes.events import (
     PermissionDenied,
     PermissionRequest,
     PromptResult,
+    PullProgress,
     QueueUpdate,
     RetryFallbackApplied,
     RetryFallbackSucceeded,
@@ -117,6 +118,7 @@ AnyEvent: TypeAlias = (
     | EntryAppended
     | BashExecutionUpdate
     | PromptResult
+    | PullProgress
     | SessionSettled
     | RunInterrupted
     | Notice
@@ -166,6 +168,7 @@ __all__ = [
     "PermissionDenied",
     "PermissionRequest",
     "PromptResult",
+    "PullProgress",
     "QueueUpdate",
     "RetryFallbackApplied",
     "RetryFallbackSucceeded",

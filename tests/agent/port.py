@@ -122,6 +122,9 @@ class World:
     def _queues_changed(self) -> None:
         self.publish(QueueUpdate(self.queues.steering.texts(), self.queues.follow_up.texts()))
 
+    async def safe(self) -> None:
+        """Nothing is kept on a disk here."""
+
     def publish(self, event: Event) -> None:
         self.events.append(event)
         for wanted, future in self._waiters:

@@ -36,7 +36,16 @@ ANSWERS: dict[str, Any] = {
     "complete_path": {"paths": ["a.py"]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
-    "set_mcp_servers": {"servers": [{"name": "s"}]},
+    **dict.fromkeys(
+        ("set_mcp_servers", *(f"{verb}_mcp_server" for verb in ("add", "remove", "switch", "restart", "log_in"))),
+        {"servers": [{"name": "s"}]},
+    ),
+    "unlock": {"permit": "p"},
+    "get_model_ways": {"ways": [{"kind": "key"}]},
+    "get_keys": {"keys": [{"provider": "p"}]},
+    "take_keys": {"providers": ["p"]},
+    "pull_model": {"model": "m"},
+    "get_settings": {"settings": [{"key": "k"}]},
 }
 received: list[dict[str, Any]] = []
 tools: list[dict[str, Any]] = []

@@ -2197,7 +2197,7 @@ export interface PromptCommand {
   maxTotalTokens?: number | null;
 }
 
-/** Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
+/** Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
 export interface PullModelCommand {
   type: "pull_model";
   /** Any JSON value; the response has the same. */
@@ -2418,7 +2418,7 @@ export interface SetPermissionsCommand {
   sandbox?: "off" | "read-only" | "workspace-write" | SandboxOptions | null;
 }
 
-/** Add a permission rule to the settings of the user or of the project; with `remove` take it out. */
+/** Add a permission rule to the settings of the user, or of the project; with `remove` take it out. */
 export interface SetRuleCommand {
   type: "set_rule";
   /** Any JSON value; the response has the same. */
@@ -2426,7 +2426,7 @@ export interface SetRuleCommand {
   sessionId?: string;
   behavior: "allow" | "ask" | "deny";
   rule: string;
-  keep?: "project" | "user";
+  project?: boolean;
   remove?: boolean;
 }
 
@@ -3592,7 +3592,7 @@ export interface Commands {
   open_session: { fields: Omit<OpenSessionCommand, 'id' | 'type' | 'sessionId'>; data: LiveInfo };
   /** Send a message. The response comes once it is accepted, queued or handled; the run's events follow. Limits (model calls, US dollars, seconds, tokens), the JSON Schema of the result, the list `enabledTools` (see cli.md) and `fallback`, the models that answer if the model cannot (see providers.md; an empty list: none), hold for the run it starts. `traceparent` (W3C) makes the run part of a trace of the client's. */
   prompt: { fields: Omit<PromptCommand, 'id' | 'type' | 'sessionId'>; data: PromptData };
-  /** Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
+  /** Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
   pull_model: { fields: Omit<PullModelCommand, 'id' | 'type' | 'sessionId'>; data: PullModelData };
   /** Read settings, skills, prompts, extensions and MCP servers again. */
   reload: { fields: Omit<ReloadCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
@@ -3638,7 +3638,7 @@ export interface Commands {
   set_model: { fields: Omit<SetModelCommand, 'id' | 'type' | 'sessionId'>; data: Model };
   /** Set the permission mode, and replace rules that this command set before; fields left out change nothing. `sandbox` is a level, or an object with `level`, `writable` and `network`. It cannot be wider than the command line says. If this machine cannot provide it, the command fails and changes nothing. */
   set_permissions: { fields: Omit<SetPermissionsCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
-  /** Add a permission rule to the settings of the user or of the project; with `remove` take it out. */
+  /** Add a permission rule to the settings of the user, or of the project; with `remove` take it out. */
   set_rule: { fields: Omit<SetRuleCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Name the session. */
   set_session_name: { fields: Omit<SetSessionNameCommand, 'id' | 'type' | 'sessionId'>; data: undefined };

@@ -167,7 +167,7 @@ class Commands(Sender):
 
     @command("model")
     async def pull_model(self, name: str, *, timeout: Timeout = UNSET) -> str:
-        """Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is.
+        """Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is.
         Returns its id: its provider is `local`.
         """
 
@@ -186,12 +186,12 @@ class Commands(Sender):
         self,
         behavior: Literal["allow", "ask", "deny"],
         rule: str,
-        keep: Literal["user", "project"] = "user",
         *,
+        project: bool = False,
         remove: bool = False,
         timeout: Timeout = UNSET,
     ) -> None:
-        """Add a permission rule to the settings of the user or of the project; with `remove` take it out."""
+        """Add a permission rule to the settings of the user, or of the project; with `remove` take it out."""
 
     @command()
     async def reload(self, *, timeout: Timeout = UNSET) -> None:

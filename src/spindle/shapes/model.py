@@ -65,6 +65,7 @@ class Model(Wire, metaclass=MadeByHand):
 
     @property
     def full_name(self) -> str:
+        """Provider and id, as `--model` takes them."""
         return f"{self.provider}/{self.id}"
 
     def shown(self) -> "Model":

@@ -41,7 +41,8 @@ KNOWN_EVENTS = {
 } | {str(Ready.__struct_config__.tag)}
 
 # Sent by parts that stand outside `types/events`.
-ELSEWHERE = {"session"}
+ELSEWHERE = {"session", "entry"}
+"""Not events of a session: the first frame, and the shape of entries in responses."""
 
 values = st.recursive(
     st.none() | st.integers() | st.text("ab", max_size=2),

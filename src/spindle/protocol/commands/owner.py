@@ -127,7 +127,7 @@ async def take_keys(call: Call) -> list[str]:
 
 @command("pull_model", key="model", owner=True)
 async def pull_model(call: Call, name: str) -> str:
-    """Get a model that runs on this machine, as `spindle models pull`; `pull_progress` tells how far it is. Returns its
+    """Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is. Returns its
     id: its provider is `local`."""
     from spindle.llm.local import LocalModelError, check_machine
     from spindle.llm.local.pull import PULLABLE, pull
@@ -180,15 +180,15 @@ async def set_rule(
     call: Call,
     behavior: Literal["allow", "ask", "deny"],
     rule: str,
-    keep: Literal["user", "project"] = "user",
+    project: bool = False,
     remove: bool = False,
 ) -> None:
-    """Add a permission rule to the settings of the user or of the project; with `remove` take it out."""
+    """Add a permission rule to the settings of the user, or of the project; with `remove` take it out."""
     store, key = call.agent.resources.store, f"permissions.{behavior}"
     _check_rules(key, [rule])
     change = store.remove if remove else store.add
     try:
-        await asyncio.to_thread(change, key, [rule], project=keep == "project")
+        await asyncio.to_thread(change, key, [rule], project=project)
     except (BadFile, OSError) as error:
         raise AgentError(str(error)) from None
     await call.agent.reload()
@@ -299,16 +299,18 @@ async def list_folders(call: Call, path: str | None = None) -> Folders:
     """Return the folders in a folder that sessions may work in, for a client that lets a person choose one."""
     agent = call.agent
     place = os.path.abspath(os.path.join(agent.cwd, os.path.expanduser(path or agent.cwd)))
-    agent.check_place(place)
 
     def read() -> list[str]:
         with os.scandir(place) as found:
             return sorted(one.name for one in found if not one.name.startswith(".") and one.is_dir())
 
     try:
+        agent.check_place(place)
         folders = await asyncio.to_thread(read)
     except OSError as error:
         raise AgentError(f"{place}: {error.strerror or error}") from None
+    except ValueError:
+        raise AgentError("The path has characters that no path can have") from None
     parent: str | None = os.path.dirname(place)
     try:
         agent.check_place(parent or place)

@@ -151,14 +151,14 @@ export async function ruleSection(setup) {
   /** @param {Event} event */
   const submit = async event => {
     event.preventDefault();
-    const fields = { behavior: behavior.value, rule: rule.value.trim(), keep: place.value };
+    const fields = { behavior: behavior.value, rule: rule.value.trim(), project: place.value === 'project' };
     if (await setup.change('set_rule', fields, 'The rule holds from now on')) await setup.again();
   };
   /** @param {any} one */
   const line = one => {
     const keep = KEPT_IN[one.source];
     const remove = async () => {
-      const fields = { behavior: one.behavior, rule: one.rule, keep, remove: true };
+      const fields = { behavior: one.behavior, rule: one.rule, project: keep === 'project', remove: true };
       if (await setup.change('set_rule', fields, `${one.rule} was removed`)) await setup.again();
     };
     return el(
