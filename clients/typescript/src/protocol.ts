@@ -184,6 +184,14 @@ export interface GetAvailableThinkingLevelsData {
   levels: ("high" | "low" | "max" | "medium" | "minimal" | "off" | "xhigh")[];
 }
 
+/** Output of a command in the background. */
+export interface BackgroundOutput {
+  output: string;
+  nextByte: number;
+  status: string;
+  running: boolean;
+}
+
 export interface GetForkMessagesData {
   messages: ForkMessage[];
 }
@@ -736,6 +744,11 @@ export interface LiveInfo {
   queue: number;
   questions: number;
   cost?: number | null;
+  tokens?: number;
+  failed?: string | null;
+  waiting?: unknown[];
+  background?: RunningCommand[];
+  subagents?: SubagentInfo[];
 }
 
 export interface SessionList {
@@ -1886,6 +1899,16 @@ export interface GetAvailableThinkingLevelsCommand {
   sessionId?: string;
 }
 
+/** Return the output of a command in the background from a byte on. The model still gets all of it. */
+export interface GetBackgroundOutputCommand {
+  type: "get_background_output";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  backgroundId: string;
+  fromByte?: number;
+}
+
 /** Return every user message of the session, to choose where to fork. */
 export interface GetBranchMessagesCommand {
   type: "get_branch_messages";
@@ -2066,6 +2089,15 @@ export interface HandoffCommand {
   id?: unknown;
   sessionId?: string;
   customInstructions?: string | null;
+}
+
+/** End a command in the background. The model is told, as of every end. */
+export interface KillBackgroundCommand {
+  type: "kill_background";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  backgroundId: string;
 }
 
 /** Return the checkpoints of this session: the states of the files before turns that wrote to them. */
@@ -2822,6 +2854,15 @@ export interface GetAvailableThinkingLevelsResponse {
   data: GetAvailableThinkingLevelsData;
 }
 
+export interface GetBackgroundOutputResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_background_output";
+  success: true;
+  data: BackgroundOutput;
+}
+
 export interface GetBranchMessagesResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3009,6 +3050,14 @@ export interface HandoffResponse {
   command: "handoff";
   success: true;
   data: HandedOff;
+}
+
+export interface KillBackgroundResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "kill_background";
+  success: true;
 }
 
 export interface ListCheckpointsResponse {
@@ -3462,9 +3511,9 @@ export interface ErrorResponse {
   code?: string;
 }
 
-export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | ListCheckpointsCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
+export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
 
-export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | ListCheckpointsResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
+export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
 
 /** What each command takes and what it answers. */
 export interface Commands {
@@ -3526,6 +3575,8 @@ export interface Commands {
   get_available_models: { fields: Omit<GetAvailableModelsCommand, 'id' | 'type' | 'sessionId'>; data: GetAvailableModelsData };
   /** Return the levels of the current model. */
   get_available_thinking_levels: { fields: Omit<GetAvailableThinkingLevelsCommand, 'id' | 'type' | 'sessionId'>; data: GetAvailableThinkingLevelsData };
+  /** Return the output of a command in the background from a byte on. The model still gets all of it. */
+  get_background_output: { fields: Omit<GetBackgroundOutputCommand, 'id' | 'type' | 'sessionId'>; data: BackgroundOutput };
   /** Return every user message of the session, to choose where to fork. */
   get_branch_messages: { fields: Omit<GetBranchMessagesCommand, 'id' | 'type' | 'sessionId'>; data: GetForkMessagesData };
   /** Return how files differ between two checkpoints, no matter who changed them; by default since the first one. `from` and `to` are ids of checkpoints; without `to`, the files as they are now. */
@@ -3568,6 +3619,8 @@ export interface Commands {
   get_tree: { fields: Omit<GetTreeCommand, 'id' | 'type' | 'sessionId'>; data: TreeData };
   /** Go on from a summary of the conversation, as `compact`; refused while a run goes on. A command of oh-my-pi. */
   handoff: { fields: Omit<HandoffCommand, 'id' | 'type' | 'sessionId'>; data: HandedOff };
+  /** End a command in the background. The model is told, as of every end. */
+  kill_background: { fields: Omit<KillBackgroundCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Return the checkpoints of this session: the states of the files before turns that wrote to them. */
   list_checkpoints: { fields: Omit<ListCheckpointsCommand, 'id' | 'type' | 'sessionId'>; data: CheckpointList };
   /** Return the folders in a folder that sessions may work in, for a client that lets a person choose one. */

@@ -472,6 +472,14 @@ class Commands(Sender):
     async def stop_subagent(self, subagent_id: str, *, timeout: Timeout = UNSET) -> None:
         """Stop a subagent. The call that it works for ends with what it has said so far."""
 
+    @command()
+    async def get_background_output(self, background_id: str, from_byte: int = 0, *, timeout: Timeout = UNSET) -> Json:
+        """Return the output of a command in the background from a byte on. The model still gets all of it."""
+
+    @command()
+    async def kill_background(self, background_id: str, *, timeout: Timeout = UNSET) -> None:
+        """End a command in the background. The model is told, as of every end."""
+
     # -- work -----------------------------------------------------------------------------------------
 
     @command()

@@ -158,4 +158,15 @@ class LiveSession(NeverFull):
             queue=len(agent.queues),
             questions=len(agent.dialogs.open_requests()),
             cost=stats.cost if stats.cost_source != "unknown" else None,
+            tokens=stats.tokens.total,
+            failed=_failure(agent),
+            waiting=list(agent.open_questions()),
+            background=agent.background.running(),
+            subagents=agent.subagents.all(),
         )
+
+
+def _failure(agent: AgentSession) -> str | None:
+    """Return why the last run failed, if it did and nothing runs now."""
+    result = agent.last_result()
+    return result.error if result is not None and result.status == "error" and not agent.busy else None

@@ -7,6 +7,8 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from spindle.agent.features.background import RunningCommand
+from spindle.agent.features.subagent_list import SubagentInfo
 from spindle.agent.session import AgentSession
 from spindle.protocol.seat import Seat
 from spindle.shapes.messages import Wire
@@ -36,6 +38,13 @@ class LiveInfo(Wire, kw_only=True):
     """Number of questions that the user has not answered yet."""
     cost: int | float | None = None
     """US dollars; none if a price is not known."""
+    tokens: int = 0
+    failed: str | None = None
+    """Why the last run failed; left out if it did not."""
+    waiting: list[Any] = msgspec.field(default_factory=list)
+    """The questions, as the events `permission_request` and `extension_ui_request` have them."""
+    background: list[RunningCommand] = msgspec.field(default_factory=list)
+    subagents: list[SubagentInfo] = msgspec.field(default_factory=list)
 
 
 class WantedSession(msgspec.Struct, frozen=True, kw_only=True):

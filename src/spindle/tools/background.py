@@ -103,6 +103,14 @@ class BackgroundCommand:
             return f"[The beginning is left out. All output: {self.path}]\n{cut.content}"
         return cut.content
 
+    async def since(self, byte: int) -> tuple[str, int]:
+        """Return the output from a byte on (of very much output, less of it), and the byte after it. What `read`
+        returns does not depend on this. Raises `ToolError`."""
+        output, running = self._output, self.running
+        start, data = await output.part(max(0, byte - output.dropped), 2 * MAX_BYTES)
+        text, used = codecs.utf_8_decode(data, "replace", not running)
+        return text, output.dropped + start + used
+
     async def tail(self) -> str:
         """Return the last lines, whether they were read or not; none if the file was deleted."""
         with suppress(ToolError):

@@ -65,6 +65,17 @@ class RunningCommand(Wire):
     pid: int
 
 
+class BackgroundOutput(Wire, kw_only=True):
+    """Output of a command in the background."""
+
+    output: str
+    next_byte: int
+    """`fromByte` for what comes after this."""
+    status: str
+    """How it stands, in words."""
+    running: bool
+
+
 class _Started(Struct):
     """A command of this session, with the run that started it."""
 
@@ -330,6 +341,22 @@ class Background(Hooks):
         command = self._find(args["id"])
         await command.stop()
         return self._report(command, await command.read())
+
+    async def output(self, id: str, byte: int) -> "BackgroundOutput":
+        """Return the output of a command from a byte on, for a client. Raises `AgentError`."""
+        try:
+            command = self._find(id)
+            text, following = await command.since(byte)
+        except ToolError as error:
+            raise AgentError(str(error)) from None
+        return BackgroundOutput(output=text, next_byte=following, status=command.status(), running=command.running)
+
+    async def kill(self, id: str) -> None:
+        """End a command for a client; the model is told, as of every end. Raises `AgentError`."""
+        try:
+            await self._find(id).stop()
+        except ToolError as error:
+            raise AgentError(str(error)) from None
 
     def _find(self, id: str) -> "BackgroundCommand":
         if id in self._commands:

@@ -1,10 +1,11 @@
-"""Commands about the subagents that work for the agent."""
+"""Commands about what works for the agent beside its run: subagents, and commands in the background."""
 
 import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from spindle.agent.features.background import BackgroundOutput
 from spindle.agent.features.subagent_list import SubagentInfo
 from spindle.protocol.registry import Call, command
 from spindle.shapes.messages import Wire
@@ -62,3 +63,17 @@ def set_subagent_subscription(call: Call, level: Level) -> Level:
 def stop_subagent(call: Call, subagent_id: str) -> None:
     """Stop a subagent. The call that it works for ends with what it has said so far."""
     call.agent.subagents.stop(subagent_id)
+
+
+@command("get_background_output")
+async def get_background_output(
+    call: Call, background_id: str, from_byte: Annotated[int, msgspec.Meta(ge=0)] = 0
+) -> BackgroundOutput:
+    """Return the output of a command in the background from a byte on. The model still gets all of it."""
+    return await call.agent.background.output(background_id, from_byte)
+
+
+@command("kill_background")
+async def kill_background(call: Call, background_id: str) -> None:
+    """End a command in the background. The model is told, as of every end."""
+    await call.agent.background.kill(background_id)

@@ -1,7 +1,7 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
 import { $, button, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
-import { imagesOf, oneLine, textOf } from '../shared/format.js';
+import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { mayStop } from './confirm.js';
 import { addressWithToken, Disconnected } from './connection.js';
@@ -90,6 +90,28 @@ const setup = part(async () => {
 });
 /** @param {string} [section] */
 const setUp = async section => (await setup())?.open(section);
+const work = part(async () => {
+  const { Work } = await import('./work.js');
+  return new Work(session, {
+    open: (/** @type {string} */ id) => session.open(id),
+    title: (/** @type {any} */ { currentId, name, cwd }) => {
+      const known = [...sidebar.sessions, ...sidebar.elsewhere].find(({ id }) => id === currentId);
+      const own = currentId === session.id ? status.title.textContent : '';
+      return oneLine(name || own || (known ? titleOf(known) : cwd), 80);
+    },
+  });
+});
+const showWork = async () => (await work())?.open();
+$('open-work').addEventListener('click', showWork);
+session.on('live', (/** @type {any[]} */ all) => {
+  const asking = all.filter(one => one.questions > 0 || one.waiting?.length).length;
+  const working = all.filter(one => one.phase !== 'idle' || one.background?.length).length;
+  const words = [count(working, 'conversation') + ' at work', asking ? `${asking} waiting for an answer` : ''];
+  $('open-work').hidden = working + asking === 0;
+  $('open-work').classList.toggle('asks', asking > 0);
+  $('open-work').querySelector('span').textContent = String(Math.max(working, asking));
+  $('open-work').ariaLabel = words.filter(Boolean).join(', ');
+});
 $('connect-model').addEventListener('click', () => setUp('model'));
 // A key may have been stored somewhere else, in a terminal or another tab.
 const lookForModel = () =>
@@ -301,6 +323,7 @@ function palette() {
     { label: 'Choose how hard it thinks', detail: 'Alt+L', pick: () => pickers.pickLevel() },
     { label: 'Ask before every tool: on or off', detail: 'Alt+A', pick: () => pickers.setApproval(!pickers.asks) },
     { label: 'Session: permissions, sandbox, servers, tools, cost', detail: 'Alt+I', pick: () => showPanel() },
+    { label: 'All that runs', detail: 'Alt+W', pick: showWork },
     { label: 'Changed files', detail: 'Alt+D', pick: showChanges },
     { label: 'Set up: model, keys, folder, settings, rules, servers', detail: 'Alt+O', pick: () => setUp() },
     { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
@@ -439,6 +462,7 @@ listenToKeys({
   KeyD: showChanges,
   KeyI: () => showPanel(),
   KeyO: () => setUp(),
+  KeyW: showWork,
   palette,
   find: openFind,
   escape: () => {

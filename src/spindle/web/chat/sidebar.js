@@ -175,6 +175,7 @@ export class Sidebar {
     try {
       const { sessions } = await this.session.call('list_live_sessions');
       this.live = new Map(sessions.map((/** @type {any} */ one) => [one.currentId, one]));
+      this.session.emit('live', sessions);
     } catch (error) {
       if (/unknown command/i.test(error.message)) this.live = null;
     }
