@@ -137,3 +137,32 @@ def test_tools_pass_the_same_gate(top: Path) -> None:
     assert "fsmonitor" not in found[6]
     use_git(top)
     assert not (top.parent / "MARK").exists()
+
+
+@pytest.mark.parametrize(
+    "evil", ["evil >>.git/config", "mkdir -p sub/.pi; touch sub/.pi/x", "hook .git/modules/libs/foo/hooks x"]
+)
+def test_what_one_agent_is_at_is_not_right_for_another(top: Path, evil: str) -> None:
+    """Else the second one would put back what a command of the first one has planted, or let its own plant it again."""
+    using = KINDS["landlock"] or pytest.skip("no landlock here")
+    one, other = (Sandbox(Wanted("workspace-write", str(top)), using) for _ in range(2))
+    before = subprocess.run(["find", ".git/config", "sub", "shared-hooks"], cwd=top, capture_output=True).stdout
+
+    async def both() -> None:
+        def start(sandbox: Sandbox, line: str) -> Any:
+            words = ["/bin/sh", "-c", MEANS + line]
+            return sandbox.start("", words, cwd=sandbox.cwd, env=os.environ, on_output=lambda data: None, owner=sandbox)
+
+        first = start(one, f"{evil}; touch $TMPDIR/done; until [ -e go ]; do sleep 0.02; done")
+        while not os.path.exists(f"{one.temporary}/done"):  # noqa: ASYNC110 - a file is all there is to wait for
+            await asyncio.sleep(0.01)
+        second = start(other, f"until [ -e on ]; do sleep 0.02; done; {evil}")
+        (top / "go").touch()
+        await first.wait()
+        (top / "on").touch()
+        await second.wait()
+
+    asyncio.run(both())
+    assert "fsmonitor" not in (top / ".git/config").read_text()
+    after = subprocess.run(["find", ".git/config", "sub", "shared-hooks"], cwd=top, capture_output=True).stdout
+    assert (after, (top / "shared-hooks/x").exists()) == (before, False)

@@ -3,7 +3,8 @@
 `PutBack` (`guard.py`) keeps files that may not change at all, `GitGuard` what git would run. To protect more names,
 give their paths to `Gate` in `places`, or write a guard with `remember` and `wrong`, as `GitGuard` has. While anything
 runs, the state before it is kept in a note in the agent directory: if the agent is killed, the next sandbox over the
-same folders finds the note and repairs.
+same folders finds the note and repairs. While other agents are at work, what their notes say is right, not what they
+have made of it.
 """
 
 import fcntl
@@ -11,7 +12,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -20,7 +21,7 @@ from msgspec import Struct
 
 from spindle.base.agent_dir import agent_dir
 from spindle.shapes.protected_files import obeyed_below
-from spindle.workspace.git_guard import GitGuard, Known
+from spindle.workspace.git_guard import GitGuard, Known, is_below
 from spindle.workspace.guard import Kept, PutBack
 
 NOTES: Final = "fences"
@@ -36,6 +37,8 @@ class _Note(Struct, frozen=True):
     kept: dict[str, dict[str, Kept]]
     git: dict[str, Known]
     links: dict[str, str] = {}
+    obeyed: list[str] = []
+    tops: list[str] = []
 
 
 class Gate:
@@ -86,6 +89,13 @@ class Gate:
         self._git.remember()
         self._obeyed = set(self._git.obeyed)
         self._files.remember([*self._git.places, *sorted(self._obeyed)])
+        if notes := [*self._at_work()]:  # looked for last: who begins later finds what we have seen
+            for note in notes:
+                self._git.adopt(note.git, note.links, note.tops)
+                self._obeyed -= {one for one in self._obeyed - {*note.obeyed} if is_below(one, note.tops)}
+            self._files.remember([*self._git.places, *sorted(self._obeyed)])
+            for note in notes:
+                self._files.adopt(note.kept)
 
     def check(self) -> list[str]:
         """Put back or put aside what may not stay. Return what was done, in words."""
@@ -150,7 +160,23 @@ class Gate:
     def too_many(self) -> list[str]:
         return self._git.too_many
 
-    # -- a dead agent ------------------------------------------------------------------------------
+    # -- other agents, also dead ones --------------------------------------------------------------
+
+    def _at_work(self) -> Iterator[_Note]:
+        """Yield what agents knew before the work that they are at now."""
+        folder = os.fspath(agent_dir() / NOTES)
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                with suppress(OSError, msgspec.MsgspecError):
+                    file = os.open(f"{folder}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    try:
+                        if os.pread(file, 1, 0) == _BUSY and not self._is_own(file) and _is_locked(file):
+                            yield msgspec.msgpack.decode(os.pread(file, os.fstat(file).st_size, 0)[1:], type=_Note)
+                    finally:
+                        os.close(file)
+
+    def _is_own(self, file: int) -> bool:
+        return self._note >= 0 and os.path.sameopenfile(file, self._note)
 
     def _write_note(self) -> None:
         state = (self._files.kept, self._git.known)
@@ -163,7 +189,14 @@ class Gate:
                 fcntl.flock(self._note, fcntl.LOCK_EX)
             if self._noted is None or self._noted[0] is not state[0] or self._noted[1] is not state[1]:
                 os.ftruncate(self._note, 0)
-                os.pwrite(self._note, _IDLE + msgspec.msgpack.encode(_Note(self._cwd, *state, self._git.links)), 0)
+                os.pwrite(
+                    self._note,
+                    _IDLE
+                    + msgspec.msgpack.encode(
+                        _Note(self._cwd, *state, self._git.links, sorted(self._obeyed), self._tops)
+                    ),
+                    0,
+                )
                 self._noted = state
             os.pwrite(self._note, _BUSY, 0)
         except OSError:
@@ -201,3 +234,12 @@ class Gate:
                 os.unlink(os.readlink(f"/proc/self/fd/{self._note}"))
             os.close(self._note)
             self._note = -1
+
+
+def _is_locked(file: int) -> bool:
+    """Say whether the agent lives that a note is of."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -94,6 +94,14 @@ class GitGuard:
         self.known, self.links = known, links
         self.places = self._exact()
 
+    def adopt(self, known: dict[str, Known], links: dict[str, str], tops: list[str]) -> None:
+        """Take what another agent knows for right in its `tops`, where it is at work."""
+        ours = {path: one for path, one in self.known.items() if not is_below(path, tops)}
+        self.known = ours | {path: one for path, one in known.items() if self._is_inside(path)}
+        ours_of_links = {path: to for path, to in self.links.items() if not is_below(path, tops)}
+        self.links = ours_of_links | {path: to for path, to in links.items() if self._is_inside(path)}
+        self.places = self._exact()
+
     @property
     def obeyed(self) -> set[str]:
         """Names that agents obey, as they were when the folders were looked at last."""
@@ -338,7 +346,12 @@ class GitGuard:
         return None if config is None else config.content.decode("utf-8", "surrogateescape")
 
     def _is_inside(self, path: str) -> bool:
-        return any(path == top or path.startswith(f"{top.rstrip('/')}/") for top in self._tops)
+        return is_below(path, self._tops)
+
+
+def is_below(path: str, tops: list[str]) -> bool:
+    """Say whether a path is one of these folders, or below one."""
+    return any(path == top or path.startswith(f"{top.rstrip('/')}/") for top in tops)
 
 
 _HOOKS: Final = (

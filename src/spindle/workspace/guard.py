@@ -69,6 +69,11 @@ class PutBack:
         self._places = {place: os.path.dirname(place) for place in (*self._places, *kept)}
         self._folders, self._more = {}, ()
 
+    def adopt(self, kept: dict[str, dict[str, Kept]]) -> None:
+        """Take what another agent keeps for right, at our places."""
+        self.kept = {**self.kept, **{place: files for place, files in kept.items() if place in self._places}}
+        self._folders = {}
+
     def is_part(self, path: str) -> bool:
         """Say whether a file is at one of the places, or below it."""
         return any(path == place or path.startswith(f"{place}/") for place in self._places)
