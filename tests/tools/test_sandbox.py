@@ -358,5 +358,33 @@ def test_what_is_newly_refused_says_why(work: Path, using: Support) -> None:
     code, said = run(sandbox, sys.executable, "-c", pair)
     assert (code == 0) is (using.bwrap is not None)
     assert code == 0 or "terminals are closed" in said
+    code, said = run(sandbox, sys.executable, "-c", "import multiprocessing; multiprocessing.Lock()")
+    assert (code == 0) is (using.bwrap is not None)
+    assert code == 0 or "files in /dev/shm" in said
     assert "may not change priorities" in shell(sandbox, "renice -n 5 -p $$; false")[1]
     assert shell(sandbox, "nice -n 5 true; git init -q .; test -d .git/hooks") == (0, "")
+
+
+def test_sockets_by_other_names_are_hidden(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ssh makes its own: bound by one name, and linked to another."""
+    using = KINDS["bwrap"] or pytest.skip("no bubblewrap here")
+    monkeypatch.chdir(work.parent / "outside")
+    monkeypatch.setattr("spindle.workspace.sandbox.PRIVATE", ())
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+        one.bind("relative")
+        two.bind(f"{os.getcwd()}/t")
+        os.rename("t", "renamed")
+        for local in (one, two):
+            local.listen()
+        sandbox = Sandbox(Wanted("workspace-write", str(work), network="off"), using)
+        for name in ("relative", "renamed"):
+            code = f"import socket; socket.socket(socket.AF_UNIX).connect('../outside/{name}')"
+            assert "refused" in run(sandbox, sys.executable, "-c", code)[1]
+
+
+def test_ports_are_no_rule_for_packets_that_root_makes(work: Path, using: Support) -> None:
+    sandbox = Sandbox(Wanted("workspace-write", str(work), network=[443]), using)
+    for family, kind in ((17, 3), (2, 3), (10, 3)):
+        code = f"import socket; socket.socket({family}, {kind}, 1)"
+        assert "Error" in run(sandbox, sys.executable, "-c", code)[1]
+    assert run(sandbox, sys.executable, "-c", "import socket; socket.socket(16, 3, 0); socket.socket(2, 1)") == (0, "")

@@ -72,6 +72,7 @@ _ARCHITECTURES = {
 _IO_URING_SETUP = 425
 _UNIX, _INET, _INET6, _NETLINK, _PACKET, _ALGORITHMS = 1, 2, 10, 16, 17, 38
 """Families of sockets; others, as VSOCK and SMC, reach around what is said about the network."""
+_RAW = 3
 _OTHER_PROTOCOLS = (33, 132, 136, 256, 262)
 """DCCP, SCTP, UDPLITE, SMC, MPTCP: the rules for TCP ports do not see them."""
 _EACCES, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 13, 38, 93, 97
@@ -171,7 +172,8 @@ class Fence:
         self.less_root = using.bwrap is None
         """Whether root loses capabilities that reach around the fence; bubblewrap needs them, and drops them later."""
         if using.filters:
-            self.filter = _filter(sockets=area.network != "off" or using.bwrap is not None)
+            is_open = area.network != "off" or using.bwrap is not None
+            self.filter = _filter(sockets=is_open, raw=not isinstance(area.network, list))
         self._hidden: list[str] = []
         """What Landlock can hide. In a writable folder it cannot: new files there must be readable."""
         self._spread: list[str] = []
@@ -359,12 +361,13 @@ def _above(paths: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _filter(*, sockets: bool) -> bytes:
+def _filter(*, sockets: bool, raw: bool) -> bytes:
     """Return a seccomp filter: nothing that reaches other processes, and only the kinds of sockets that we know.
 
     Limits could end the agent before it has put protected files back, and priorities slow it down. io_uring could make
     sockets behind the filter's back, and calls of another architecture have other numbers. Without `sockets` only
-    netlink ones are made, and pairs; datagram pairs are not, because they can be led to any name.
+    netlink ones are made, and pairs; datagram pairs are not, because they can be led to any name. `raw`: whether root
+    may make packets of its own, which no rule for ports would see.
     """
     calls = _ARCHITECTURES[os.uname().machine]
     load, mask, equal, at_least, end = 0x20, 0x54, 0x15, 0x35, 0x06
@@ -390,10 +393,13 @@ def _filter(*, sockets: bool) -> bytes:
     lines += of_call(calls.ioprio_set, argument(0), *only([1], _EACCES), argument(1), *only([0], _EACCES))
     for call in (_IO_URING_SETUP, *calls.keys):
         lines += of_call(call, refuse(_ENOSYS))
-    families = [_UNIX, _INET, _INET6, _NETLINK, _PACKET, _ALGORITHMS] if sockets else [_NETLINK]
+    families = [_UNIX, _INET, _INET6, _NETLINK, _ALGORITHMS, *([_PACKET] if raw else [])] if sockets else [_NETLINK]
     others = [line for one in _OTHER_PROTOCOLS for line in ((equal, 0, 1, one), refuse(_EPROTONOSUPPORT))]
     refused = _EAFNOSUPPORT if sockets else _EACCES
-    lines += of_call(calls.socket, argument(0), *only(families, refused), argument(2), *others)
+    kinds = [] if raw else [argument(1), (mask, 0, 0, 0xF), (equal, 0, 1, _RAW), refuse(_EACCES)]
+    # Netlink sockets may be called raw, and reach no ports.
+    kinds = [argument(0), (equal, len(kinds), 0, _NETLINK), *kinds]
+    lines += of_call(calls.socket, argument(0), *only(families, refused), argument(2), *others, *kinds)
     if not sockets:
         lines += of_call(calls.socketpair, argument(1), (mask, 0, 0, 0xF), *only([1, 5], _EACCES))
     lines.append((end, 0, 0, 0x7FFF0000))

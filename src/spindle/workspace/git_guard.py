@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -349,7 +349,7 @@ class GitGuard:
         return is_below(path, self._tops)
 
 
-def is_below(path: str, tops: list[str]) -> bool:
+def is_below(path: str, tops: Iterable[str]) -> bool:
     """Say whether a path is one of these folders, or below one."""
     return any(path == top or path.startswith(f"{top.rstrip('/')}/") for top in tops)
 

@@ -25,17 +25,16 @@ from spindle.programs import children
 from spindle.programs.fence import LEAST_LANDLOCK, Area, Fence, Support, landlock, support
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.sandbox import (
-    HARMLESS_SOCKETS,
     OPEN_OF_AGENT,
     PRIVATE,
     SECRETS,
-    SOCKETS,
     Network,
     SandboxLevel,
 )
 from spindle.workspace import Running
 from spindle.workspace.disk import ToolError
 from spindle.workspace.gate import Gate
+from spindle.workspace.sockets import sockets_to_hide
 from spindle.workspace.texts import KEPT_PREFIXES, kept_folder
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ _NETWORK: Final = re.compile(
 )
 _PRIORITY: Final = re.compile(rb"\bsetpriority|set priority", re.I)
 _TERMINAL: Final = re.compile(rb"pty devices|pseudo-?terminal|/dev/ptmx|/dev/pts\b|openpty|forkpty", re.I)
+_SHARED: Final = re.compile(rb"\bSemLock\b|\bsem_open\b|\bshm_open\b", re.I)
 _SIGNAL: Final = re.compile(rb"kill\b.*not permitted", re.I)
 _WORD: Final = re.compile(rb"[^\s'\"`:,;()\[\]<>\xe2]+")
 _GATED: Final = (".git", ".gitmodules")
@@ -279,6 +279,8 @@ class Sandbox:
             reasons.append("it may not change priorities of processes by their numbers")
         if self.using.bwrap is None and any(_TERMINAL.search(line) for line in lines):
             reasons.append("terminals are closed, and those of its own cannot be told from others without bubblewrap")
+        if not self._may_write("/dev/shm") and self.using.bwrap is None and any(_SHARED.search(line) for line in lines):
+            reasons.append("named semaphores and shared memory are files in /dev/shm, which it may not write")
         if self.area.network != "on" and any(_NETWORK.search(line) for line in lines):
             open_ports = (
                 "" if self.area.network == "off" else f" but for ports {', '.join(map(str, self.area.network))}"
@@ -326,7 +328,8 @@ class Sandbox:
             lines.append(f"Protected files: {'read-only' if using.seatbelt else how}")
             lines.append("Git at every depth: what makes it run programs is put back or put aside, and told")
         if using.bwrap:
-            lines.append(f"Sockets of other programs are hidden; {', '.join(self.area.private)} are shown empty")
+            told = ", ".join(self.area.private)
+            lines.append(f"Sockets of other programs that the kernel tells of are hidden; {told} are shown empty")
         if not using.seatbelt:
             lines.append("Other terminals cannot be read or written")
         if network == "off":
@@ -351,9 +354,12 @@ class Sandbox:
             lines += [f"{path} is too big to be put back" for path in self._gate.unwatched()]
             lines += [f"{path} has too many folders: git is not looked after in all" for path in self._gate.too_many]
         if using.bwrap:
-            lines.append("FIFOs outside can be written, and where other processes run can be changed (taskset)")
+            lines.append("FIFOs outside can be written, and how other processes are scheduled can be changed (taskset)")
+            lines.append("Sockets with a path that the kernel does not tell, or that appear during a command, are open")
         elif not using.seatbelt:
             lines += self._gaps_of_landlock()
+        if not using.seatbelt:
+            lines.append("Files that can be read can be locked (flock)")
         if isinstance(network, list):
             lines.append("UDP is open")
         if network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:
@@ -364,9 +370,10 @@ class Sandbox:
         using = self.using
         yield "Modes, owners, times and attributes of files elsewhere can be changed (chmod, chown, touch)"
         if self.area.network != "off" or not using.filters:
-            found = ", ".join(_sockets()[:_MOST_NAMED]) or "none now"
+            found = ", ".join(sockets_to_hide()[:_MOST_NAMED]) or "none now"
             yield f"Programs behind unix sockets act without a fence (tmux, D-Bus, docker, agents): {found}"
-        yield "SysV memory of other processes can be used, and where they run can be changed (taskset)"
+        yield "SysV memory, queues and semaphores of other processes can be used, and POSIX queues removed"
+        yield "How other processes are scheduled can be changed (taskset)"
         yield from (f"{path} can be read: it lies in a folder that may be written" for path in self._bare_secrets())
         if os.geteuid() == 0 and not _can_lose_capabilities():
             yield "Root keeps all its capabilities: it may not drop them here"
@@ -478,7 +485,7 @@ def _area(wanted: Wanted, cwd: str, temporary: str, using: Support) -> Area:
         secrets=tuple(hidden),
         opened=tuple(opened),
         private=tuple(dict.fromkeys(path for path in private if path not in writable)),
-        sockets=partial(_sockets, tuple(writable)),
+        sockets=partial(sockets_to_hide, tuple(writable)),
         kept=partial(_kept_outputs, time.time()),
         network=wanted.network,
     )
@@ -567,19 +574,6 @@ def _worktree_directory(git: str) -> str | None:
         return own if is_mutual and os.path.basename(os.path.dirname(own)) == "worktrees" else None
     except (OSError, UnicodeError):
         return None
-
-
-def _sockets(opened: Sequence[str] = ()) -> list[str]:
-    """Return the sockets with a path that are there, but for those in `opened` folders and those that do no harm."""
-    expanded = [os.path.expandvars(path) for path in SOCKETS]
-    found = {os.path.realpath(path) for path in expanded if "$" not in path}
-    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
-        found |= {"/" + line.rstrip("\n").partition(" /")[2] for line in lines if " /" in line}
-    return [
-        path
-        for path in sorted(found)
-        if not path.startswith(HARMLESS_SOCKETS) and not _inside(path, opened) and os.path.exists(path)
-    ]
 
 
 def _inside(path: str, places: Iterable[str], without: str | None = None) -> bool:

@@ -1,0 +1,51 @@
+"""The unix sockets of other programs that have a path: those programs act for the user, without a fence."""
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+
+from spindle.shapes.sandbox import HARMLESS_SOCKETS, SOCKETS
+from spindle.workspace.git_guard import is_below
+
+
+def sockets_to_hide(opened: Sequence[str] = ()) -> list[str]:
+    """Return the sockets with a path that are there, but for those in `opened` folders and those that do no harm."""
+    expanded = [os.path.expandvars(path) for path in SOCKETS]
+    found = {os.path.realpath(path) for path in expanded if "$" not in path}
+    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
+        names = {parts[7].rstrip("\n") for line in lines if len(parts := line.split(None, 7)) == 8}
+        found |= _placed_sockets({name for name in names if not name.startswith("@") and name != "Path"})
+    return [
+        path
+        for path in sorted(found)
+        if not path.startswith(HARMLESS_SOCKETS) and not is_below(path, opened) and _can_reach(path)
+    ]
+
+
+def _can_reach(path: str) -> bool:
+    """Say whether a command under bubblewrap can reach a file. There root has no rights on files of other users, and
+    bubblewrap cannot put anything into their closed folders, either."""
+    if os.geteuid() != 0 or not os.path.exists(path):
+        return os.path.exists(path)
+    while path != "/":
+        path = os.path.dirname(path)
+        status = os.stat(path)
+        if not status.st_mode & (0o100 if status.st_uid == 0 else 0o010 if status.st_gid == 0 else 0o001):
+            return False
+    return True
+
+
+def _placed_sockets(names: set[str]) -> set[str]:
+    """Return where sockets are now: those that were renamed beside their old names, relative ones by their programs."""
+    found = {name for name in names if name.startswith("/")}
+    relative = names - found
+    folders = {os.path.dirname(name) for name in found if not os.path.lexists(name)}
+    for process in os.listdir("/proc") if relative else ():
+        with suppress(OSError):
+            here = os.readlink(f"/proc/{process}/cwd")
+            found |= {os.path.normpath(os.path.join(here, name)) for name in relative}
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            found |= {one.path for one in entries if stat.S_ISSOCK(one.stat(follow_symlinks=False).st_mode)}
+    return found
