@@ -219,6 +219,31 @@ def test_oh_my_pis_own_client(world):
     assert "Unknown subagent" in seen["unknown"] and "There is no provider nobody" in seen["login"]
 
 
+WITH_A_TASK = [
+    reply(call("task", {"prompt": "Look", "agent": "explore"})),
+    reply("looked", match="^Look$"),
+    reply("done"),
+]
+
+
+@needs_omp
+@pytest.mark.parametrize("world", [WITH_A_TASK], indirect=True, ids=[""])
+def test_oh_my_pis_own_client_follows_subagents(world):
+    place = Path(world["SPINDLE_DIR"])
+    (place / "settings.json").write_text(json.dumps({"compaction": {"keepRecentTokens": 1}}))
+    (place / "prompts").mkdir()
+    (place / "prompts" / "fix.md").write_text("fix it")
+    bun = Path(str(OMP)).parents[1] / ".bin"
+    env = {**world, "OMP_PACKAGE": str(OMP), "PATH": f"{bun}{os.pathsep}{world['PATH']}"}
+    seen = drive([str(bun / "bun"), str(CLIENTS / "omp_subagents.ts")], env)
+    assert (seen["level"], seen["statuses"]) == ("events", ["started", "completed"])
+    assert seen["read"] == [["user", "assistant"], 0, False] and seen["agent"] == ["explore", "bundled"]
+    assert seen["progress"] == 1 and {"message_update", "agent_end"} <= set(seen["events"])
+    assert (seen["commands"], seen["cycled"], seen["handoff"]) == (1, "medium", {})
+    assert seen["compact"] == ["Already compacted", "refused"] and seen["page"] and seen["stats"] == 1
+    assert (seen["set"], seen["fresh"], seen["last"]) == (["m2", "m1"], False, "done")
+
+
 @needs_xcsh
 @pytest.mark.parametrize("world", [WITH_HOST_TOOLS], indirect=True, ids=[""])
 def test_xcsh_rpc(world):
