@@ -123,6 +123,7 @@ export interface Model {
   compat?: Record<string, unknown> | null;
   thinkingLevelMap?: Record<string, string | null> | null;
   samplingParams?: Record<string, unknown> | null;
+  samplingParamsByThinkingLevel?: Record<string, Record<string, unknown>> | null;
   inputLimits?: Record<string, unknown> | null;
   promptCache?: Record<string, unknown> | null;
   costUnknown?: boolean;

@@ -205,6 +205,7 @@ class ModelState:
         auth = await self.registry.auth_for(asked)
         model = auth.at_its_address(asked)
         level = asked.clamp_thinking((None if line is None else line.now.level) or self.level)
+        model = model.at_level(level)
         timeout = settings.retry.provider.timeout_ms
         timeout = settings.http_idle_timeout_ms if timeout is None else timeout
         options = llm.StreamOptions(

@@ -60,6 +60,7 @@ class ModelChange(Wire, kw_only=True):
     headers: dict[str, str] | None = None
     compat: dict[str, Any] | None = None
     sampling_params: dict[str, Any] | None = None
+    sampling_params_by_thinking_level: dict[str, dict[str, Any]] | None = None
     input_limits: dict[str, Any] | None = None
     prompt_cache: dict[str, Any] | None = None
 

@@ -58,6 +58,8 @@ class Model(Wire, metaclass=MadeByHand):
     thinking_level_map: dict[str, str | None] | None = None
     """Level → the provider's word for it; null = not supported."""
     sampling_params: dict[str, Any] | None = None
+    sampling_params_by_thinking_level: dict[str, dict[str, Any]] | None = None
+    """Level → more of them."""
     input_limits: dict[str, Any] | None = None
     prompt_cache: dict[str, Any] | None = None
     cost_unknown: bool = False
@@ -72,6 +74,11 @@ class Model(Wire, metaclass=MadeByHand):
         """Return the model as clients may see it: without a password in its address."""
         url = masked_url(self.base_url)
         return self if url == self.base_url else replace(self, base_url=url)
+
+    def at_level(self, level: str) -> "Model":
+        """Return the model with the parameters of a thinking level."""
+        more = (self.sampling_params_by_thinking_level or {}).get(level)
+        return self if more is None else replace(self, sampling_params=(self.sampling_params or {}) | more)
 
     def thinking_levels(self) -> list[ThinkingLevel]:
         """Return the levels this model supports, lowest first."""

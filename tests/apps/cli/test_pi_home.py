@@ -1,5 +1,7 @@
 """A home as the documents of pi 1.5 have it: what its settings mean here, and what is told."""
 
+import json
+
 import pytest
 
 from tests.support.agent_process import AgentProcess
@@ -88,6 +90,28 @@ def test_the_longest_wait_that_a_server_may_ask_for(longest: int, waits: bool) -
     with AgentProcess(steps, settings=settings) as agent:
         agent.prompt("hi")
         assert (agent.wait("agent_settled")["stopReason"] == "end") is waits
+
+
+class WithLevels(AgentProcess):
+    def configure(self) -> None:
+        file = self.agent_dir / "models.json"
+        content = json.loads(file.read_text())
+        more = {"low": {"temperature": 0.1}, "high": {"top_p": 0.9, "seed": None}}
+        content["providers"]["mock"]["models"][0] |= {
+            "samplingParams": {"temperature": 0.5, "seed": 7},
+            "samplingParamsByThinkingLevel": more,
+        }
+        file.write_text(json.dumps(content))
+
+
+def test_parameters_of_a_thinking_level() -> None:
+    with WithLevels([reply("ok")]) as agent:
+        for level, wanted in (("low", (0.1, None, 7)), ("medium", (0.5, None, 7)), ("high", (0.5, 0.9, None))):
+            agent.data("set_thinking_level", level=level)
+            agent.prompt("hi")
+            agent.wait("agent_settled")
+            body = agent.mock.requests[-1].body
+            assert tuple(body.get(key) for key in ("temperature", "top_p", "seed")) == wanted
 
 
 def test_the_timeout_of_a_request() -> None:
