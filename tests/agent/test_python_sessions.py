@@ -151,3 +151,39 @@ def test_a_repaired_copy_has_an_id_of_its_own(home):
         assert len({item.id for item in (await Agent.list(home)).sessions}) == 2
 
     run(main())
+
+
+def test_a_question_that_waits_is_answered_by_another_agent_and_the_run_goes_on(home):
+    call = {"calls": [{"name": "write", "arguments": {"path": "a.txt", "content": "hello"}}]}
+    options = {"permission_mode": "default", "on_question": "wait"}
+
+    async def main():
+        async with Agent.create(cwd=home, model=Script([call]).model(), **options) as agent:
+            result = await agent.run("go")
+            assert result.status == "waiting"
+            known, question = agent.id, result.questions[0].id
+        async with Agent.open(known, model=Script(["written"]).model(), **options) as agent:
+            waiting = agent.interrupted_run
+            assert waiting is not None and [one.id for one in waiting.questions] == [question]
+            with pytest.raises(TypeError, match="answer must be Allow or Deny or bool or str, not None"):
+                await agent.answer_question(question, None)
+            assert await agent.answer_question(question, True)
+            kinds = [event.type async for event in agent.resume_run()]
+            assert kinds[-1] == "agent_settled" and (home / "a.txt").read_text() == "hello"
+            assert agent.interrupted_run is None and agent.messages[-1].content[0].text == "written"
+            for nothing in (agent.abandon_run, agent.resume_run):
+                with pytest.raises(AgentError):
+                    await nothing()
+
+    run(main())
+
+
+def test_an_agent_without_asyncio_goes_on_with_a_run_too(home):
+    call = {"calls": [{"name": "write", "arguments": {"path": "a.txt", "content": "hello"}}]}
+    options = {"cwd": home, "permission_mode": "default", "on_question": "wait"}
+    with Agent.sync(model=Script([call]).model(), **options) as agent:
+        result = agent.run("go").result()
+    with Agent.sync(model=Script(["kept as it was"]).model(), session=agent.id, **options) as agent:
+        assert agent.answer_question(result.questions[0].id, "not today")
+        assert "not today" in agent.resume_run().result().denials[0].reason and not (home / "a.txt").exists()
+        assert agent.mcp_servers == []

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spindle.agent import AgentError
 from spindle.agent.features.background import RunningCommand
 from spindle.agent.fences.callback import takes
-from spindle.agent.hooks import NeverFull
+from spindle.agent.hooks import McpServerState, NeverFull
 from spindle.agent.run.awaited import AgentRun
 from spindle.agent.run.handle import Run
 from spindle.agent.run.options import RunOptions
@@ -45,8 +45,9 @@ from spindle.recipe import check_fallback, make_agent
 from spindle.resources.loader import load_resources
 from spindle.resources.sources import CommandItem
 from spindle.sessions import open as sessions
+from spindle.shapes.approvals import Allow, Deny
 from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
-from spindle.shapes.events import CompactionResult, Event
+from spindle.shapes.events import CompactionResult, Event, InterruptedRun
 from spindle.shapes.messages import AgentMessage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
@@ -120,7 +121,7 @@ class Agent(StoredSessions):
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(request)` decides where a rule asks: `Allow(…)`,
         `Deny(…)`, True, False, or a text that says why not. With it `permission_mode` is `default` unless another one
         is set; `bypass` and nothing that asks is an error. With `on_question="wait"` a run that gets no answer ends
-        as `waiting`; `agent.session.answer_question` and `resume_run` go on with it, in any process.
+        as `waiting`; `answer_question` and `resume_run` go on with it, in any process.
         `sandbox` is a level (`read-only`, `workspace-write`), or a dict with `level`, `writable` and `network`.
         `exec` is a command that gives a pipe to a shell elsewhere (`docker exec -i NAME`, `ssh host`): all tools work
         there, in `exec_cwd` or where the command leads; `""`: here, whatever the session and the settings say.
@@ -232,6 +233,42 @@ class Agent(StoredSessions):
         return AgentRun(self._handing_in(text, images, schema, limits, fallback))
 
     prompt = run
+
+    @property
+    def interrupted_run(self) -> InterruptedRun | None:
+        """The run that waits for an answer, or that the end of its process cut off: `resume_run`, or `abandon_run`."""
+        return self.session.interrupted_run
+
+    def resume_run(self) -> AgentRun:
+        """Go on with the interrupted run; what is returned is used as that of `run`.
+
+        A question that still waits is asked again. Raises `AgentError` there if there is no such run.
+        """
+        return AgentRun(self._resuming())
+
+    async def _resuming(self) -> AsyncGenerator[Run, None]:
+        self._require_open()
+        with python_words():
+            run = await self.session.resume_run()
+        yield run
+
+    async def abandon_run(self) -> None:
+        """Give the interrupted run up; the conversation stays. Raises `AgentError` if there is none."""
+        self._require_open()
+        await self.session.abandon_run()
+
+    async def answer_question(self, id: str, answer: Allow | Deny | bool | str) -> bool:
+        """Answer a question that waits, as `can_use_tool` would. Returns whether `resume_run` can go on now.
+
+        The ids are in `questions` of the result, and of `interrupted_run`. Raises `AgentError` for a question that is
+        not there, or an answer that is refused; then it still waits.
+        """
+        self._require_open()
+        check_type("answer_question()", "answer", answer, Allow, Deny, bool, str)
+        if isinstance(answer, bool | str):
+            answer = Allow() if answer is True else Deny(answer or "")
+        with python_words():
+            return await self.session.answer_question(id, answer)
 
     async def start(
         self,
@@ -500,6 +537,11 @@ class Agent(StoredSessions):
     def commands(self) -> Sequence[CommandItem]:
         """Return the slash commands that a prompt may begin with: of extensions, prompt templates and skills."""
         return self.session.commands()
+
+    @property
+    def mcp_servers(self) -> Sequence[McpServerState]:
+        """The MCP servers, and how each of them is."""
+        return self.session.mcp_servers.states()
 
     def background_commands(self) -> Sequence[RunningCommand]:
         """Return the shell commands that run in the background."""

@@ -136,6 +136,12 @@ class SyncAgent:
         """Send a message, wait, and return the answer as `Agent.ask` does."""
         return self._wait(self._agent.ask(text, images, schema=schema, **limits))
 
+    def resume_run(self) -> "SyncRun":
+        """Go on with the interrupted run. Raises `AgentError` if there is none."""
+        return SyncRun(self._wait(_accepted(self._agent.resume_run())), self._loop)
+
+    abandon_run = _waits(Agent.abandon_run)
+    answer_question = _waits(Agent.answer_question)
     steer = _waits(Agent.steer)
     follow_up = _waits(Agent.follow_up)
     abort = _waits(Agent.abort)
@@ -166,6 +172,8 @@ class SyncAgent:
     thinking = _Reads(lambda agent: agent.thinking)
     todos = _Reads(lambda agent: agent.todos)
     busy = _Reads(lambda agent: agent.busy)
+    interrupted_run = _Reads(lambda agent: agent.interrupted_run)
+    mcp_servers = _Reads(lambda agent: agent.mcp_servers)
 
     def close(self) -> None:
         """End all work at once, leave the session file whole, and end the thread."""
@@ -238,6 +246,11 @@ class SyncRun(Iterator["AnyEvent"]):
 
 async def _next(run: AgentRun) -> "AnyEvent | None":
     return await anext(run, None)
+
+
+async def _accepted(run: AgentRun) -> AgentRun:
+    await run.accepted()
+    return run
 
 
 def _alone(work: Coroutine[Any, Any, T]) -> T:
