@@ -100,6 +100,13 @@ export class HttpSession {
     return (await this.server.request('POST', `${this.#path}/prompt?wait=true`, { message, ...fields })) as RunResult;
   }
 
+  /** Send a prompt and return the text of the answer. Throws if the run fails. */
+  async ask(message: string, fields: Omit<Commands['prompt']['fields'], 'message'> = {}): Promise<string> {
+    const result = await this.run(message, fields);
+    if (result.status !== 'ok') throw new Error(result.error ?? `The run ended with ${result.stopReason}`);
+    return result.text ?? '';
+  }
+
   async questions(): Promise<ExtensionUIRequest[]> {
     const found = await this.server.request('GET', `${this.#path}/questions`);
     return (found as { questions: ExtensionUIRequest[] }).questions;

@@ -141,7 +141,7 @@ test('an agent that cannot be started, or ends, is told of', async () => {
 });
 
 test('the same over WebSocket and HTTP', async () => {
-  const model = `scripted/${await script('served', [{ text: 'Over a wire.' }, { text: 'Once more.' }])}`;
+  const model = `scripted/${await script('served', [{ text: 'Over a wire.' }, { text: 'Over HTTP again' }, { text: 'Once more.' }])}`;
   const [command = '', ...first] = program;
   const args = [...first, 'serve', '127.0.0.1:0', '--no-session', '--model', model];
   const token = 'token-of_this.test';
@@ -179,6 +179,7 @@ test('the same over WebSocket and HTTP', async () => {
     );
     assert.equal(text.join(''), 'Over a wire.');
     assert.equal((await http.list()).length >= 1, true);
+    assert.equal(await session.ask('and again'), 'Over HTTP again');
     await assert.rejects(session.call('set_session_name', {} as never), CommandFailed);
     await session.close();
     const WebSocket = NodeSocket as unknown as typeof globalThis.WebSocket;

@@ -33,7 +33,7 @@ from spindle.sessions.store import SessionHeld
 from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
-from spindle.wires.network.answers import bytes_answer, failed, json_answer, page_file, plain
+from spindle.wires.network.answers import AHEAD, SAFETY, SHARED, bytes_answer, failed, json_answer, page_file, plain
 from spindle.wires.network.disk_figures import DiskFigures
 from spindle.wires.network.listener import HttpConnection, HttpServer
 from spindle.wires.network.metrics import CONTENT_TYPE, Metrics
@@ -289,14 +289,25 @@ class RemoteServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a plain request, refuse a bad one, or serve a WebSocket to its end."""
+        request[SHARED] = shared = self._access.shared(request.headers)
+        answer = await self._own_answer(request)
+        if not answer.prepared:
+            answer.headers.update(shared)
+        return answer
+
+    async def _own_answer(self, request: web.BaseRequest) -> web.StreamResponse:
         trace.incoming.set(None)
         trace.follow(request.headers.get("traceparent"))
         path, query = _split(request.path_qs)
         upgrade = "websocket" in ",".join(request.headers.getall("Upgrade", [])).lower()
-        refusal = await self._refusal(request, needs_token=upgrade or path.startswith((*API_PATHS, METRICS_PATH)))
+        asks_ahead = request.method == "OPTIONS" and path.startswith(API_PATHS) and bool(request[SHARED])
+        needs_token = not asks_ahead and (upgrade or path.startswith((*API_PATHS, METRICS_PATH)))
+        refusal = await self._refusal(request, needs_token=needs_token)
         if refusal is not None:
             refuse = failed if path.startswith(API_PATHS) and not upgrade else plain
             return refuse(refusal.status, refusal.reason)
+        if asks_ahead:
+            return web.Response(status=204, headers={**SAFETY, **AHEAD})
         if not upgrade:
             return await self._plain_answer(request, path, query)
         if path not in SOCKET_PATHS:

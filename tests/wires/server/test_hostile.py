@@ -22,6 +22,7 @@ from tests.support.agent_process import agent_environment
 from tests.support.mock_model import gate, reply
 
 from .server import TOKEN, ServerProcess
+from .test_http import Http
 
 UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -190,6 +191,30 @@ def test_a_page_on_the_list_may_connect():
             assert client.ask("a", {"Text": "hi"})["response"] == {"Text": "x"}
         with pytest.raises(InvalidStatus):
             server.chat(additional_headers={"Origin": "https://my.site.evil.example"})
+
+
+def test_only_pages_on_the_list_read_answers_over_http(tmp_path):
+    """A browser asks ahead without a token; the request itself needs one, and an answer names the page."""
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    args = ["--remote-origin", "https://my.site", "--remote-token-file", str(tmp_path / "token")]
+    with ServerProcess([reply("x")], args=args) as server:
+        web = Http(server)
+
+        def ask(method, origin, path="/v1/sessions", **headers):
+            status, told, _ = web.ask(method, path, None, Origin=origin, **headers)
+            return status, told.get("Access-Control-Allow-Origin")
+
+        ahead = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        mine = "https://my.site"
+        assert ask("OPTIONS", mine, **ahead) == (204, mine)
+        assert ask("GET", mine) == (401, mine)
+        assert ask("GET", mine, Authorization=f"Bearer {TOKEN}") == (200, mine)
+        for other in ("https://other.site", "null", "https://my.site.evil.example"):
+            for method in ("OPTIONS", "GET"):
+                assert ask(method, other, **ahead, Authorization=f"Bearer {TOKEN}") == (403, None)
+        own = f"http://{server.address}"
+        assert ask("OPTIONS", own, Authorization=f"Bearer {TOKEN}") == (405, None)
+        assert ask("OPTIONS", mine, "/metrics", Authorization=f"Bearer {TOKEN}")[0] == 405
 
 
 # -- secrets --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import unquote
@@ -34,7 +35,7 @@ from spindle.shapes.events import Event, ExtensionUIRequest
 from spindle.shapes.run_result import RunResult
 from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, Version, openapi
 from spindle.wires.http.stored import StoredName, StoredQuery, StoredSessions
-from spindle.wires.network.answers import SAFETY, bytes_answer, failed, json_answer
+from spindle.wires.network.answers import SAFETY, SHARED, bytes_answer, failed, json_answer
 from spindle.wires.network.listener import HttpConnection
 from spindle.wires.network.options import RemoteOptions
 
@@ -237,7 +238,7 @@ class HttpApi:
         number = event_number(request.headers.get("Last-Event-ID", query.get("since", "")))
         replay = None if number is None else live.log.after(number)
         known = replay is not None
-        stream = _Stream(self._options.viewer_stall_timeout)
+        stream = _Stream(self._options.viewer_stall_timeout, request[SHARED])
         await stream.response.prepare(request)
         viewer = _Viewer(connection.bell)
         self._pool.joined(live, viewer)
@@ -275,10 +276,11 @@ class HttpApi:
 class _Stream:
     """A stream of events to one client, which has to read within a time limit."""
 
-    def __init__(self, stall_timeout: float) -> None:
+    def __init__(self, stall_timeout: float, shared: Mapping[str, str]) -> None:
         self._stall_timeout = stall_timeout
         headers = {
             **SAFETY,
+            **shared,
             "Content-Type": "text/event-stream",
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",

@@ -91,6 +91,13 @@ class Access(Struct, frozen=True):
                 )
         return None
 
+    def shared(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers that let a page of another site, which we let in, read an answer."""
+        origin = headers.get("Origin")
+        if origin is None or origin not in self.origins:
+            return {}
+        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin", "Access-Control-Expose-Headers": "Retry-After"}
+
     def _has_token(self, given: Iterable[str]) -> bool:
         # Every candidate is compared, in constant time: the duration must reveal nothing.
         return True in [hmac.compare_digest(_bytes(one), _bytes(self.token or "")) for one in given]

@@ -18,6 +18,14 @@ SAFETY = {
     "Server": "spindle",
 }
 """Headers of every answer."""
+SHARED = "shared"
+"""The key of a request under which there are the headers that let a page of another site read its answer."""
+AHEAD = {
+    "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID, traceparent",
+    "Access-Control-Max-Age": "600",
+}
+"""What a browser is told that asks, for such a page, what it may request."""
 
 
 def page_file(path: str, request: Mapping[str, str]) -> web.Response | None:
