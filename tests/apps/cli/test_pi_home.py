@@ -1,6 +1,7 @@
 """A home as the documents of pi 1.5 have it: what its settings mean here, and what is told."""
 
 import json
+import sys
 
 import pytest
 
@@ -119,3 +120,13 @@ def test_the_timeout_of_a_request() -> None:
     with AgentProcess([silent()], settings=settings) as agent:
         agent.prompt("hi")
         assert "0.2" in agent.wait("agent_settled")["errorMessage"]
+
+
+def test_the_version_that_adapters_check(place: Place) -> None:
+    program = place.write("pi", f"#!{sys.executable}\nfrom spindle.apps.cli import main\nraise SystemExit(main())\n")
+
+    def said(*words: str, **env: str) -> str:
+        return str(place.program(sys.executable, str(program), *words, env=env).stdout).strip()
+
+    assert said("--version") == "1.5.0"
+    assert said("--version", SPINDLE_DIALECT="pi-0.87") == said("--dialect", "pi-0.87", "--version") == "0.87.1"

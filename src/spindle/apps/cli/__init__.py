@@ -9,16 +9,16 @@ _PI_VERSION = "1.5.0"
 """The newest pi version whose wire we speak; adapters that start us under the name `pi` check it."""
 
 
-def version_text(program: str) -> str:
+def version_text(program: str, dialect: str | None = None) -> str:
     """Return the bare version for the name the program was started under.
 
-    Under the name `pi` it is that of pi: of the dialect that `SPINDLE_DIALECT` names, else of the newest.
+    Under the name `pi` it is that of pi: of the dialect that is given or `SPINDLE_DIALECT` names, else of the newest.
     """
     from spindle.base.version import __version__
 
     if not is_pi(program):
         return __version__
-    return _PI_VERSIONS.get(os.environ.get("SPINDLE_DIALECT", ""), _PI_VERSION)
+    return _PI_VERSIONS.get(dialect or os.environ.get("SPINDLE_DIALECT", ""), _PI_VERSION)
 
 
 def is_pi(program: str | None = None) -> bool:

@@ -81,7 +81,7 @@ def _run(argv: list[str]) -> int:
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
     if options.version:
-        print(version_text(sys.argv[0]))
+        print(version_text(sys.argv[0], options.dialect))
         return 0
     _enter(options.cwd)
     if options.help:
