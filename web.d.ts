@@ -16,6 +16,17 @@ interface Element {
 /** Where the server is, and how it is reached: made by early.js. */
 declare var wire: any;
 
+/** What each command takes and what it answers, made from the declarations in Python (`scripts/typescript.py`). */
+type Commands = import('./clients/typescript/src/protocol.js').Commands;
+type CommandName = keyof Commands;
+/** The fields of a command; one that is undefined is left out. */
+type Fields<C extends CommandName> = { [K in keyof Commands[C]['fields']]: Commands[C]['fields'][K] | undefined };
+type Answer<C extends CommandName> = Promise<Commands[C]['data']>;
+
+type ServerEvent = import('./clients/typescript/src/protocol.js').Event;
+/** What a listener is told: of an event of the server, that event. */
+type Told<T extends string> = T extends ServerEvent['type'] ? Extract<ServerEvent, { type: T }> : any;
+
 type Session = import('./src/spindle/web/chat/session.js').Session;
 type MessageRow = import('./src/spindle/web/chat/rows.js').MessageRow;
 /** A function that is handed over, to be called. */

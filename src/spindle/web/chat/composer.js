@@ -52,8 +52,7 @@ export class Composer {
     session.on('deleted', (/** @type {string} */ id) => this.forget(id));
     setTimeout(forgetOld, FORGET_MS);
     session.on('stats', () => this.offerAgain());
-    for (const event of ['reset', 'entries', 'queue'])
-      session.on(event, (/** @type {any} */ told) => this.findUnsure(told?.items));
+    for (const event of ['reset', 'entries', 'queue']) session.on(event, told => this.findUnsure(told?.items));
   }
 
   listen() {
@@ -125,7 +124,7 @@ export class Composer {
 
   // -- sending ------------------------------------------------------------------------------------
 
-  /** @param {string} behaviour */
+  /** @param {'steer' | 'followUp'} behaviour */
   async send(behaviour) {
     const text = this.field.value;
     const { images, files } = this;

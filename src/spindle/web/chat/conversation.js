@@ -91,11 +91,11 @@ export class Conversation {
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
     on('entries', this.showBranches);
-    on('earlier', (/** @type {any} */ { path }) => {
+    on('earlier', ({ path }) => {
       this.adding = this.addEarlier(path);
     });
     on('state', () => this.turn?.wait(this.session.asking));
-    on('connection', (/** @type {any} */ { state }) => state === 'waiting' && this.keepHalf());
+    on('connection', ({ state }) => state === 'waiting' && this.keepHalf());
     addEventListener('pagehide', () => this.turn?.wait(false));
     on('message_start', this.messageStart);
     on('message_update', this.messageUpdate);
@@ -110,8 +110,8 @@ export class Conversation {
     on('compaction_end', this.compactionEnd);
     on('auto_retry_start', this.retryStart);
     on('auto_retry_end', this.retryEnd);
-    on('extension_error', (/** @type {any} */ event) => this.notice('warning', `An extension failed: ${event.error}`));
-    on('client_error', (/** @type {any} */ event) => this.notice('warning', event.error));
+    on('extension_error', event => this.notice('warning', `An extension failed: ${event.error}`));
+    on('client_error', event => this.notice('warning', event.error));
     on('shell_start', this.shellStart);
     on('bash_execution_update', this.shellUpdate);
     on('shell_end', this.shellEnd);
@@ -325,7 +325,7 @@ export class Conversation {
     if (!row.fork) return;
     const { all, entry } = row.fork;
     const place = all.indexOf(entry);
-    const made = branchSwitch(place, all.length, (/** @type {any} */ target) => this.actions.branch(all[target]));
+    const made = branchSwitch(place, all.length, target => this.actions.branch(all[target]));
     const actions = node.querySelector('.actions');
     if (row.kind === 'user' && actions) actions.append(made);
     else if (actions) actions.prepend(made);

@@ -37,10 +37,10 @@ export class Dialogs {
     this.statuses = new Map(); // key → text
     this.widgets = new Map(); // key → {place, text}
     this.requests = new Set(); // ids of questions about calls: their dialogs, which follow, are left out
-    session.on('extension_ui_request', (/** @type {any} */ request) => this.receive(request));
-    session.on('permission_request', (/** @type {any} */ request) => this.permission(request));
-    session.on('permission_answered', (/** @type {any} */ { id }) => this.close(id));
-    session.on('attached', (/** @type {any} */ { known }) => known || this.forget());
+    session.on('extension_ui_request', request => this.receive(request));
+    session.on('permission_request', request => this.permission(request));
+    session.on('permission_answered', ({ id }) => this.close(id));
+    session.on('attached', ({ known }) => known || this.forget());
     // What was asked before the conversation was loaded belongs to a call in it.
     session.on('reset', () => this.open.forEach(asked => this.place(asked)));
     session.on('tool_execution_start', () => this.open.forEach(asked => this.place(asked)));

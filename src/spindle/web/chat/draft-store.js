@@ -49,7 +49,7 @@ export function keepAttached(id, { images, files }) {
  * @param {string} id
  */
 export function attachedTo(id) {
-  return transact('readonly', (/** @type {any} */ store) => store.get(id)).catch(() => null);
+  return transact('readonly', store => store.get(id)).catch(() => null);
 }
 
 /** Forget what is very old. */

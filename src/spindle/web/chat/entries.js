@@ -92,7 +92,7 @@ export class Entries {
     const { entries, more } = await this.session.call('get_entries', { before: this.firstId, limit: PAGE });
     if (this.byId !== byId) return false;
     for (const entry of entries.reverse()) if (!byId.has(entry.id)) this.add(entry, --this.first);
-    this.firstId = entries.at(-1).id;
+    this.firstId = entries.at(-1)?.id;
     this.isWhole = !more;
     return true;
   }

@@ -162,7 +162,7 @@ export class FileChanges {
       const known = this.files.get(file.path);
       return known?.patch === (file.diff ?? '') && known.status === file.status ? known : new Compared(file);
     };
-    this.files = new Map(files.map((/** @type {any} */ file) => [file.path, same(file)]));
+    this.files = new Map(files.map(file => [file.path, same(file)]));
   }
 
   /** Take what tools have told since the last time. */

@@ -18,9 +18,9 @@ export class Hands {
       this.commands = commands;
       this.show();
     });
-    session.on('tool_execution_start', (/** @type {any} */ event) => this.follow(event));
-    session.on('tool_execution_update', (/** @type {any} */ event) => this.follow(event));
-    session.on('tool_execution_end', (/** @type {any} */ { toolCallId }) => this.forget(toolCallId));
+    session.on('tool_execution_start', event => this.follow(event));
+    session.on('tool_execution_update', event => this.follow(event));
+    session.on('tool_execution_end', ({ toolCallId }) => this.forget(toolCallId));
     for (const event of ['agent_settled', 'reset']) session.on(event, () => this.forget());
     this.count = el('b');
     this.words = el('span');

@@ -74,7 +74,7 @@ for (const event of ['entries', 'reset', 'shell_end'])
 const notices = new Notices(session);
 const findPart = part(async () => new (await import('./find.js')).Find(session, conversation));
 const openFind = async () => (await findPart())?.open();
-session.on('hit', async (/** @type {any} */ hit) => (await findPart())?.come(hit));
+session.on('hit', async hit => (await findPart())?.come(hit));
 const dialogs = new Dialogs(session, { composer, conversation, toast });
 const panel = new SessionPanel(session, {
   compact,
@@ -378,7 +378,7 @@ addEventListener('popstate', () => {
   if (idInAddress() !== session.id) session.open(idInAddress());
 });
 
-session.on('connection', (/** @type {any} */ { state, id }) => {
+session.on('connection', ({ state, id }) => {
   if (state === 'held') leaveHeld(id);
   if (state !== 'lost-session') return;
   toast('That conversation is not here any more. This is a new one.', 'info');

@@ -8,7 +8,7 @@ export class Notices {
   constructor(session) {
     this.session = session;
     this.unseen = ''; // the mark in the title
-    session.on('agent_settled', (/** @type {any} */ { aborted, stopReason }) => aborted || this.ended(stopReason));
+    session.on('agent_settled', ({ aborted, stopReason }) => aborted || this.ended(stopReason));
     session.on('asked', (/** @type {string} */ title) => this.tell('❓ ', title, 'Waits for an answer'));
     const seen = () => {
       if (document.hidden || !this.unseen) return;

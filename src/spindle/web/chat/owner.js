@@ -10,9 +10,11 @@ export class NoCode extends Error {}
 
 /**
  * Send a command that only the owner may send; the user is asked for the code if the server wants it.
+ * @template {CommandName} C
  * @param {Session} session
- * @param {string} type
- * @param {any} [fields]
+ * @param {C} type
+ * @param {Fields<C>} [fields]
+ * @returns {Answer<C>}
  */
 export async function asOwner(session, type, fields) {
   try {

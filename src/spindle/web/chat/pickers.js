@@ -65,7 +65,7 @@ export class Pickers {
     if (current?.id === model && current.provider === provider) return current.name;
     /** @type {any} */
     this.names ??= this.session.call('get_available_models').then(
-      ({ models }) => new Map(models.map((/** @type {any} */ one) => [`${one.provider}/${one.id}`, one.name])),
+      ({ models }) => new Map(models.map(one => [`${one.provider}/${one.id}`, one.name])),
       () => (this.names = null), // not connected: it is asked again
     );
     return (await this.names)?.get(`${provider}/${model}`) ?? model;
@@ -87,7 +87,7 @@ export class Pickers {
       openMenu(
         anchor,
         'Model',
-        all.map((/** @type {any} */ model) => ({
+        all.map(model => ({
           label: model.name,
           detail: [
             model.provider,
@@ -107,7 +107,7 @@ export class Pickers {
       openMenu(
         $('thinking'),
         'Thinking',
-        levels.map((/** @type {any} */ level) => ({
+        levels.map(level => ({
           label: LEVELS[level] ?? level,
           chosen: level === this.session.state.thinkingLevel,
           pick: () => this.change('set_thinking_level', { level }),
@@ -118,8 +118,9 @@ export class Pickers {
 
   /**
    * Change something; an event tells when it is so.
-   * @param {string} command
-   * @param {any} fields
+   * @template {CommandName} C
+   * @param {C} command
+   * @param {Fields<C>} fields
    */
   change(command, fields) {
     return this.session.attempt(() => this.session.call(command, fields));

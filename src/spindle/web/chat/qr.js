@@ -223,10 +223,8 @@ const MASKS = [
  * @param {number} mask
  */
 function masked(grid, mask) {
-  const made = grid.map((/** @type {any} */ row, /** @type {number} */ y) =>
-    row.map((/** @type {any} */ value, /** @type {number} */ x) =>
-      value < 2 ? value === 1 : (value === 3) !== MASKS[mask](y, x),
-    ),
+  const made = grid.map((row, /** @type {number} */ y) =>
+    row.map((value, /** @type {number} */ x) => (value < 2 ? value === 1 : (value === 3) !== MASKS[mask](y, x))),
   );
   const data = (1 << 3) | mask; // 1: level L
   let rest = data;
@@ -244,10 +242,7 @@ function masked(grid, mask) {
 function penalty(grid) {
   const size = grid.length;
   let score = 0;
-  const lines = [
-    ...grid,
-    ...grid.map((/** @type {any} */ _, /** @type {number} */ x) => grid.map((/** @type {any} */ row) => row[x])),
-  ];
+  const lines = [...grid, ...grid.map((_, /** @type {number} */ x) => grid.map(row => row[x]))];
   for (const line of lines) {
     for (let i = 0, run = 0; i < size; i++) {
       run = i && line[i] === line[i - 1] ? run + 1 : 1;

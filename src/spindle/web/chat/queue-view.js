@@ -29,7 +29,7 @@ export class QueueView {
     this.head = el('div', { class: 'queue-head' });
     this.list = el('ul');
     $('queue').append(this.head, this.list);
-    session.on('queue', (/** @type {any} */ { items, size }) => {
+    session.on('queue', ({ items, size }) => {
       Object.assign(this, { items, size });
       this.show();
     });
@@ -90,7 +90,7 @@ export class QueueView {
   }
 
   /**
-   * @param {string} command
+   * @param {'edit_queued' | 'send_queued' | 'remove_queued'} command
    * @param {any} fields
    */
   call(command, { id }, more = {}) {

@@ -91,8 +91,7 @@ export async function undoMessage(session, entryId) {
   const { byId } = session.entries;
   const order = byId.get(entryId)?.order ?? 0;
   const later = checkpoints.filter(
-    (/** @type {any} */ one) =>
-      one.onBranch && one.kind === 'turn' && (byId.get(one.entryId)?.order ?? -Infinity) > order,
+    one => one.onBranch && one.kind === 'turn' && (byId.get(one.entryId)?.order ?? -Infinity) > order,
   );
   const words = 'The conversation goes back to before this message. What you leave stays on a branch of its own.';
   if (!later.length) {

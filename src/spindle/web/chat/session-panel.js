@@ -42,11 +42,11 @@ export class SessionPanel {
     session.on('state_changed', () => this.learnRules());
     session.on('attached', () => this.recall());
     session.on('agent_settled', () => this.learnRules());
-    session.on('notice', (/** @type {any} */ { message, level = 'warning' }) => {
+    session.on('notice', ({ message, level = 'warning' }) => {
       this.tell({ kind: level, text: message });
       if (!this.isOpen) actions.toast(message, level === 'info' ? level : 'notice');
     });
-    session.on('permission_denied', (/** @type {any} */ event) => {
+    session.on('permission_denied', event => {
       const { toolCallId, toolName, arguments: args, reason } = event;
       this.tell({ kind: 'refused', text: reason, call: toolCallId, about: `${toolName} ${callTitle(toolName, args)}` });
     });
@@ -200,7 +200,7 @@ export class SessionPanel {
     /** @param {string} words */
     const title = words => ({ key: words, build: () => el('h4', null, words) });
     return [
-      choices('Sandbox', SANDBOX_LEVELS, level, (/** @type {any} */ value) => this.change({ sandbox: value })),
+      choices('Sandbox', SANDBOX_LEVELS, level, value => this.change({ sandbox: value })),
       listOf('network', level === 'off' ? [] : [`Network: ${ports}`], plainLine),
       holds.length ? title('Holds here') : null,
       listOf('holds', holds, text => plainLine(text, 'check')),

@@ -95,8 +95,9 @@ export class Session {
   }
 
   /**
-   * @param {string} type
-   * @param {Act} listener
+   * @template {string} T
+   * @param {T} type
+   * @param {(value: Told<T>) => any} listener
    */
   on(type, listener) {
     const all = this.listeners.get(type) ?? [];
@@ -290,8 +291,10 @@ export class Session {
   // -- commands -----------------------------------------------------------------------------------
 
   /**
-   * @param {string} type
-   * @param {any} [fields]
+   * @template {CommandName} C
+   * @param {C} type
+   * @param {Fields<C>} [fields]
+   * @returns {Answer<C>}
    */
   call(type, fields) {
     return this.wire.call(type, fields);
@@ -299,10 +302,13 @@ export class Session {
 
   /**
    * Send one command to another conversation, over a connection of its own; to this one over the one there is.
+   * @template {CommandName} C
    * @param {string} id
-   * @param {string} type
+   * @param {C} type
+   * @param {Fields<C>} [fields]
+   * @returns {Answer<C>}
    */
-  aside(id, type, fields = {}) {
+  aside(id, type, fields) {
     return id === this.id ? this.call(type, fields) : this.wire.once(id, type, fields);
   }
 
@@ -330,6 +336,7 @@ export class Session {
    * Send a message, or queue it if the agent is at work.
    * @param {any} message
    * @param {any[]} [images]
+   * @param {'steer' | 'followUp'} streamingBehavior
    */
   prompt(message, images, streamingBehavior = 'steer') {
     return this.call('prompt', { message, images, streamingBehavior });

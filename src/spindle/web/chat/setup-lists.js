@@ -12,7 +12,7 @@ import { SERVER_STATES } from './server-states.js';
 /** @param {Setup} setup */
 export async function settingSection(setup) {
   const { settings } = await setup.session.call('get_settings');
-  const rows = settings.map((/** @type {any} */ item) => settingRow(setup, item));
+  const rows = settings.map(item => settingRow(setup, item));
   const filter = el('input', {
     type: 'search',
     placeholder: `Find one of ${settings.length}`,
@@ -21,7 +21,7 @@ export async function settingSection(setup) {
   });
   filter.addEventListener('input', () => {
     const words = filter.value.toLowerCase().split(/\s+/);
-    settings.forEach((/** @type {any} */ { key, about }, /** @type {number} */ i) => {
+    settings.forEach(({ key, about }, /** @type {number} */ i) => {
       const text = `${key} ${about}`.toLowerCase();
       rows[i].hidden = !words.every(word => text.includes(word));
     });
@@ -43,7 +43,7 @@ function settingRow(setup, item) {
     row.replaceWith(
       settingRow(
         setup,
-        settings.find((/** @type {any} */ one) => one.key === item.key),
+        settings.find(one => one.key === item.key),
       ),
     );
   };
@@ -151,7 +151,8 @@ export async function ruleSection(setup) {
   /** @param {Event} event */
   const submit = async event => {
     event.preventDefault();
-    const fields = { behavior: behavior.value, rule: rule.value.trim(), project: place.value === 'project' };
+    const happens = /** @type {'allow' | 'ask' | 'deny'} */ (behavior.value);
+    const fields = { behavior: happens, rule: rule.value.trim(), project: place.value === 'project', remove: false };
     if (await setup.change('set_rule', fields, 'The rule holds from now on')) await setup.again();
   };
   /** @param {any} one */
@@ -197,7 +198,7 @@ export async function serverSection(setup) {
   return [
     el('p', null, 'Servers bring tools of other programs. What is added here is kept in mcp.json, for all folders.'),
     mcpServers.length
-      ? el('ul', { class: 'plain-list' }, ...mcpServers.map((/** @type {any} */ one) => serverRow(setup, one)))
+      ? el('ul', { class: 'plain-list' }, ...mcpServers.map(one => serverRow(setup, one)))
       : el('p', { class: 'soft' }, 'There are none.'),
     el('h3', null, 'Add a server'),
     serverForm(setup),
@@ -210,7 +211,7 @@ export async function serverSection(setup) {
  */
 function serverRow(setup, { name, state, transport, tools, error, source }) {
   /**
-   * @param {string} type
+   * @param {CommandName} type
    * @param {any} [more]
    */
   const act = (type, more) => async () => {

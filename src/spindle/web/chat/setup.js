@@ -30,7 +30,7 @@ export class Setup {
     ];
     this.shown = 'model';
     this.turn = 0; // the section that was asked for last
-    session.on('pull_progress', (/** @type {any} */ progress) => this.showProgress(progress));
+    session.on('pull_progress', progress => this.showProgress(progress));
     session.on('address', (/** @type {Node[]} */ link) => this.tell('', 'soft', ...link));
   }
 
@@ -122,9 +122,11 @@ export class Setup {
 
   /**
    * Do something that only the owner may do, and say what went wrong. Returns the answer, or undefined.
-   * @param {string} type
-   * @param {any} [fields]
+   * @template {CommandName} C
+   * @param {C} type
+   * @param {Fields<C>} [fields]
    * @param {string} [done]
+   * @returns {Promise<Commands[C]['data'] | undefined>}
    */
   async change(type, fields, done = '') {
     try {
@@ -145,8 +147,8 @@ export class Setup {
       this.session.call('get_keys'),
     ]);
     const { model } = this.session.state;
-    const kept = keys.filter((/** @type {any} */ one) => one.source !== 'not needed' || one.stored);
-    const others = ways.filter((/** @type {any} */ way) => way.kind !== 'key');
+    const kept = keys.filter(one => one.source !== 'not needed' || one.stored);
+    const others = ways.filter(way => way.kind !== 'key');
     return [
       el(
         'p',
@@ -154,14 +156,11 @@ export class Setup {
         model ? 'This conversation uses ' : 'There is no model yet. Choose a way to one:',
         model ? el('b', null, `${model.name} (${model.provider})`) : null,
       ),
-      el('div', { class: 'ways' }, ...others.map((/** @type {any} */ way) => this.wayButton(way))),
+      el('div', { class: 'ways' }, ...others.map(way => this.wayButton(way))),
       el('h3', null, 'Enter an API key'),
       this.keyForm(),
       ...(kept.length
-        ? [
-            el('h3', null, 'Keys and logins'),
-            el('ul', { class: 'plain-list' }, ...kept.map((/** @type {any} */ one) => this.keyLine(one))),
-          ]
+        ? [el('h3', null, 'Keys and logins'), el('ul', { class: 'plain-list' }, ...kept.map(one => this.keyLine(one)))]
         : []),
     ];
   }
@@ -367,8 +366,8 @@ export class Setup {
 
   async loadedSection() {
     const { commands, extensions, problems } = await this.session.call('get_loaded');
-    const skills = commands.filter((/** @type {any} */ { source }) => source === 'skill');
-    const prompts = commands.filter((/** @type {any} */ { source }) => source !== 'skill');
+    const skills = commands.filter(({ source }) => source === 'skill');
+    const prompts = commands.filter(({ source }) => source !== 'skill');
     const again = async () => {
       try {
         await this.session.call('reload');

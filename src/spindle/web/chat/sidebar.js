@@ -33,7 +33,7 @@ export class Sidebar {
   constructor(session, tree) {
     this.session = session;
     this.tree = tree;
-    const call = (/** @type {string} */ command, /** @type {any} */ fields) => session.call(command, fields);
+    const call = (/** @type {CommandName} */ command, /** @type {any} */ fields) => session.call(command, fields);
     this.here = new StoredList(call, false);
     this.everywhere = new StoredList(call, true);
     this.listed = ''; // the directory of the conversations that are shown
@@ -67,7 +67,7 @@ export class Sidebar {
     document.addEventListener('visibilitychange', () => document.hidden || this.lookAgain());
     const changes = ['agent_settled', 'reset', 'session_info_changed', 'shell_end'];
     for (const event of changes) session.on(event, () => this.refresh());
-    session.on('message_end', (/** @type {any} */ { message }) => message.role === 'user' && this.refresh());
+    session.on('message_end', ({ message }) => message.role === 'user' && this.refresh());
     session.on('stats', () => session.cwd !== this.lookedFrom && this.lookElsewhere());
   }
 
@@ -174,7 +174,7 @@ export class Sidebar {
     if (this.live === null) return;
     try {
       const { sessions } = await this.session.call('list_live_sessions');
-      this.live = new Map(sessions.map((/** @type {any} */ one) => [one.currentId, one]));
+      this.live = new Map(sessions.map(one => [one.currentId, one]));
       this.session.emit('live', sessions);
     } catch (error) {
       if (/unknown command/i.test(error.message)) this.live = null;
@@ -200,7 +200,7 @@ export class Sidebar {
         this.session.attempt(async () => {
           const { sessions } = await this.session.call('search_sessions', { query, everywhere: true });
           if ($('session-search').value.trim() !== query) return;
-          this.inside = new Map(sessions.map((/** @type {any} */ found) => [found.id, found]));
+          this.inside = new Map(sessions.map(found => [found.id, found]));
           this.showSessions();
         }),
       250,

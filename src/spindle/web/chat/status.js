@@ -36,10 +36,10 @@ export class StatusView {
   constructor(session) {
     this.session = session;
     this.title = $('title'); // which is not on the page while its text is edited
-    session.on('stats', (/** @type {any} */ stats) => this.showStats(stats));
-    session.on('message_update', (/** @type {any} */ { usage }) => this.showLive(usage));
+    session.on('stats', stats => this.showStats(stats));
+    session.on('message_update', ({ usage }) => this.showLive(usage));
     session.on('todos', (/** @type {any[]} */ phases) => this.showTodos(phases));
-    session.on('connection', (/** @type {any} */ connection) => this.showConnection(connection));
+    session.on('connection', connection => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());
     session.on('message_end', () => this.showTitle());

@@ -4,7 +4,7 @@ const AT_ONCE = 100;
 
 export class StoredList {
   /**
-   * @param {(command: string, fields: any) => Promise<any>} call
+   * @param {(command: CommandName, fields: any) => Promise<any>} call
    * @param {boolean} everywhere of all directories, not only of the one that is open
    */
   constructor(call, everywhere) {

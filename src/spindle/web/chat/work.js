@@ -68,9 +68,10 @@ export class Work {
 
   /**
    * Send a command to a conversation, and look what came of it.
+   * @template {CommandName} C
    * @param {string} id
-   * @param {string} type
-   * @param {any} [fields]
+   * @param {C} type
+   * @param {Fields<C>} [fields]
    */
   async act(id, type, fields) {
     try {
@@ -128,9 +129,9 @@ export class Work {
     return [
       { key: 'head', state: JSON.stringify([facts, this.actions.title(info)]), build: head },
       ...(failed ? [{ key: 'failed', state: failed, build: () => el('p', { class: 'wrong' }, failed) }] : []),
-      ...asks.map((/** @type {any} */ one) => ({ key: one.id, build: () => this.question(id, one) })),
-      ...list(info.subagents).map((/** @type {any} */ one) => this.subagent(id, one)),
-      ...list(info.background).map((/** @type {any} */ one) => this.command(id, one)),
+      ...asks.map(one => ({ key: one.id, build: () => this.question(id, one) })),
+      ...list(info.subagents).map(one => this.subagent(id, one)),
+      ...list(info.background).map(one => this.command(id, one)),
     ];
   }
 
@@ -156,7 +157,7 @@ export class Work {
           button('primary', () => this.go(id), 'Answer it there'),
         ),
       );
-    /** @param {string} behavior */
+    /** @param {'allow' | 'deny'} behavior */
     const answer = behavior => () => this.act(id, 'answer_permission', { question: request.id, behavior });
     const [yes, no] = request.kind === 'tool' || request.kind === 'outside' ? ['Allow', 'Deny'] : ['Yes', 'No'];
     return el(
@@ -283,12 +284,9 @@ export const busy = info =>
  */
 function questionsOf(info) {
   const waiting = list(info.waiting);
-  const calls = waiting.filter((/** @type {any} */ { type }) => type === 'permission_request');
-  const known = new Set(calls.map((/** @type {any} */ { id }) => id));
-  return [
-    ...calls,
-    ...waiting.filter((/** @type {any} */ one) => one.type !== 'permission_request' && !known.has(one.id)),
-  ];
+  const calls = waiting.filter(({ type }) => type === 'permission_request');
+  const known = new Set(calls.map(({ id }) => id));
+  return [...calls, ...waiting.filter(one => one.type !== 'permission_request' && !known.has(one.id))];
 }
 
 /**

@@ -189,8 +189,7 @@ export function diffView(rows, language = '') {
   const node = box('diff', rows);
   const made = withWords(rows.slice(0, MAX_ROWS), language);
   node.append(...made);
-  if (rows.length > MAX_ROWS)
-    showMore(node, rows.slice(MAX_ROWS), (/** @type {any} */ part) => withWords(part, language));
+  if (rows.length > MAX_ROWS) showMore(node, rows.slice(MAX_ROWS), part => withWords(part, language));
   return node;
 }
 

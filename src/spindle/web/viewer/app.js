@@ -16,7 +16,7 @@ const app = {
   async start() {
     const store = (this.store = new Store($('data').textContent));
     const status = $('status');
-    await store.load((/** @type {any} */ part) => {
+    await store.load(part => {
       status.textContent = `Reading… ${Math.round(part * 100)}%`;
     });
     this.search = new Search(store);
