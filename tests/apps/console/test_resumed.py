@@ -24,7 +24,7 @@ def test_a_run_that_was_cut_off_goes_on(place: Place, chat: Chat, how: str) -> N
     cut(place, chat)
     again = chat("-c", *(["--resume-run"] if how == "option" else []), steps=["I looked: it ran."], ready="do it")
     if how == "enter":
-        again.wait_for("interrupted", "Enter")
+        again.wait_for("interrupted", "Enter", "0% of 1")  # before, Enter is a line feed
         again.enter("")
     again.wait_for("I looked: it ran.")
     assert (place.project / "marker").read_text() == "ran\n"
@@ -33,7 +33,7 @@ def test_a_run_that_was_cut_off_goes_on(place: Place, chat: Chat, how: str) -> N
 def test_another_prompt_takes_its_place(place: Place, chat: Chat) -> None:
     cut(place, chat)
     again = chat("-c", steps=["Something else, then."], ready="do it")
-    again.wait_for("interrupted")
+    again.wait_for("interrupted", "0% of 1")
     again.enter("never mind")
     again.wait_for("Something else, then.")
     again.enter("")  # nothing to go on with any more
@@ -47,7 +47,7 @@ def test_a_question_that_waited_is_asked_when_the_run_goes_on(place: Place, chat
     first.wait_for("Allow")
     first.__exit__()
     again = chat("-c", *wait, steps=["It ran."], ready="do it")
-    again.wait_for("waits for your answer")
+    again.wait_for("waits for your answer", "0% of 1")
     again.enter("")
     again.wait_for("Allow")
     again.quiet()  # a key that comes too early is no answer

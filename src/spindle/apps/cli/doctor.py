@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spindle.apps.cli.extensions_command import FoundExtension
     from spindle.resources.loader import Resources
 
-_FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes", "hooks", "tools", "npm", "git")
+_FOREIGN_FILES = ("models-store.json", "oauth.json", "themes", "hooks", "tools", "npm", "git")
 """Files of other programs in the agent directory."""
 
 
@@ -231,9 +231,12 @@ def _programs() -> Iterator[str]:
 
 
 def _ignored(foreign: list[Path]) -> list[str]:
+    from spindle.apps.console.keybindings import FILE, read_keys
+
     home = agent_dir()
     return [
         *(f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in foreign),
+        *(f"{home / FILE}: {problem}" for problem in read_keys(home).problems),
         *(f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)),
     ]
 

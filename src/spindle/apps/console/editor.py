@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import (
     Condition,
+    FilterOrBool,
     completion_is_selected,
     has_completions,
     is_searching,
@@ -28,7 +30,9 @@ from prompt_toolkit.filters import (
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding import DynamicKeyBindings, KeyBindings, KeyPress
+from prompt_toolkit.key_binding.bindings.named_commands import get_by_name
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
@@ -37,9 +41,11 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from spindle.apps.console.clipboard import sequence
 from spindle.apps.console.input import Input, Pressed, Question, comes_more, fitting
+from spindle.apps.console.keybindings import EDITING, SLASH, ChosenKeys, read_keys
 from spindle.apps.console.look import Look, clean
 from spindle.apps.console.screen import Screen, ScreenOutput
 from spindle.apps.text_editor import edited
+from spindle.base.agent_dir import agent_dir
 from spindle.base.terminal import unguarded
 
 if TYPE_CHECKING:
@@ -59,6 +65,22 @@ _DRAWN = 0.05
 """Seconds between two drawings at least; texts to print meanwhile are printed together."""
 _TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
 """Keys that occur in a pasted text, besides letters."""
+
+
+_ALWAYS = ("enter", "escape", "c-c")
+"""Keys that keep their meaning, so that nobody is locked out."""
+_ARROWS = ("up", "down", "left", "right", "home", "end", "backspace", "delete")
+
+
+def _editing(name: str) -> Callable[[KeyPressEvent], object]:
+    """Return what a command of readline does, or a move between lines."""
+    if name == "previous-line":
+        return lambda event: event.current_buffer.auto_up(event.arg)
+    if name == "next-line":
+        return lambda event: event.current_buffer.auto_down(event.arg)
+    if name == "undo":
+        return lambda event: event.current_buffer.undo()
+    return get_by_name(name).handler
 
 
 class _Keys(Vt100Input):
@@ -113,6 +135,7 @@ class LineEditor(Input):
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
         self._search = SearchToolbar()
+        self.read_keys()
         hidden = ConditionalProcessor(PasswordProcessor(), Condition(lambda: self._is_hidden))
         self._control = BufferControl(
             self._buffer,
@@ -131,7 +154,7 @@ class LineEditor(Input):
         self._app = Screen(
             input=_Keys(sys.stdin),
             layout=self._layout(),
-            key_bindings=self._keys(),
+            key_bindings=DynamicKeyBindings(lambda: self._bindings),
             editing_mode=EditingMode.VI if talk.settings.editing_mode == "vi" else EditingMode.EMACS,
             erase_when_done=True,
             min_redraw_interval=_DRAWN,
@@ -279,38 +302,60 @@ class LineEditor(Input):
         with_keys = Condition(lambda: self._question is not None and bool(self._question.keys))
         empty = Condition(lambda: not self._control.buffer.text)
         queue = Condition(lambda: bool(self._talk.queue))
-        keys = KeyBindings()
-        for key, when, run in [
-            ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
-            ("enter", completion_is_selected, lambda event: setattr(event.current_buffer, "complete_state", None)),
-            ("escape enter", True, lambda event: self._send(later=True)),
-            ("c-j", ~is_searching, lambda event: event.current_buffer.insert_text("\n")),
-            ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
-            ("c-c", ~is_searching, lambda event: self._stop()),
-            ("<sigint>", True, lambda event: self._stop()),
-            ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-l", True, lambda event: self.clear()),
-            ("c-z", True, lambda event: self._suspend()),
-            ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
-            ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
-            ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
-            ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
-            ("c-p", ~asking, lambda event: self._talk.do(self._talk.next_model())),
-            ("s-tab", ~asking & ~has_completions, lambda event: self._talk.do(self._talk.next_mode())),
-            (Keys.CPRResponse, True, lambda event: self._app.answered()),
-            (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
-            ("c-o", True, lambda event: self._talk.unfold("result")),
-            ("c-t", True, lambda event: self._talk.unfold("thoughts")),
-            ("escape up", ~asking, lambda event: self._talk.do(self._talk.take_back())),
-            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.do(self._talk.take_back())),
-            ("up", choosing, lambda event: self._move(-1)),
-            ("down", choosing, lambda event: self._move(1)),
-            (Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
-        ]:
-            keys.add(*key.split(), filter=when)(run)  # type: ignore[arg-type]
+        keys, chosen = KeyBindings(), self._chosen.keys
+        rows: list[tuple[str, str | Keys, FilterOrBool, Callable[[KeyPressEvent], object]]] = [
+            ("tui.input.submit", "enter", ~completion_is_selected & ~is_searching, lambda _: self._send(later=False)),
+            ("", "enter", completion_is_selected, lambda event: setattr(event.current_buffer, "complete_state", None)),
+            ("app.message.followUp", "escape enter", True, lambda _: self._send(later=True)),
+            ("tui.input.newLine", "c-j", ~is_searching, lambda event: event.current_buffer.insert_text("\n")),
+            ("app.interrupt", "escape", (~vi_insert_mode | asking) & ~is_searching, lambda _: self._escape()),
+            ("app.clear", "c-c", ~is_searching, lambda _: self._stop()),
+            ("", "<sigint>", True, lambda _: self._stop()),
+            ("app.exit", "c-d", empty & ~is_searching, lambda _: self.close()),
+            ("", "c-l", True, lambda _: self.clear()),
+            ("app.suspend", "c-z", True, lambda _: self._suspend()),
+            ("app.editor.external", "c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("", "c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("", "v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
+            ("app.clipboard.pasteImage", "c-v", ~asking, self._paste_later),
+            ("app.model.cycleForward", "c-p", ~asking, lambda _: self._talk.do(self._talk.next_model())),
+            ("", "s-tab", ~asking & ~has_completions, lambda _: self._talk.do(self._talk.next_mode())),
+            ("", Keys.CPRResponse, True, lambda _: self._app.answered()),
+            ("", Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
+            ("app.tools.expand", "c-o", True, lambda _: self._talk.unfold("result")),
+            ("app.thinking.toggle", "c-t", True, lambda _: self._talk.unfold("thoughts")),
+            ("app.message.dequeue", "escape up", ~asking, lambda _: self._talk.do(self._talk.take_back())),
+            ("", "up", queue & empty & ~asking & ~has_completions, lambda _: self._talk.do(self._talk.take_back())),
+            ("tui.select.up", "up", choosing, lambda _: self._move(-1)),
+            ("tui.select.down", "down", choosing, lambda _: self._move(1)),
+            ("", Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
+        ]
+        for id, key, when, run in rows:
+            if id not in chosen or key in _ALWAYS:
+                keys.add(*key.split(), filter=when)(run)
+        rows += [(id, "", ~asking & ~is_searching, self._slash(text)) for id, text in SLASH.items()]
+        rows += [("app.thinking.cycle", "", ~asking, lambda _: self._talk.do(self._talk.next_thinking()))]
+        for id, _, when, run in rows:
+            for key in chosen.get(id, ()):
+                keys.add(*key.split(), filter=when)(run)
+        for id, name in EDITING.items():
+            for key in chosen.get(id, ()):
+                if key not in _ARROWS:  # these do it anyway
+                    keys.add(*key.split(), filter=~asking & ~is_searching & ~has_completions)(_editing(name))
         for key in ("c-i", "c-s", "c-o", "c-f", "c-r", "c-d"):  # the last binding of a key goes first
             keys.add(key, filter=self._acts(key))(lambda _, key=key: self._act(key))
         return keys
+
+    def read_keys(self) -> ChosenKeys:
+        self._chosen = read_keys(agent_dir())
+        self._bindings = self._keys()
+        return self._chosen
+
+    def _slash(self, text: str) -> Callable[[KeyPressEvent], object]:
+        return lambda _: self._talk.do(self._talk.enter(text))
+
+    def _paste_later(self, event: KeyPressEvent) -> None:
+        event.app.create_background_task(self._paste_picture())
 
     def _acts(self, key: str) -> Condition:
         return Condition(lambda: self._question is not None and key in self._question.actions)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.apps.console import clipboard
+from spindle.apps.console.keybindings import ChosenKeys
 from spindle.apps.console.look import Look, clean, fit, one_line, rows, visible
 from spindle.apps.text_editor import edited
 from spindle.client import image_file
@@ -140,6 +141,10 @@ class Input:
     async def edit(self, text: str, suffix: str) -> str:
         """Let the user edit a text in the editor of their choice; return it as they left it."""
         return await asyncio.to_thread(edited, text, suffix)
+
+    def read_keys(self) -> ChosenKeys:
+        """Read the keys of the user again, and return them."""
+        return ChosenKeys()
 
     def _begin(self, question: Question) -> None:
         """Show the question."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from spindle.apps.console.input import Question
+from spindle.apps.console.keybindings import FILE
 from spindle.apps.console.look import one_line
 from spindle.apps.console.slash_command import SlashCommand, SlashOption
 from spindle.base.agent_dir import agent_dir
@@ -142,6 +143,8 @@ class LocalCommands:
 
     async def _reload(self, _: str) -> None:
         await self._agent.reload()
+        for problem in self._talk.editor.read_keys().problems:
+            self._say(f"{FILE}: {problem}", "yellow")
         counts = [f"{kind.lower()}: {len(names)}" for kind, names in self.loaded() if names]
         self._say(f"Read again: settings, skills, prompts{''.join(f', {one}' for one in counts)}", "dim")
 

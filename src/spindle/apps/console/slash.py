@@ -300,7 +300,8 @@ class Slash(DummyCompleter):
     async def _help(self, _: str) -> None:
         own = {f"/{name} {command.usage}".strip(): command.about for name, command in self.commands.items()}
         others = {f"/{name}": about for name, about in self._talk.commands.items() if name not in self.commands}
-        for group in ({**own, **others}, _KEYS):
+        chosen = {", ".join(keys): id for id, keys in self._talk.editor.read_keys().written.items()}
+        for group in ({**own, **others}, _KEYS, *([chosen] if chosen else [])):
             width = max(map(len, group))
             self._say("\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in group.items()), kind="text")
 

@@ -332,6 +332,11 @@ class Talk:
         if (command := self.settings.double_escape_action) in self._slash.commands:
             await self._slash.run(command, "")
 
+    async def next_thinking(self) -> None:
+        """Think harder, or not at all after the hardest; the status shows it."""
+        await self.client.cycle_thinking_level()
+        await self.learn()
+
     async def next_model(self) -> None:
         """Use the next model; the status shows it."""
         if await self.client.cycle_model() is None:
