@@ -36,10 +36,13 @@ ANSWERS: dict[str, Any] = {
     "complete_path": {"paths": ["a.py"]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
-    **dict.fromkeys(
-        ("set_mcp_servers", *(f"{verb}_mcp_server" for verb in ("add", "remove", "switch", "restart", "log_in"))),
-        {"servers": [{"name": "s"}]},
-    ),
+    **{
+        name: {"servers": [{"name": "s"}]}
+        for name in (
+            "set_mcp_servers",
+            *(f"{verb}_mcp_server" for verb in ("add", "remove", "switch", "restart", "log_in")),
+        )
+    },
     "unlock": {"permit": "p"},
     "get_model_ways": {"ways": [{"kind": "key"}]},
     "get_keys": {"keys": [{"provider": "p"}]},

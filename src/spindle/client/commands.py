@@ -168,6 +168,7 @@ class Commands(Sender):
     @command("model")
     async def pull_model(self, name: str, *, timeout: Timeout = UNSET) -> str:
         """Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is.
+
         Returns its id: its provider is `local`.
         """
 

@@ -127,8 +127,10 @@ async def take_keys(call: Call) -> list[str]:
 
 @command("pull_model", key="model", owner=True)
 async def pull_model(call: Call, name: str) -> str:
-    """Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is. Returns its
-    id: its provider is `local`."""
+    """Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is.
+
+    Returns its id: its provider is `local`.
+    """
     from spindle.llm.local import LocalModelError, check_machine
     from spindle.llm.local.pull import PULLABLE, pull
 
