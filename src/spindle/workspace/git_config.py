@@ -7,6 +7,7 @@ The text is read more strictly than git does: a line that git might understand i
 import os
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Final
 
 _PLAIN: Final = {
@@ -54,11 +55,16 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "b": "\b"}
 _LINE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*?)\s*)?")
 
 
-def entries(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield `section.key`, value and line of everything that may name a program or another file.
+@lru_cache(64)
+def entries(text: str) -> tuple[tuple[str, str, str], ...]:
+    """Return `section.key`, value and line of everything that may name a program or another file.
 
     A key without a section stands for a line that cannot be read.
     """
+    return tuple(_entries(text))
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, str]]:
     section = ""
     for line in text.split("\n"):
         line = line.removesuffix("\r")

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -41,7 +41,7 @@ class PutBack:
     def __init__(self, places: list[str], aside: str) -> None:
         """Put changed files into the folder `aside` before the old ones take their places."""
         self._always = places
-        self._more: Iterable[str] = ()
+        self._more: Sequence[str] = ()
         self._places = {place: os.path.dirname(place) for place in places}
         self._aside = aside
         self.kept: dict[str, dict[str, Kept]] = {}
@@ -49,10 +49,10 @@ class PutBack:
         self._folders: dict[str, int] = {}
         """Folders around the places, with the time of their last change: an unchanged one has no new entries."""
 
-    def remember(self, more: Iterable[str] = ()) -> None:
+    def remember(self, more: Sequence[str] = ()) -> None:
         """Take the files as they are now for right; there are `more` places for the time being."""
         unchanged = self._unchanged()
-        if more is not self._more:
+        if more != self._more:
             self._more = more
             self._places = {place: os.path.dirname(place) for place in (*self._always, *more)}
         looked = {place: self._look(place, unchanged) for place in self._places}
