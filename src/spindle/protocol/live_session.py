@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
 from spindle.base import limits
+from spindle.base.weakly import weakly
 from spindle.protocol.event_log import EventLog, StoredEventLog
 from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.seat import Seat
@@ -24,7 +25,7 @@ class LiveSession(NeverFull):
         self.handle = handle or agent.session.id
         """Names it for as long as it lives, whichever file the conversation goes on in."""
         self.log = EventLog(first_event or 0)
-        self.on_lost: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[LiveSession], None] = lambda live: None
         """Called when another node has the session."""
         self._follow()
         if first_event is not None and (keeper := agent.session.of_store) is not None:
@@ -56,7 +57,10 @@ class LiveSession(NeverFull):
 
     def _follow(self) -> None:
         if (keeper := self.agent.session.of_store) is not None:
-            keeper.on_lost = lambda: self.on_lost()
+            keeper.on_lost = weakly(self._lost)
+
+    def _lost(self) -> None:
+        self.on_lost(self)
 
     # -- clients ---------------------------------------------------------------------------------
 

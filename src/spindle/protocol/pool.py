@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
@@ -324,7 +323,7 @@ class SessionPool:
 
     def _enter(self, live: LiveSession) -> LiveSession:
         self._live[live.handle] = live
-        live.on_lost = partial(self._lost, live)
+        live.on_lost = self._lost
         self._moved.pop(live.handle, None)
         self._unsaved.pop(live.handle, None)
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
