@@ -666,3 +666,33 @@ def test_shutdown_is_a_command(way: str) -> None:
         await agent.shutdown()
 
     drive(scene, way=way)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_turn": 1}, "run() got an unexpected keyword argument 'max_turn'. Did you mean max_turns?"),
+        ({"schema": {"type": "strin"}}, "schema is no JSON Schema: there is no type 'strin'. Did you mean string?"),
+        ({"message": None}, "A message must be a str, not None"),
+    ],
+)
+def test_a_prompt_that_makes_no_sense_is_not_sent(options: dict[str, Any], text: str) -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(TypeError) as caught:
+            await agent.run(**{"message": "hi", **options})
+        assert text in str(caught.value)
+        with pytest.warns(RuntimeWarning, match="a prompt was not sent"):
+            agent.run("hi")
+        with pytest.raises(TypeError, match="A listener must be a plain function"):
+            agent.subscribe(5)  # type: ignore[arg-type]
+
+    drive(scene, way="process")
+
+
+def test_a_client_is_not_made_of_nonsense() -> None:
+    with pytest.raises(ValueError, match="The command line is empty"):
+        RpcClient([])
+    with pytest.raises(ValueError, match='updates must be "full" or "delta"'):
+        RpcClient(["x"], updates="all")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="on_ui_request must be a function, not 5"):
+        RpcClient(["x"], on_ui_request=5)  # type: ignore[arg-type]

@@ -1,8 +1,10 @@
 """One session of an agent as a program drives it: prompts and their runs, events, tools of the program."""
 
 import asyncio
+import inspect
 import logging
 import sys
+import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
@@ -76,18 +78,24 @@ class RunEvents(AsyncIterator[Event]):
     def __init__(self, client: "AgentHandle", events: AsyncGenerator[Event, None]) -> None:
         self._client = client
         self._events = events
-        self._settled = False
+        self._begun = self._settled = False
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn("a prompt was not sent: its run was neither awaited nor iterated", RuntimeWarning, 2)
 
     def __await__(self) -> Generator[Any, Any, "RunResult"]:
         return self.result().__await__()
 
     async def __anext__(self) -> Event:
+        self._begun = True
         event = await anext(self._events)
         self._settled = event.type == "agent_settled"
         return event
 
     async def aclose(self) -> None:
         """Stop reading events. The run goes on; `abort` stops it."""
+        self._begun = True
         await self._events.aclose()
 
     async def result(self) -> "RunResult":
@@ -163,6 +171,8 @@ class AgentHandle(Commands, ABC):
         `max_turns`, `max_cost` and the other `LimitArguments` limit the run. The result has to fit `schema`, a type or
         a JSON Schema. The prompt is sent when the first event or the result is asked for.
         """
+        if not isinstance(message, str):
+            raise TypeError(f"A message must be a str, not {message!r}")
         fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
         return RunEvents(self, self._run(fields | wire_wishes(wishes)))
 
@@ -227,6 +237,8 @@ class AgentHandle(Commands, ABC):
 
     def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
         """Call `listener` with every event; return a function that ends the subscription."""
+        if not callable(listener) or inspect.iscoroutinefunction(listener):
+            raise TypeError(f"A listener must be a plain function of one argument, the event, not {listener!r}")
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 

@@ -23,7 +23,8 @@ from typing import (
 
 from msgspec import UNSET, UnsetType
 
-from spindle.base.signature import read_type
+from spindle.base.signature import json_schema
+from spindle.base.spelling import did_you_mean
 from spindle.client.transport import Json
 from spindle.shapes.run_limits import RUN_LIMITS, LimitArguments
 
@@ -45,10 +46,13 @@ class Wishes(LimitArguments, total=False):
 
 
 def wire_wishes(wishes: Wishes) -> Json:
-    """Return the wishes as fields of `prompt`. Raises `TypeError` for a type that JSON cannot hold."""
-    schema = wishes.get("schema")
+    """Return the wishes as fields of `prompt`. Raises `TypeError` for a name that is none, and for a bad schema."""
+    for name in wishes:
+        if name not in Wishes.__optional_keys__:
+            near = did_you_mean(name, Wishes.__optional_keys__)
+            raise TypeError(f"run() got an unexpected keyword argument {name!r}.{near}")
     fields: Json = {limit.wire_name: wishes.get(limit.name) for limit in RUN_LIMITS}
-    return fields | {"jsonSchema": None if schema is None else read_type(schema)[0]}
+    return fields | {"jsonSchema": json_schema(wishes.get("schema"))}
 
 
 def image_file(path: str | Path) -> Json:

@@ -62,6 +62,12 @@ class RpcClient(AgentHandle):
         super().__init__(on_ui_request)
         if not isinstance(command, str) and (options or token is not None):
             raise TypeError(f"A command line does not take {', '.join(options) or 'token'}")
+        if isinstance(command, Sequence) and not command:
+            raise ValueError("The command line is empty")
+        if updates not in (None, "full", "delta"):
+            raise ValueError(f'updates must be "full" or "delta", not {updates!r}')
+        if on_ui_request is not None and not callable(on_ui_request):
+            raise TypeError(f"on_ui_request must be a function, not {on_ui_request!r}")
         self.command: str | list[str] | Transport
         if isinstance(command, str):
             self.command = websocket_url(command, "/rpc")

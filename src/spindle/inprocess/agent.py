@@ -20,7 +20,7 @@ from spindle.agent.run.options import RunOptions
 from spindle.agent.run.result import SchemaNotMet, failure
 from spindle.agent.session import AgentSession
 from spindle.agent.state import SessionStats
-from spindle.base.signature import read_type
+from spindle.base.signature import json_schema, read_type
 from spindle.inprocess.budget import Budget
 from spindle.inprocess.checks import check_type, check_values
 from spindle.inprocess.images import AnyImage, read_images
@@ -36,7 +36,6 @@ from spindle.inprocess.options import (
     run_limits,
     thinking_level,
 )
-from spindle.inprocess.schemas import json_schema
 from spindle.inprocess.stored import StoredSessions
 from spindle.inprocess.tools import Surroundings
 from spindle.inprocess.words import in_python, no_attribute, python_words
