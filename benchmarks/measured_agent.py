@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.peers import Peer
 
-__all__ = ["MeasuredAgent", "Run", "process_tree"]
+__all__ = ["MeasuredAgent", "Run", "cpu_of", "process_tree"]
 
 NOW = time.perf_counter
 LIMIT_S = 90.0
@@ -108,16 +108,7 @@ class MeasuredAgent:
     # -- CPU and memory --------------------------------------------------------------------------
 
     def cpu(self) -> float:
-        """Return the CPU seconds of the process and its children, by the clock of each."""
-        total = 0.0
-        for pid in process_tree(self.process.pid):
-            try:
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                total += time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3)
-                total += sum(map(int, fields[13:15])) / TICK  # of children that have ended
-            except OSError:
-                pass
-        return total
+        return cpu_of(self.process.pid)
 
     def rss_mib(self) -> float:
         total = 0
@@ -159,3 +150,16 @@ def process_tree(pid: int) -> list[int]:
             except OSError:
                 pass
     return found
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process and its descendants, by the clock of each."""
+    total = 0.0
+    for one in process_tree(pid):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += time.clock_gettime((~one << 3) | 2)  # clock_getcpuclockid(3)
+            total += sum(map(int, fields[13:15])) / TICK  # of children that have ended
+        except OSError:
+            pass
+    return total

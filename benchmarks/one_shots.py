@@ -1,4 +1,5 @@
-"""One prompt, one answer, beside codex, Claude Code, opencode and pi, where they are installed.
+"""One prompt, one answer, beside codex, Claude Code, opencode and pi, where they are installed; then the first prompt
+of those that can be held as servers (`first_prompts.py`).
 
 `python -m benchmarks.peers [--rounds 5] [--bin FOLDER] [--report docs/benchmarks.md]` starts each program in turns with
 a home of its own, against a mock model, in a network that has nothing but loopback (`unshare`, Linux), so that nothing
@@ -27,6 +28,7 @@ from typing import Any
 
 from scripts.marks import put
 
+from benchmarks.first_prompts import first_prompt
 from benchmarks.plot import bars
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,6 +144,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Contender:
+    name: str
     title: str
     argv: list[str]
     environment: dict[str, str]
@@ -213,7 +216,7 @@ def contenders(folder: Path | None, place: Path, url: str) -> list[Contender]:
         ).stdout
         number = next((word for word in version.split() if word[:1].isdigit()), "")
         title = f"{'Claude Code' if name == 'claude' else name.replace('s', 'S', name == 'spindle')} {number}".strip()
-        found.append(Contender(title, argv, environment, home / "work"))
+        found.append(Contender(name, title, argv, environment, home / "work"))
     return found
 
 
@@ -246,6 +249,7 @@ def measured(contender: Contender, model: Model) -> dict[str, float]:
         "CPU, children included (s)": used.ru_utime + used.ru_stime,
         "peak memory of its largest process (MiB)": used.ru_maxrss / 1024,
         "its largest request (kB)": model.largest / 1000,
+        **first_prompt(contender.name, contender.argv[0], contender.environment, contender.cwd),
     }
 
 
@@ -258,9 +262,16 @@ def table(samples: dict[str, list[dict[str, float]]], failed: dict[str, str]) ->
     ratios: dict[str, float] = {}
     rows = []
     for figure in samples[ours][0]:
-        medians = {title: statistics.median(sample[figure] for sample in runs) for title, runs in samples.items()}
+        medians = {
+            title: statistics.median(sample[figure] for sample in runs)
+            for title, runs in samples.items()
+            if figure in runs[0]
+        }
         cells = [f"{medians[ours]:.3g}"]
         for title in others:
+            if title not in medians:
+                cells.append("–")
+                continue
             ratio = medians[title] / medians[ours]
             ratios[f"{title}: {figure.partition(' (')[0].partition(',')[0]}"] = ratio
             cells.append(f"{medians[title]:.3g} ({ratio:.2g})")
