@@ -6,6 +6,7 @@ The last user message says what to answer:
     bench:slow:N:MS       N pieces, MS milliseconds apart
     bench:rich:N:RATE     N pieces of Markdown, so many a second; `code`: of one block of code
     bench:tool:N          N rounds of bash `true`, each with a number, then a text
+    bench:thinks:N:MS     the same, each answer after MS milliseconds
 
 `python -m benchmarks.fast_model` prints its URL and serves until its stdin ends.
 """
@@ -123,6 +124,9 @@ async def answer(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
             text = RICH if kind == "rich" else CODE
             text = ("" if kind == "rich" else "```python\n") + text * (int(count) * 5 // len(text) + 1)
             await steadily(writer, text, int(count), int(rate))
+        case ["thinks", count, milliseconds]:
+            await asyncio.sleep(int(milliseconds) / 1000)
+            writer.write(tool_answer(rounds) if rounds < int(count) else text_answer(1))
         case ["tool", count] if rounds < int(count):
             writer.write(tool_answer(rounds))
         case ["tasks", count, pieces, milliseconds] if rounds == 0:
