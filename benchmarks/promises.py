@@ -1,7 +1,7 @@
 """What a feature may cost: the same agent with and without it, alive at once and asked in turns.
 
 `python -m benchmarks.promises [--rounds 5] [--only NAMES] [--report docs/benchmarks.md]` prints each ratio beside the
-bound that is promised for it. `python -m benchmarks --base REF` compares with another state of this repository.
+bound that is promised for it. Some are beside an earlier state of this repository (`BASE`), which a clone must have.
 """
 
 import argparse
@@ -21,9 +21,11 @@ from typing import Any
 from scripts.marks import put
 
 from benchmarks.measured_agent import MeasuredAgent
-from benchmarks.peers import Peer, our_peer
+from benchmarks.peers import ROOT, Peer, our_peer, state_peer
 from benchmarks.scenarios import stored
+from benchmarks.states import extracted
 
+BASE = "3760b6d"
 FILES = 1341
 THINKS_MS = 500
 ROUNDS_OF_TOOLS = 10
@@ -78,15 +80,50 @@ def first_tool(place: Path, url: str) -> Pair:
         return on.prompt(prompt).seconds, off.prompt(prompt).seconds
 
 
+def states(place: Path, url: str) -> tuple[Peer, Peer]:
+    """Return this state, and the one that it is compared with."""
+    return state_peer(place, url, ROOT / "src", "now"), state_peer(place, url, extracted(place / "source", BASE), BASE)
+
+
 def rounds_in_repository(place: Path, url: str) -> Pair:
-    peers = both(place, url, checkpoints=False)
+    peers = states(place, url)
     for peer in peers:
         fill(peer)
     return _rounds(peers)
 
 
 def rounds_in_empty_folder(place: Path, url: str) -> Pair:
-    return _rounds(both(place, url, checkpoints=False))
+    return _rounds(states(place, url))
+
+
+def start(place: Path, url: str) -> Pair:
+    return _starts(states(place, url), lambda agent: agent.start_cpu_s)
+
+
+def memory(place: Path, url: str) -> Pair:
+    return _starts(states(place, url), lambda agent: agent.rss_mib() / 1e3)
+
+
+def _starts(peers: tuple[Peer, Peer], measure: Callable[[MeasuredAgent], float]) -> Pair:
+    rows = []
+    for number in range(12):
+        with alive(*peers) as agents:
+            time.sleep(0.2)  # memory taken after the first answer counts, too
+            rows.append([measure(agent) for agent in agents])
+        if number == 0:
+            rows.clear()  # the first start ever compiles the package
+    now, base = (statistics.median(row) for row in zip(*rows, strict=True))
+    return now, base
+
+
+def short_turn(place: Path, url: str) -> Pair:
+    with alive(*states(place, url)) as agents:
+        for agent in agents:
+            for _ in range(5):
+                agent.prompt("bench:text:1")
+        rows = [[agent.prompt("bench:text:1").cpu for agent in agents] for _ in range(40)]
+        now, base = (statistics.median(row) for row in zip(*rows, strict=True))
+        return now, base
 
 
 def _rounds(peers: tuple[Peer, Peer]) -> Pair:
@@ -141,8 +178,11 @@ PROMISES = {
         1.5,
         first_tool,
     ),
-    "repository": Promise(f"CPU of a tool round, {FILES:,} files: checkpoints on / off", 1.3, rounds_in_repository),
-    "empty": Promise("CPU of a tool round, empty folder: checkpoints on / off", 1.05, rounds_in_empty_folder),
+    "repository": Promise(f"CPU of a tool round, {FILES:,} files: now / {BASE}", 1.3, rounds_in_repository),
+    "empty": Promise(f"CPU of a tool round, empty folder: now / {BASE}", 1.05, rounds_in_empty_folder),
+    "start": Promise(f"CPU of a start: now / {BASE}", 1.02, start),
+    "memory": Promise(f"memory after the start, RSS (in MiB, not ms): now / {BASE}", 1.02, memory),
+    "turn": Promise(f"CPU of a turn of one delta: now / {BASE}", 1.05, short_turn),
     "disk": Promise(
         "first delta of a model that thinks for 0.1 s, on a busy disk: fsync / `fsync: never`", 1.3, busy_disk
     ),
