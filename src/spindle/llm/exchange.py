@@ -8,7 +8,6 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
@@ -57,8 +56,7 @@ class Reader(Protocol):
         """Close open blocks and return the stop reason. Raises `ModelError` if the answer is not complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     url: str
     headers: dict[str, str]
     """Headers that the API needs; names in lower case."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from inspect import CO_VARKEYWORDS, iscoroutinefunction
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -15,6 +14,8 @@ from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import SandboxChoice
 
 T = TypeVar("T")
+_VARKEYWORDS, _COROUTINE = 0x08, 0x80
+"""Flags of a function's code; `inspect` has names for them, and is not loaded for two numbers."""
 REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update", "host_uri_result")
 """Frames of a client that get no response. A session that is not in memory has no use for them."""
 
@@ -123,7 +124,7 @@ class CommandSpec(msgspec.Struct, frozen=True):
 def _fields(handler: Callable[..., Any], name: str) -> type[msgspec.Struct]:
     kinds = {field: kind for field, kind in handler.__annotations__.items() if field not in ("call", "return")}
     keywords: dict[str, Any] = {}
-    if handler.__code__.co_flags & CO_VARKEYWORDS:  # `**limits: Unpack[…]`: fields that may be left out
+    if handler.__code__.co_flags & _VARKEYWORDS:  # `**limits: Unpack[…]`: fields that may be left out
         keywords = get_args(kinds.popitem()[1])[0].__annotations__
     defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False)) | dict.fromkeys(keywords)
     kinds |= keywords
@@ -145,7 +146,7 @@ def command(*names: str, key: str | None = None, data: Any = None, owner: bool =
 
     def register(handler: Any) -> Any:
         answer = (data if key is None else None) or handler.__annotations__["return"]
-        waits, doc = iscoroutinefunction(handler), handler.__doc__.strip()
+        waits, doc = bool(handler.__code__.co_flags & _COROUTINE), handler.__doc__.strip()
         for name in names:
             COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, doc, owner)
         return handler
