@@ -7,7 +7,8 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 from msgspec import UNSET
@@ -15,7 +16,6 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.failover import Failover, Line
 from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.fences.denials import tell_denial
 from spindle.agent.hooks import Blocked, HookChain, Hub
@@ -65,6 +65,9 @@ from spindle.shapes.run_limits import RunLimits
 from spindle.shapes.run_result import RunResult
 from spindle.tools.base import Files, StartBackground, Terminals, Tool, ToolContext, session_variables
 
+if TYPE_CHECKING:  # loaded if there is a chain of models
+    from spindle.agent.failover import Failover, Line
+
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
 PIECES_AT_ONCE = 32
@@ -91,7 +94,6 @@ class Engine:
         self.queues = Queues(tell, settings.steering_mode, settings.follow_up_mode, save)
         self.interrupt_mode: str = settings.interrupt_mode or "immediate"
         self.retry = Retry(self.port)
-        self.failover = Failover(self.port)
         self.compactor = Compactor(self.port, automatic=settings.compaction.enabled)
         self.limits = RunLimits()
         """Limits of every run, unless its request sets others."""
@@ -124,6 +126,13 @@ class Engine:
         """Whether the agent was closed in the middle of a run."""
 
     # -- setup -----------------------------------------------------------------------------------
+
+    @cached_property
+    def failover(self) -> "Failover":
+        """Loaded with the first chain of models."""
+        from spindle.agent.failover import Failover
+
+        return Failover(self.port)
 
     @property
     def model(self) -> Model | None:
@@ -297,7 +306,7 @@ class Engine:
     def run_limits(self) -> RunLimits:
         return self.limits if self.chain is None else self.chain.meter.limits
 
-    async def line_for(self, role: Role) -> Line | None:
+    async def line_for(self, role: Role) -> "Line | None":
         """Return the models for a job beside the conversation; None: the current model does it."""
         return await self.failover.line_for(role)
 
@@ -555,7 +564,8 @@ class Engine:
     async def will_retry(self, message: AssistantMessage) -> bool:
         if self.signal.aborted or not self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt):
             return False
-        return not await self.failover.is_in_vain(self.choice.line, message, self.failure)
+        line = self.choice.line
+        return line is None or not await self.failover.is_in_vain(line, message, self.failure)
 
     async def has_spare(self, answer: AssistantMessage) -> bool:
         line = self.choice.line
@@ -629,7 +639,7 @@ class Engine:
         return self._active_hooks
 
     async def open_stream(
-        self, request: llm.Request, max_tokens: int | None = None, line: Line | None = None
+        self, request: llm.Request, max_tokens: int | None = None, line: "Line | None" = None
     ) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, or to that of the line for a job beside the conversation. Its answer is
         told once the user's message is on the disk."""

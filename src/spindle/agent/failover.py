@@ -231,12 +231,10 @@ class Failover:
             line.problems = []
         return False
 
-    async def is_in_vain(self, line: Line | None, answer: AssistantMessage, failure: Failure | None) -> bool:
+    async def is_in_vain(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
         """Say whether the same model need not be tried again: its server cannot be reached, and another model is
         there."""
-        if line is None or _cause(line, answer, failure) != "connection":
-            return False
-        return await self.has_spare(line, answer, failure)
+        return _cause(line, answer, failure) == "connection" and await self.has_spare(line, answer, failure)
 
     async def stand_in(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
         """Let another model of the line go on, if one may do better. Returns whether one does."""

@@ -11,7 +11,6 @@ from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
-from spindle.agent.failover import Failover, Line
 from spindle.agent.hooks import HookChain
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
@@ -26,6 +25,7 @@ from spindle.shapes.model import Model
 if TYPE_CHECKING:  # loaded with the first compaction
     from spindle.agent.compaction.plan import CompactionPreparation
     from spindle.agent.compaction.summary import Summary
+    from spindle.agent.failover import Failover, Line
 
 ROLES: dict[str, Role] = {"sessionName": "titles", "extension": "questions"}
 """Jobs by what a request is for; the others are summaries."""
@@ -72,12 +72,14 @@ class CompactionPort(Protocol):
     conversation: Conversation
     hooks: HookChain
     retry: Retry
-    failover: Failover
+
+    @property
+    def failover(self) -> "Failover": ...
 
     @property
     def settings(self) -> Settings: ...
 
-    async def line_for(self, role: Role) -> Line | None:
+    async def line_for(self, role: Role) -> "Line | None":
         """Return the models for a job beside the conversation; None: the current model does it."""
 
     @property
@@ -98,7 +100,7 @@ class CompactionPort(Protocol):
         """Count tokens and cost of a summary; `estimated`: our own estimate of the tokens."""
 
     async def open_stream(
-        self, request: Request, max_tokens: int | None = None, line: Line | None = None
+        self, request: Request, max_tokens: int | None = None, line: "Line | None" = None
     ) -> AsyncGenerator[Chunk, None]: ...
 
     async def emit(self, event: events.Event) -> None: ...
@@ -297,11 +299,11 @@ class Compactor:
 
         async def retry(answer: AssistantMessage, failure: Failure | None, attempt: int) -> bool:
             nonlocal announced, before
-            failover, model, attempt = self._port.failover, asked(), attempt - before
+            model, attempt = asked(), attempt - before
             again = self._port.retry.worthwhile(answer, failure, model, attempt - 1)
-            if not again or await failover.is_in_vain(line, answer, failure):
+            if not again or (line is not None and await self._port.failover.is_in_vain(line, answer, failure)):
                 before += attempt  # each model has a budget of its own
-                return line is not None and await failover.stand_in(line, answer, failure)
+                return line is not None and await self._port.failover.stand_in(line, answer, failure)
             announced = True
             delay = self._port.retry.delay_ms(attempt, failure)
             most, error = self._port.retry.max_retries, answer.error_message or ""

@@ -37,7 +37,9 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # objects made at start-up stay: looking for garbage is time lost until `end_of_start`
     from spindle.apps.cli.later import load_standard_later
+    from spindle.apps.cli.own_modules import find_quickly
 
+    find_quickly()
     load_standard_later()
     import datetime  # noqa: F401
 
