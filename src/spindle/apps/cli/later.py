@@ -47,10 +47,9 @@ _STANDARD: Final[dict[str, StandIns]] = {
     "locale": {},
     "platform": {"uuid": {"system": lambda: os.uname().sysname}},
     "ssl": {"asyncio.base_events": {"SSLSocket": _NoSocket}},
-    "textwrap": {},
-    "tokenize": {},
 }
-"""They do nothing at their import but define names."""
+"""They do nothing at their import but define names. None is needed to tell of an error: the disk may be out of reach
+then."""
 _lock = threading.RLock()
 
 
@@ -86,7 +85,11 @@ def _after(module: ModuleType, load: Callable[[], None], stand_ins: StandIns) ->
         with _lock:  # another thread may be loading it
             if not begun:
                 begun = True
-                load()
+                try:
+                    load()
+                except BaseException:
+                    begun = False
+                    raise
                 if vars(module).get("__getattr__") is missing:
                     del module.__getattr__
         if name in vars(module):

@@ -6,7 +6,7 @@ What is not found here is looked for as ever, so nothing depends on it.
 import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
 from types import ModuleType
 from typing import Final
 
@@ -47,4 +47,6 @@ def _spec(name: str, file: str, *, is_package: bool = False) -> ModuleSpec:
 
 
 def find_quickly() -> None:
-    sys.meta_path.insert(0, OwnModules())
+    """Let our modules be looked for here before Python looks, and after import hooks of others."""
+    if BuiltinImporter in sys.meta_path:
+        sys.meta_path.insert(sys.meta_path.index(BuiltinImporter), OwnModules())
