@@ -23,6 +23,8 @@ from spindle.sessions.repair import repair_copy
 from spindle.shapes.codec import decode, encode
 from tests.sessions.helpers import assistant, lines_of, user
 from tests.sessions.test_fixtures import ALL, FIXTURES
+from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import cut, reply
 
 PI = os.environ.get("SPINDLE_TEST_PI", "")
 pytestmark = [
@@ -304,3 +306,30 @@ def test_pi_carries_the_record_of_a_run_and_ends_an_open_one(tmp_path: Path) -> 
     with sessions.load(path) as session:
         assert interruption(session) is None
         assert [fact.state for fact in facts(session.entries, RunRecord)] == ["begun", "ended", "begun"]
+
+
+def test_pi_opens_a_session_in_which_another_model_answered(tmp_path: Path) -> None:
+    """The answer that broke off is on a side branch, and the conversation has the answer of the other model once."""
+    steps = [reply("half of ", cut()), reply("half of ", cut()), reply("whole"), reply("and on")]
+    settings = {"retry": {"baseDelayMs": 1, "maxRetries": 1}}
+    with AgentProcess(steps, args=("--fallback", "mock/m2"), session=True, base=tmp_path, settings=settings) as agent:
+        agent.run("go")
+        agent.run("go on")
+        path = agent.data("get_state")["sessionFile"]
+    before = Path(path).read_bytes()
+    _, context, entries, branch = pi(["open", path], ["buildSessionContext"], ["getEntries"], ["getBranch"])
+    told = [text_of(message["content"]) for message in context["messages"]]
+    assert told == ["go", "whole", "go on", "and on"] and Path(path).read_bytes() == before
+    assert context["model"]["modelId"] == "m2", "pi goes on with the model that answered last"
+    with sessions.load(path) as session:
+        assert session.model() == ("mock", "m1"), "we go back to the one that was chosen"
+    failed = [entry["id"] for entry in entries if entry.get("message", {}).get("stopReason") == "error"]
+    assert len(failed) == 2 and not {entry["id"] for entry in branch} & set(failed)
+    assert [entry["data"]["cause"] for entry in branch if entry.get("customType") == "spindle.fallback"] == [
+        "broken",
+        "resting",
+    ]
+
+
+def text_of(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
