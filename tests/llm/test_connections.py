@@ -83,7 +83,7 @@ def run(work: Awaitable[None]) -> None:
 
     async def watched() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-        async with asyncio.timeout(12):
+        async with asyncio.timeout(40):  # a busy machine
             await work
         gc.collect()
 
