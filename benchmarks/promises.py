@@ -39,6 +39,8 @@ class Promise:
     bound: float
     sample: Callable[[Path, str], Pair]
     """Takes one sample in an empty folder, with the URL of a model."""
+    unit: str = "ms"
+    """Of thousandths of the samples."""
 
 
 def with_settings(peer: Peer, **values: Any) -> Peer:
@@ -181,7 +183,7 @@ PROMISES = {
     "repository": Promise(f"CPU of a tool round, {FILES:,} files: now / {BASE}", 1.3, rounds_in_repository),
     "empty": Promise(f"CPU of a tool round, empty folder: now / {BASE}", 1.05, rounds_in_empty_folder),
     "start": Promise(f"CPU of a start: now / {BASE}", 1.02, start),
-    "memory": Promise(f"memory after the start, RSS (in MiB, not ms): now / {BASE}", 1.02, memory),
+    "memory": Promise(f"memory after the start, RSS: now / {BASE}", 1.02, memory, "MiB"),
     "turn": Promise(f"CPU of a turn of one delta: now / {BASE}", 1.05, short_turn),
     "disk": Promise(
         "first delta of a model that thinks for 0.1 s, on a busy disk: fsync / `fsync: never`", 1.3, busy_disk
@@ -231,7 +233,7 @@ def row(name: str, url: str, rounds: int) -> str:
     with_it, without = (statistics.median(column) * 1e3 for column in zip(*pairs, strict=True))
     ratios = [one / other for one, other in pairs]
     spread = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}]"
-    return f"| {promise.title} | {with_it:.1f} ms | {without:.1f} ms | {spread} | {promise.bound} | {rounds} |"
+    return f"| {promise.title} | {with_it:.1f} {promise.unit} | {without:.1f} {promise.unit} | {spread} | {promise.bound} | {rounds} |"
 
 
 if __name__ == "__main__":
