@@ -23,13 +23,14 @@ from tests.soak.faults import Faults
 from tests.soak.fuzzing import DOORS
 from tests.soak.kills import Kills
 from tests.soak.matrix import Matrix
+from tests.soak.nodes import Nodes
 from tests.soak.readers import Pipes, Sockets
 from tests.soak.resumes import Resumes
 from tests.soak.shells import Shells
 from tests.support import nursery
 
 ATTACKS: list[type[Attack]] = [
-    *(Kills, Resumes, *DOORS, Faults, Failovers, Disks, Pipes, Sockets, Shells, Matrix, Endurance),
+    *(Kills, Resumes, Nodes, *DOORS, Faults, Failovers, Disks, Pipes, Sockets, Shells, Matrix, Endurance),
 ]
 
 

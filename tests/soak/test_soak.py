@@ -12,6 +12,7 @@ SEED = "short"
 ROUNDS = {
     "kills": 8,
     "resumes": 1,
+    "nodes": 1,
     "lines": 20,
     "frames": 4,
     "files": 6,

@@ -121,8 +121,10 @@ class SessionPool:
         numbered: bool = False,
         account: "Account | NoAccount" = NO_ACCOUNT,
         beside: "list[SessionPool] | None" = None,
+        recovers: bool = False,
     ) -> None:
-        """`numbered`: events are kept for clients that come back.
+        """`numbered`: events are kept for clients that come back. `recovers`: runs that were cut off go on when their
+        session is opened.
 
         `account`: that of the user whose sessions these are. `beside`: pools that share the bound on sessions; the
         pool joins them.
@@ -154,8 +156,7 @@ class SessionPool:
 
         Clients were told these handles: as long as they are here they mean nothing else.
         """
-        self._recovers = False
-        """Whether runs that were cut off go on when their session is opened."""
+        self._recovers = recovers
         self._not_again: dict[str, float] = {}
         """Session → until when its run is not resumed again, because that failed."""
         self._unsaved: dict[str, WantedSession] = {}
@@ -188,9 +189,8 @@ class SessionPool:
     async def recover(self) -> int:
         """Go on with every run that the end of another process cut off. Returns how many go on.
 
-        In a store, from now on also with those in sessions that clients open.
+        In a store, also with those that lost the store for a while, here.
         """
-        self._recovers = self.source.store is not None
         count = 0
         for path in await asyncio.to_thread(self.source.interrupted):
             if self._not_again.get(path, 0.0) > monotonic():
@@ -201,19 +201,28 @@ class SessionPool:
             except SessionHeld:
                 pass  # another node was quicker
             except (AgentError, SessionError) as error:
-                self._not_again[path] = monotonic() + RECOVER_AGAIN
-                log.warning("The run in %s is not resumed: %s", path, error)
+                self._not_resumed(path, error)
+        for live in self if self._recovers else ():
+            agent, id = live.agent, live.session_id
+            if agent.was_cut_off and not agent.busy and self._not_again.get(id, 0.0) < monotonic():
+                count += agent.session.unsafe() is None and await self._go_on(live)
         return count
 
     async def _go_on(self, live: LiveSession) -> bool:
         """Resume the run of a session. Returns whether it goes on."""
         try:
             await live.begin()
+            if not live.agent.was_cut_off or live.agent.busy:
+                return False  # a client was quicker
             await self.account.counted(live.agent, live.agent.resume_run())
         except (AgentError, SessionError) as error:
-            log.warning("The run in %s is not resumed: %s", live.session_id, error)
+            self._not_resumed(live.session_id, error)
             return False
         return True
+
+    def _not_resumed(self, session: str, error: Exception) -> None:
+        self._not_again[session] = monotonic() + RECOVER_AGAIN
+        log.warning("The run in %s is not resumed: %s", session, error)
 
     def find(self, id: str) -> LiveSession | None:
         return self._live.get(id) or (None if id in self._moved else self._current(id))

@@ -102,6 +102,8 @@ class RemoteServer:
         self._disk = DiskFigures()
         self._nodes = None if source.store is None else Nodes(source.store)
         """The other servers on the same store, if there is one."""
+        self.recovers = False
+        """Whether runs go on that the end of another node cut off."""
         self._draining = False
         self._tasks = Tasks()
 
@@ -123,7 +125,14 @@ class RemoteServer:
             kept = PoolBounds(
                 max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
             )
-            pool = SessionPool(source, kept, numbered=True, account=account, beside=self._pools)
+            pool = SessionPool(
+                source,
+                kept,
+                numbered=True,
+                account=account,
+                beside=self._pools,
+                recovers=self.recovers and source.store is not None,
+            )
             tenant = self._tenants[name] = Tenant(account, source, pool, options)
         return tenant
 
@@ -230,7 +239,7 @@ class RemoteServer:
         return sum([await self._tenant(name).pool.recover() for name in names])
 
     def take_over(self) -> None:
-        """From now on, go on with runs that the end of another node cuts off."""
+        """From now on, look for runs that the end of another node cuts off."""
         if self._nodes is not None:
             self._tasks.spawn(self._take_over(self._nodes), "spindle-take-over")
 

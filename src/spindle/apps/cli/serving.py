@@ -202,6 +202,7 @@ async def _serve_clients(
         _say(f"Stopping: {signal.Signals(number).name}")
 
     on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end, seconds=drain + PROCESS_END)
+    server.recovers = recover
     try:
         address, began = await server.start(), time.monotonic()
     except SessionError as error:  # of the store
