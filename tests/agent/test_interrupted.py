@@ -98,6 +98,11 @@ def test_a_run_that_used_up_its_limit_ends_at_once(tmp_path: Path) -> None:
         agent.call("resume_run")
         assert agent.wait("agent_settled")["stopReason"] == "maxTurns"
         assert not agent.mock.requests
+    assert [record["state"] for record in cut.records()] == ["begun", "resumed", "ended"]
+    with cut.reopened(reply("fine")) as agent:
+        assert "interruptedRun" not in agent.data("get_state")
+        agent.run("and now?")
+        assert TRUTH in tool_results(agent.mock.requests[0])
 
 
 def test_an_abandoned_run_stays_abandoned_and_the_model_reads_the_truth(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class Node:
         base.mkdir()
         write_models(base / "agent", model)
         settings = base / "agent" / "settings.json"
-        settings.write_text(json.dumps({"retry": {"baseDelayMs": 20}, "checkpoints": {"enabled": False}}))
+        settings.write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
         self._env = agent_environment(base / "agent", SPINDLE_STORE=store, SPINDLE_LEASE_SECONDS="2")
         self.start()
 

@@ -92,7 +92,7 @@ def resume(engine: "Engine", run: Run) -> None:
         messages = engine.conversation.messages
         while messages and isinstance(last := messages[-1], AssistantMessage) and last.stop_reason in _FAILED:
             engine.conversation.drop_failed(last)  # it is asked for again
-        return None if chain.meter.exhausted() else []
+        return []
 
     run.keep()
     engine.start(prepare, options, run, meter, goes_on=left)
@@ -146,6 +146,9 @@ async def catch_up(engine: "Engine", chain: Chain) -> bool:
     chain.resumes = False
     answer, calls = open_calls(engine.conversation.messages)
     if answer is None or not calls:
+        if chain.meter.exhausted():
+            engine.record_begin()  # or the session would not say that the run has ended now
+            return False
         return True
     engine.lifecycle.move(Phase.STREAMING)
     created = await engine.begin_try()

@@ -24,7 +24,7 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.seat import NO_ACCOUNT, NoAccount, Seat
 from spindle.sessions.entries import SessionError
-from spindle.sessions.store import SessionHeld
+from spindle.sessions.store import SessionHeld, StoreGone
 
 if TYPE_CHECKING:  # loaded only if they are needed
     from spindle.server.account import Account, Terms
@@ -221,7 +221,8 @@ class SessionPool:
         return True
 
     def _not_resumed(self, session: str, error: Exception) -> None:
-        self._not_again[session] = monotonic() + RECOVER_AGAIN
+        if not isinstance(error, StoreGone):
+            self._not_again[session] = monotonic() + RECOVER_AGAIN
         log.warning("The run in %s is not resumed: %s", session, error)
 
     def find(self, id: str) -> LiveSession | None:
