@@ -87,13 +87,14 @@ def test_a_call_that_would_fail_says_so_before(tmp_path):
 
 def test_a_command_shows_where_it_runs_and_what_is_not_certain(tmp_path):
     async def main():
-        script = Script([call("bash", command="cd sub && $x | tee out"), "ok"])
+        script = Script([call("bash", command="cd sub && $x | tee out"), call("bash", command="make"), "ok"])
         seen = []
         async with Agent.create(
             **options(tmp_path, script, can_use_tool=lambda request: seen.append(request))
         ) as agent:
             await agent.run("go")
-        (request,) = seen
+        request, plain = seen
+        assert plain.preview.unsure is None and plain.reason == "no rule allows it"
         assert request.preview.directory == str(tmp_path) and request.preview.sandbox == "off"
         assert "cannot be checked" in request.preview.unsure
         assert request.session and request.run and request.tool_call_id and request.mode == "default"

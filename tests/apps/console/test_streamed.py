@@ -66,6 +66,14 @@ def test_questions_stand_alone(place: Place, mock: MockModel) -> None:
         assert "✓ bash echo hi · hi · " in terminal.text and terminal.text.endswith("\n\ndone")
 
 
+def test_a_warning_is_told_once(place: Place, mock: MockModel) -> None:
+    mock.script(reply("done"))
+    with asked(place, "--allow", "mcp__none") as terminal:
+        assert terminal.wait_exit() == 0
+        assert terminal.text.count("hold for no tool that there is: mcp__none") == 1
+        assert "Traceback" not in terminal.text and terminal.text.endswith("done")
+
+
 def test_a_dumb_terminal_gets_plain_text(place: Place, mock: MockModel) -> None:
     mock.script(reply("Some **bold** ", gate("go"), "text."))
     with asked(place, TERM="dumb") as terminal:

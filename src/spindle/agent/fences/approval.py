@@ -371,6 +371,7 @@ class Approval(Hooks):
             return GivenAnswer(Deny(), "nobody")
         from spindle.agent.fences.offers import offers  # most sessions ask nothing
         from spindle.agent.fences.previews import copied, preview_of, summary_of
+        from spindle.agent.fences.rules import NO_RULE
 
         resources, given = self._port.resources, copied(args)
         preview = await preview_of(
@@ -378,7 +379,7 @@ class Approval(Hooks):
             given,
             self._port.tool_context(lambda result: None),
             level=self.fencing.level(resources),
-            unsure=decision.reason or None,
+            unsure=decision.reason if decision.reason not in ("", NO_RULE) else None,
             far=None if resources.far is None else resources.far.command,
         )
         found = offers(list(decision.always), self._workdir, tool.name, args)

@@ -48,6 +48,8 @@ _RULE_NAMES: Final = (*TOOLS, *_OTHER_NAMES)
 _FOREIGN: Final = ("skill", "agent")
 """Tools of other programs whose names are near to ours."""
 _SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
+NO_RULE: Final = "no rule allows it"
+"""A reason that says nothing about the call."""
 
 
 class Rule(Struct, frozen=True):
@@ -219,7 +221,7 @@ def _why_not_allowed(policy: Policy, call: _JudgedCall) -> str:
         return f"the command cannot be checked: {call.line.unclear}"
     if any(_is_git_elsewhere(command, call) for command in call.line.commands):
         return "git would obey the settings of another repository"
-    return _hidden_effect(call, certain=False) or _hidden_output(policy, call) or "no rule allows it"
+    return _hidden_effect(call, certain=False) or _hidden_output(policy, call) or NO_RULE
 
 
 def _first(policy: Policy, behavior: Behavior, call: _JudgedCall) -> Rule | None:

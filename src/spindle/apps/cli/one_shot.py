@@ -211,7 +211,7 @@ class _NoticeTeller(NeverFull):
     """A listener that prints warnings on stderr. Those of the start were printed when they occurred."""
 
     def put(self, event: Event) -> None:
-        if isinstance(event, Notice) and event.level == "warning":
+        if isinstance(event, Notice) and event.level in ("warning", "error"):
             warn(event.message)
 
 

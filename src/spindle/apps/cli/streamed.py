@@ -62,7 +62,8 @@ class Streamed:
                 self._show(decode(line))
 
     def _show(self, event: dict[str, Any]) -> None:
-        role = (event.get("message") or {}).get("role")
+        message = event.get("message")
+        role = message.get("role") if isinstance(message, dict) else None
         match event["type"]:
             case "message_start" if role != "assistant":
                 pass  # the user has typed it
@@ -70,8 +71,8 @@ class Streamed:
                 self._view.flush()  # how it ended is told on stderr
             case "agent_settled":
                 self._view.since = None
-            case "extension_error":
-                pass  # is told on stderr
+            case "extension_error" | "notice":
+                pass  # are told on stderr
             case _:
                 self._view.show(event)
 
