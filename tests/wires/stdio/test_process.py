@@ -409,7 +409,7 @@ def test_bash_output_is_streamed_and_bounded():
 
 def test_unknown_model_is_one_clear_line():
     with AgentProcess(model="mock/m1x", args=[]) as agent:
-        assert agent.process.wait(10) == 1
+        assert agent.process.wait(10) == 2
         assert wait_until(
             lambda: b'Model "mock/m1x" not found.' in agent.stderr and b"mock/m1, mock/m2" in agent.stderr
         )
