@@ -2,7 +2,7 @@
 
 Counts functions, calls, and switches between packages of ours, from the moment a prompt is sent until the agent has
 settled, after two runs that warm everything up. The agent is the real process, with a profiler that two signals switch
-on and off; the figures of a run differ by a few calls, as answers come in one piece or in two. Of a batch with one task
+on and off; `-v` prints each function with its calls. The figures of a run differ by a few calls, as answers come in one piece or in two. Of a batch with one task
 the whole process is counted, from its start to its end.
 """
 
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
@@ -28,14 +29,14 @@ TEXT, BASH = "bench:text:3", "bench:tool:1"
 WARM_UP = 2
 
 
-class Counter:
+class Profiler:
     """Counts calls of functions below `src/spindle` while it is on."""
 
     def __init__(self) -> None:
         self._clear()
 
     def _clear(self) -> None:
-        self.functions: set[Any] = set()
+        self.functions: Counter[Any] = Counter()
         self.calls = self.switches = 0
         self._last = ""
 
@@ -43,7 +44,7 @@ class Counter:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(HOME):
             return
-        self.functions.add(code)
+        self.functions[code] += 1
         self.calls += 1
         room = code.co_filename[len(HOME) :].partition(os.sep)[0]
         if room != self._last:
@@ -57,7 +58,8 @@ class Counter:
     def off(self, *signal: Any) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
-        names = sorted(f"{code.co_filename[len(HOME) :]} {code.co_qualname}" for code in self.functions)
+        counts = self.functions.items()
+        names = sorted(f"{code.co_filename[len(HOME) :]} {code.co_qualname} {count}" for code, count in counts)
         result = {"calls": self.calls, "switches": self.switches, "functions": names}
         target = Path(os.environ["WAYS_RESULT"])
         target.with_suffix(".new").write_text(json.dumps(result))
@@ -68,7 +70,7 @@ def traced(arguments: list[str]) -> int:
     """Be the agent, with a counter in it."""
     from spindle.apps.cli import main
 
-    counter = Counter()
+    counter = Profiler()
     if "batch" in arguments:
         leave = os._exit
 
