@@ -3,7 +3,7 @@
 Run as: python escapes.py OUTSIDE SECRET AGENT_PID PORT [WAY …]. It works in the current folder, which it may write.
 OUTSIDE is a folder with a file `victim`, SECRET a file with the word "secret" in it; the agent runs outside of the
 sandbox, and PORT is a TCP and a UDP port with a listener; so is the abstract unix socket `escape-PORT`. If OUTSIDE
-has them, `socket` and `datagram` are unix sockets with a listener, `fifo` is a pipe with a reader, `terminal` has the
+has them, `socket`, `renamed` and `datagram` are unix sockets with a listener, `fifo` is a pipe with a reader, `terminal` has the
 name of a terminal in which somebody has typed "secret", `memory` the number of a SysV segment with that word.
 """
 
@@ -233,6 +233,14 @@ def unix_socket() -> bool:
     """As that of tmux: `tmux send-keys` runs anything outside."""
     with socket.socket(socket.AF_UNIX) as one:
         one.connect(f"{OUTSIDE}/socket")
+    return True
+
+
+@way
+def renamed_socket() -> bool:
+    """The kernel tells another name of it, or one that is relative to where its program was."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(f"{OUTSIDE}/renamed")
     return True
 
 

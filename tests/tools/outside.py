@@ -26,6 +26,15 @@ def things_outside(folder: Path) -> Iterator[None]:
                 os.chdir(here)
             if kind == socket.SOCK_STREAM:
                 one.listen()
+        renamed = stack.enter_context(socket.socket(socket.AF_UNIX))
+        here = os.getcwd()
+        os.chdir(folder)
+        try:
+            renamed.bind("t")
+            renamed.listen()
+            os.rename("t", "renamed")
+        finally:
+            os.chdir(here)
         os.mkfifo(folder / "fifo")
         stack.callback(os.close, os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK))
         master, slave = pty.openpty()
@@ -41,7 +50,7 @@ def things_outside(folder: Path) -> Iterator[None]:
         stack.callback(libc.shmctl, segment, _REMOVE, None)
         stack.callback(libc.shmdt, ctypes.c_void_p(place))
         (folder / "memory").write_text(str(segment))
-        for name in ("socket", "datagram", "fifo", "terminal", "memory"):
+        for name in ("socket", "datagram", "renamed", "fifo", "terminal", "memory"):
             with suppress(PermissionError):
                 os.chmod(folder / name, 0o666)
         yield

@@ -25,7 +25,7 @@ from tests.tools.outside import things_outside
 
 ESCAPES = Path(__file__).with_name("escapes.py")
 NETWORK = ["connect", "datagram", "listen"]
-SOCKETS = ["unix_socket", "pair_led_elsewhere"]
+SOCKETS = ["unix_socket", "renamed_socket", "pair_led_elsewhere"]
 """Of Landlock, unless there is no network."""
 HERE = fence.support()
 GAPS = ["signal to the agent"] if HERE.landlock < 6 else []
@@ -115,7 +115,15 @@ def test_nothing_gets_out(work: Path, using: Support, port: int, network: Networ
 def test_the_same_ways_lead_out_without_a_fence(work: Path, port: int) -> None:
     """Else the test above would show nothing. Only ways that do no harm: this is a real machine."""
     harmless = ["append", "connect", "datagram", "hard_link", "link_to_folder", "listen", "memory_file"]
-    harmless += ["read the secret", "rename_out", "truncate", "write a new file", "unix_socket", "pair_led_elsewhere"]
+    harmless += [
+        "read the secret",
+        "rename_out",
+        "truncate",
+        "write a new file",
+        "unix_socket",
+        "renamed_socket",
+        "pair_led_elsewhere",
+    ]
     harmless += ["fifo", "read_a_terminal", "write_to_a_terminal", "shared_memory", "affinity_of_the_agent"]
     harmless += ["lock_a_file"]
     arguments = [str(work.parent / "outside"), str(work.parent / "home/.ssh/key"), str(os.getpid()), str(port)]

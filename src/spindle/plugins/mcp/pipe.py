@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _MOST_UNSENT: Final = 64 << 20
 _ANSWER: Final = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,9})\b')
 _PARSE_ERROR: Final = -32700
+_REFUSED: Final = -32000
 _MAX_ERRORS: Final = 8 * 1024
 """Bytes of stderr that are remembered."""
 
@@ -50,6 +51,10 @@ class PipeTransport:
         """The last line on stdout that is not a message."""
         self._patience = Patience()
         self._ending = False
+        self._calls: set[object] = set()
+        """Calls of tools at work behind the gate of the sandbox."""
+        self._said: list[str] = []
+        """Remarks of the gate that no result has told yet."""
         self.receive: Callable[[Message], bool]
         self.closed: Callable[[str], None]
 
@@ -97,6 +102,8 @@ class PipeTransport:
     async def send(self, message: Message, headers: Mapping[str, str]) -> None:
         if self._process is None or self._ending:
             raise McpError("it does not run")
+        if self._sandbox is not None:
+            self._watch(self._sandbox, message)
         self._process.write(encode(message) + b"\n")
         if self._process.unread > _MOST_UNSENT:
             self._give_up("it does not read what it is sent")
@@ -151,8 +158,34 @@ class PipeTransport:
                 self._take_stray(line)
             return
         items = [item for item in message if isinstance(item, dict)] if isinstance(message, list) else [message]
-        if sum(map(self.receive, items)) < len(items):
+        if sum(map(self._hand_on, items)) < len(items):
             self._patience.spend(len(line))
+
+    # -- protected files ---------------------------------------------------------------------------
+
+    def _watch(self, sandbox: "Sandbox", message: Message) -> None:
+        """Have protected files compared around a call of a tool, as around a command."""
+        if message.get("method") == "tools/call":
+            self._calls.add(message["id"])
+            self._said += sandbox.begin()
+        elif message.get("method") == "notifications/cancelled":
+            self._compare(message["params"].get("requestId"))
+
+    def _compare(self, call: object) -> list[str]:
+        if self._sandbox is None or not isinstance(call, int) or call not in self._calls:
+            return []
+        self._calls.remove(call)
+        said, self._said = self._said + self._sandbox.finish(), []
+        return said
+
+    def _hand_on(self, message: Message) -> bool:
+        if "method" not in message and (said := self._compare(message.get("id"))):
+            result, text = message.get("result"), "\n".join(said)
+            if isinstance(result, dict) and isinstance(content := result.get("content"), list):
+                content.append({"type": "text", "text": text})
+            else:
+                message = {"id": message["id"], "error": {"code": _REFUSED, "message": text}}
+        return self.receive(message)
 
     def _take_stray(self, line: bytes) -> None:
         """Remember the last line that is not a message: some servers print a banner on stdout."""
@@ -180,6 +213,8 @@ class PipeTransport:
 
     def _ended(self) -> None:
         assert self._process is not None
+        for call in [*self._calls]:
+            self._compare(call)
         if not self._ending:
             self._ending = True
             code = self._process.returncode
