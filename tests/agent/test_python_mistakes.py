@@ -68,6 +68,8 @@ async def raised(work):
         ({"model": ""}, "model is empty"),
         ({"api_key": ""}, "api_key is empty"),
         ({"cwd": ""}, "cwd is empty"),
+        ({"store": ""}, "store is empty"),
+        ({"store": 5}, "store must be an address, or a SessionStore, not 5"),
         ({"model": "anthropic/claude-sonet-4-5"}, 'Model "claude-sonet-4-5" not found'),
         ({"max_turns": 2.5}, "max_turns must be a whole number, not 2.5"),
         ({"max_total_tokens": 1e6}, "max_total_tokens must be a whole number"),

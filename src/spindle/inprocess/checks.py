@@ -72,6 +72,7 @@ _OPTIONS: dict[str, _Kind] = {
     "persist": _Kind("a bool", (bool,)),
     "cwd": _PATH,
     "session_file": _PATH,
+    "store": _Kind("an address, or a SessionStore", (object,), may_be_empty=False),
 }
 
 _TO_RUN = "give it to run() or ask()"

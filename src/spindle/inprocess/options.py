@@ -117,6 +117,8 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise AgentError("exec_cwd is a directory at the far side: it needs exec, the command that leads there")
     if (ui := given.get("ui")) is not None and (lacks := [name for name in _OF_UI if not hasattr(ui, name)]):
         raise TypeError(f"ui must be an object with {', '.join(_OF_UI)}; {ui!r} lacks {', '.join(lacks)}")
+    if not isinstance(store := given.get("store"), str | None) and not hasattr(store, "lease"):
+        raise TypeError(f"store must be an address, or a SessionStore, not {store!r}")
     _check_env(given.get("env") or {})
 
 

@@ -15,8 +15,9 @@ from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.data_command import run
 from spindle.apps.cli.tokens_command import run as tokens
 from spindle.resources.loader import ResourceOptions, load_settings
-from spindle.sessions.open import branched, create, delete, load
+from spindle.sessions.open import begun_in, branched, create, delete, load
 from spindle.sessions.pages import list_page
+from spindle.sessions.store import open_store
 from spindle.shapes.messages import UserMessage
 from spindle.testing import Script
 
@@ -226,3 +227,21 @@ def test_a_project_cannot_say_how_long_data_is_kept(home: Path) -> None:
     settings(home, sessions="soon")
     store, _, problems = load_settings(home.parent, ResourceOptions())
     assert store.settings.retention.sessions == "forever" and "retention.sessions" in problems[0].message
+
+
+def test_a_user_of_a_store_goes_with_all_that_is_in_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of a directory stands for a database: it is the same interface."""
+    monkeypatch.setattr(tokens_command, "_DAYS_OF_USAGE", 3)
+    address = str(home.parent / "store")
+    store = open_store(address)
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    for name in ("anna", "bob"):
+        assert tokens(["add", name]) == 0
+        with begun_in(store.within(name), "/work", id=f"of-{name}") as session:
+            session.append_message(UserMessage(content=f"rhododendron of {name}", timestamp=1))
+        store.within(name).put("usage", today, b"{}", 0)
+    store.close()
+    assert tokens(["remove", "anna", "--with-data", "--store", address]) == 0
+    again = open_store(address)
+    assert again.within("anna").page().cards == [] and again.within("anna").get("usage", today) is None
+    assert len(again.within("bob").page().cards) == 1 and again.within("bob").get("usage", today) is not None

@@ -5,26 +5,29 @@ import re
 import shutil
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from spindle.apps.cli import warn
 from spindle.apps.cli.args import TOKENS, UsageError
-from spindle.apps.cli.serving import tokens_file
+from spindle.apps.cli.serving import opened_store, tokens_file
 from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile
-from spindle.server.day_book import DayBook
+from spindle.server.day_book import USAGE, DayBook
 from spindle.server.users import NAME, User, add_user, change_user, read_users, revoke_user, rotate_token
 from spindle.sessions.lock import SessionLocked
-from spindle.sessions.open import delete
+from spindle.sessions.open import delete, removed_from
+from spindle.sessions.store import SessionStore
 from spindle.shapes.permission_modes import PERMISSION_MODES
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS
 
 _SERVER_ENDS = 10.0
 """Seconds in which a running server ends the sessions of a user who is removed."""
+_DAYS_OF_USAGE = 1100
+"""How far back a store is looked at for what a user has used up on a day."""
 
 
 def _lower(unit: str) -> str:
@@ -73,6 +76,7 @@ def parser() -> CommandParser:
     remove = actions["remove"]
     remove.add_argument("--with-data", action="store_true", help="delete what is stored of the user, for good")
     remove.add_argument("--session-dir", metavar="DIR", help="that of the server, if it was started with one")
+    remove.add_argument("--store", metavar="ADDRESS", help="that of the server: postgresql://… (SPINDLE_STORE)")
     _add_limits(actions["add"])
     _add_limits(actions["set"])
     actions["set"].add_argument(
@@ -133,12 +137,14 @@ def _remove(path: Path, given: argparse.Namespace) -> int:
     usage = agent_dir() / "usage" / given.name
     if not re.fullmatch(NAME, given.name):
         raise UsageError(f"{given.name!r} is no name of a user")
+    store = opened_store(given.store)
+    space = None if store is None else store.within(given.name)
     if given.name in read_users(path):
         _revoke(path, given)
-    elif not (folder.is_dir() or usage.is_dir()):
+    elif not (folder.is_dir() or usage.is_dir() or (space is not None and space.page(limit=1).cards)):
         raise UsageError(f"{path} has no user {given.name!r}, and nothing is stored of one", 1)
     until = time.monotonic() + _SERVER_ENDS
-    while left := _delete_sessions(folder):
+    while left := [*_delete_sessions(folder), *([] if space is None else _empty(space))]:
         if time.monotonic() > until:
             print("\n".join(left), file=sys.stderr)
             print("End that program, and run this again.", file=sys.stderr)
@@ -148,6 +154,8 @@ def _remove(path: Path, given: argparse.Namespace) -> int:
         shutil.rmtree(place, ignore_errors=True)
         if place.exists():
             raise UsageError(f"Cannot delete {place}", 1)
+    if store is not None:
+        store.close()
     print(f"What was stored of {given.name} is deleted. Logs and backups are not looked at.")
     return 0
 
@@ -161,6 +169,24 @@ def _delete_sessions(folder: Path) -> list[str]:
         except SessionLocked as error:
             left.append(error.what)
     return left
+
+
+def _empty(space: SessionStore) -> list[str]:
+    """Delete what a user has in a store; return why some is still there."""
+    left, cursor = [], None
+    for day in range(_DAYS_OF_USAGE):
+        key = (datetime.now(UTC) - timedelta(days=day)).strftime("%Y-%m-%d")
+        if (record := space.get(USAGE, key)) is not None:
+            space.put(USAGE, key, None, record.revision)
+    while True:
+        page = space.page(cursor=cursor)
+        for card in page.cards:
+            try:
+                removed_from(space, card.info.id)
+            except SessionLocked as error:
+                left.append(error.what)
+        if (cursor := page.cursor) is None:
+            return left
 
 
 def _named(given: argparse.Namespace) -> dict[str, Any]:
