@@ -43,6 +43,10 @@ class Toolbox:
         """Say whether the user wants a tool of that name, and it is not forbidden."""
         return verdict(self._list, name) is True and not self._is_excluded(name)
 
+    def refuses(self, name: str) -> bool:
+        """Say whether the user's lists are against a tool of that name."""
+        return verdict(self._list, name) is False or self._is_excluded(name)
+
     def _is_excluded(self, name: str) -> bool:
         return any(matches(entry, name) for entry in self._never)
 

@@ -1,14 +1,16 @@
 """Lists of tools as people write them, in settings, options, requests and definitions of subagents.
 
-An entry is a name or a pattern, in which `*` stands for any text; `mcp__NAME` is every tool of that server. Entries
-without a sign form the selection, then `+entry` and `-entry` add and remove, in order. A list in which every entry has
-a sign changes the selection that held before; any other list replaces it.
+An entry is a name or a pattern, in which `*` stands for any text; `mcp__NAME` is every tool of that server, and
+`mcp__*` whatever MCP servers bring. Entries without a sign form the selection, then `+entry` and `-entry` add and
+remove, in order. A list in which every entry has a sign changes the selection that held before; any other list replaces
+it.
 """
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+_EVERY_SERVER: Final = "mcp__*"
 NEIGHBOURS_TOOLS: Final = frozenset(
     [
         "codemode",
@@ -53,10 +55,16 @@ NEIGHBOURS_TOOLS: Final = frozenset(
         "wait",
         "web_search",
         "yield",
-        "mcp__*",
+        _EVERY_SERVER,
     ]
 )
 """Tools of pi 1.5 and oh-my-pi 18.3 that are not here, or only beside an MCP server: their files may name them."""
+
+
+_OF_SERVERS: Final = frozenset(
+    ["tool_search", "list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"]
+)
+"""Tools that are there because of MCP servers."""
 
 
 def is_change(entries: Sequence[str]) -> bool:
@@ -77,7 +85,7 @@ def bare(entry: str) -> str:
 def matches(entry: str, tool: str) -> bool:
     """Say whether the name or pattern of an entry is for a tool; its sign does not count."""
     name = bare(entry)
-    if name == tool:
+    if name == tool or (name == _EVERY_SERVER and tool in _OF_SERVERS):
         return True
     return ("*" in name and fnmatchcase(tool, name)) or (name.startswith("mcp__") and tool.startswith(f"{name}__"))
 

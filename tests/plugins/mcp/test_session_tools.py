@@ -67,6 +67,35 @@ def test_few_tools_are_direct_and_a_call_works() -> None:
     run(work())
 
 
+RESOURCES = ["list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "wanted"),
+    [
+        (["read", "mcp__fake__echo"], ["read", "mcp__fake__echo"]),  # else there would be no way to it
+        (["read", "mcp__fake__echo", "tool_search"], ["read", "tool_search"]),
+        (["read", "mcp__*"], ["read", "tool_search", *RESOURCES]),
+        (["read"], ["read"]),
+        (["-mcp__*", "-bash"], ["read", "edit", "write"]),
+        (["-mcp__fake", "-bash"], ["read", "edit", "write"]),
+        (["-mcp__fake__echo", "-bash"], ["read", "edit", "write", "tool_search", *RESOURCES]),
+    ],
+)
+def test_lists_of_tools_hold_for_servers_whose_tools_are_searched(tools: list[str], wanted: list[str]) -> None:
+    async def work() -> None:
+        await known()
+        script = Script(calling(("tool_search", {"query": "select:mcp__fake__echo"})))
+        servers = {"fake": entry(exposure="deferred")}
+        async with await Agent.create(model=script.model(), persist=False, tools=tools, mcp_servers=servers) as agent:
+            await agent.run("go")
+            assert [tool.name for tool in script.requests[0].tools] == wanted
+            if "-mcp__fake__echo" in tools:
+                assert "No tool was found" in text(agent.messages[-2])
+
+    run(work())
+
+
 def test_a_question_shows_the_fields_of_a_call() -> None:
     async def work() -> None:
         await known()

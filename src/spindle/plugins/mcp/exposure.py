@@ -20,7 +20,7 @@ from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
 from spindle.base import limits
 from spindle.plugins.mcp import McpError, Message
-from spindle.plugins.mcp.offers import ServerPrompts, ServerResources, ask_user
+from spindle.plugins.mcp.offers import ServerPrompts, ServerResources, ask_user, offers_resources
 from spindle.plugins.mcp.shared_server import Listing, RemoteTool, Server
 from spindle.plugins.mcp.tool_names import serves, tool_name
 from spindle.sessions.facts import Fact, facts, keep
@@ -31,6 +31,7 @@ from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_res
 DIRECT_TOOLS: Final = 24
 DIRECT_BYTES: Final = 32_000
 """Descriptions of tools up to this size are direct: about 8,000 tokens."""
+SEARCH: Final = "tool_search"
 FOUND: Final = 5
 """Tools that a search loads unless it asks for another number."""
 _LISTED: Final = 2
@@ -126,9 +127,9 @@ class SessionTools(Hooks):
             if server.listing is None:
                 searchable = searchable or server.config.exposure != "hidden"
                 continue
-            readable = readable or (server.listing.resources and server.config.exposure != "hidden")
+            readable = readable or (server.listing.resources and offers_resources(self._agent, server))
             for tool in server.listing.tools:
-                exposure = _exposure(server, tool, direct)
+                exposure = self._exposure(server, tool, direct)
                 if exposure == "direct":
                     tools.append(self._tool(server, tool))
                 searchable = searchable or exposure == "deferred"
@@ -137,6 +138,18 @@ class SessionTools(Hooks):
         if readable:
             tools = [*self._resource_tools, *tools]
         return [*self._search_tool, *tools] if searchable else tools
+
+    def _exposure(self, server: Server, tool: RemoteTool, direct: set[str]) -> str:
+        toolbox, name, exposure = (
+            self._agent.toolbox,
+            tool_name(server.name, tool.name),
+            _exposure(server, tool, direct),
+        )
+        if toolbox.refuses(name):
+            return "hidden"
+        # What the user has named must be there at once, if there is no tool to find it.
+        found = exposure == "deferred" and toolbox.only_named and not toolbox.wants(SEARCH)
+        return "direct" if found and toolbox.wants(name) else exposure
 
     def _choose(self) -> list[str]:
         """Return the servers whose tools are direct by default: all known ones, if their tools are few."""
@@ -217,7 +230,7 @@ class SessionTools(Hooks):
             if server.config.exposure != "hidden"
         ]
         return Tool(
-            "tool_search",
+            SEARCH,
             "Find and load tools of MCP servers that are not in your list of tools. What is found can be called from "
             "your next message on, and stays loaded. The servers:\n" + "\n".join(listed),
             arguments(
@@ -290,7 +303,7 @@ class SessionTools(Hooks):
             LoadedTool(server.name, tool)
             for server in self._servers.values()
             for tool in (server.listing.tools if server.listing else ())
-            if _exposure(server, tool, direct) == "deferred"
+            if self._exposure(server, tool, direct) == "deferred"
         ]
         if wanted := _selected(query):
             return [i for i in items if {tool_name(i.server, i.tool.name), i.tool.name} & wanted]

@@ -27,6 +27,11 @@ def _reading(server: Server) -> Effect | None:
     return "reads" if server.config.trusted else None
 
 
+def offers_resources(agent: AgentSession, server: Server) -> bool:
+    """Say whether the resources of a server may be known to the model at all."""
+    return server.config.exposure != "hidden" and not agent.toolbox.refuses(tool_name(server.name, _RESOURCES))
+
+
 async def ask_user(agent: AgentSession, server: str, call_id: str | None, params: Message) -> Message:
     """Answer a question of a server, which the user is asked."""
     from spindle.plugins.mcp.elicitation import elicit
@@ -90,7 +95,8 @@ class ServerResources:
             else:
                 listed.extend({"server": server.name, **item} for item in items if isinstance(item, dict))
 
-        asked = [s for s in servers if s.config.exposure != "hidden" and (s.listing is None or s.listing.resources)]
+        known = [server for server in servers if server.listing is None or server.listing.resources]
+        asked = [server for server in known if offers_resources(self._agent, server)]
         await asyncio.gather(*map(ask, asked))
         if problems and not listed:
             raise ToolError("\n".join(problems))
@@ -113,9 +119,10 @@ class ServerResources:
         return ToolResult(cut(blocks) or [Text("(empty)")])
 
     def _named(self, name: str) -> Server:
-        """Return the server of that name. Raises `ToolError`."""
-        if (server := self._servers.get(name)) is None:
-            raise ToolError(f'There is no MCP server "{name}". There are: {", ".join(self._servers)}')
+        """Return the server of that name, if the model may know its resources. Raises `ToolError`."""
+        known = {one.name: one for one in self._servers.values() if offers_resources(self._agent, one)}
+        if (server := known.get(name)) is None:
+            raise ToolError(f'There is no MCP server "{name}". There are: {", ".join(known)}')
         return server
 
 
