@@ -157,7 +157,7 @@ def test_check_tells_what_is_wrong_and_where(here: Path, capsys: pytest.CaptureF
 
 
 def test_a_time_that_is_no_time_does_not_spoil_the_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = {"role": "user", "content": "far away", "timestamp": 1e300}
+    message = {"role": "user", "content": '<file name="/x/y.txt">\nz\n</file>\nfar away', "timestamp": 1e300}
     path = write_session(here / "far.jsonl", [entry("a", None, message=message)])
     assert run(["list"]) == 0
     assert "2025-01-01 00:00  11111111      1  far away" in capsys.readouterr().out

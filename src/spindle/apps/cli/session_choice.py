@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Options, UsageError
+from spindle.apps.session_title import session_title
 from spindle.base.agent_dir import agent_dir_problem
 from spindle.base.settings import Settings
 from spindle.base.spelling import counted
@@ -143,7 +144,7 @@ def _pick(sessions: "list[SessionInfo]") -> str:
         raise UsageError("--resume needs a terminal to ask at; name a session with --session")
     for number, info in enumerate(sessions[:_LISTED], 1):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.modified / 1000))
-        title = " ".join((info.name or info.first_message).split())[:60]
+        title = " ".join(session_title(info.name, info.first_message).split())[:60]
         print(f"{number:>3}  {when}  {title} ({counted(info.message_count, 'message')})", file=sys.stderr)
     answer = ask("Session number: ")
     if not answer.isdecimal() or not 1 <= int(answer) <= min(len(sessions), _LISTED):

@@ -15,6 +15,7 @@ from spindle.apps.cli import silence_stdout, warn
 from spindle.apps.cli.args import UsageError
 from spindle.apps.cli.session_choice import agrees, locate
 from spindle.apps.cli.usage import CommandParser
+from spindle.apps.session_title import session_title
 from spindle.base.agent_dir import agent_dir_problem
 from spindle.base.spelling import counted
 from spindle.base.terminal import plain
@@ -429,7 +430,7 @@ def _short_ids(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _row(info: SessionInfo, short_id: str, *, with_cwd: bool) -> str:
-    title = ("[interrupted] " if info.interrupted else "") + _in_a_line(info.name or info.first_message)
+    title = ("[interrupted] " if info.interrupted else "") + _in_a_line(session_title(info.name, info.first_message))
     place = f"  {_in_a_line(info.cwd)}" if with_cwd else ""
     when = iso_time(info.modified)[:16].replace("T", " ")
     row = f"{when}  {short_id}  {info.message_count:>5}{place}  {title[:80]}"

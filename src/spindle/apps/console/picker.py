@@ -1,7 +1,5 @@
 """The list of stored sessions: choose one, look into it, name it, delete it; of this directory or of all."""
 
-import os
-import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.apps.console.input import Pressed, Question
 from spindle.apps.console.look import one_line
+from spindle.apps.session_title import session_title
 from spindle.base.spelling import counted
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_FILES = re.compile(r'<file name="([^"]*)">.*?(?:</file>|$)', re.DOTALL)
 _ALIKE = 24
 """Letters at the beginning of two titles that make them look the same."""
 _LISTED = 500
@@ -128,14 +126,7 @@ class SessionPicker:
 
 
 def title_of(item: Json) -> str:
-    """Return the name of a session, or its first message without the texts of files."""
-    if item.get("name"):
-        return one_line(item["name"])
-    text = item["firstMessage"]
-    words = _FILES.sub("", text).strip()
-    if not words:
-        words = " ".join(f"@{os.path.basename(name)}" for name in _FILES.findall(text))
-    return one_line(words) or "(nothing said yet)"
+    return one_line(session_title(item.get("name"), item["firstMessage"])) or "(nothing said yet)"
 
 
 def distinct(titles: Sequence[str], items: Sequence[Json]) -> list[str]:
