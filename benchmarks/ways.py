@@ -1,9 +1,9 @@
 """The way of a prompt through the house: `python -m benchmarks.ways`.
 
 Counts functions, calls, and switches between packages of ours, from the moment a prompt is sent until the agent has
-settled, after two runs that warm everything up. The agent is the real process, with a profiler that two signals switch
-on and off; `-v` prints each function with its calls. The figures of a run differ by a few calls, as answers come in one piece or in two. Of a batch with one task
-the whole process is counted, from its start to its end.
+settled, after two runs that warm everything up; `-v` prints each function with its calls. The agent is the real
+process, with a profiler that two signals switch on and off; the figures of a run differ by a few calls, as answers come
+in one piece or in two. Of a batch with one task the whole process is counted, from its start to its end.
 """
 
 import json
