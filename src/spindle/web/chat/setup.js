@@ -51,7 +51,7 @@ export class Setup {
           role: 'tab',
           id: `setup-tab-${name}`,
           'aria-controls': 'setup-body',
-          on: { click: () => this.show(name) },
+          on: { click: () => name === this.shown || this.show(name) },
         },
         title,
       ),
