@@ -280,3 +280,21 @@ def test_focus_and_selection_stay_where_the_page_is_updated(open_tab: Any) -> No
     tab.server.mock.release("last")
     tab.settled()
     assert tab.trouble == []
+
+
+def test_users_see_who_they_are_and_what_is_fixed(browser: Any, tmp_path: Any) -> None:
+    from tests.wires.server.test_team import Team
+
+    from .web_page import Tab
+
+    users = {"anna": {"runsPerDay": 5, "permissionMode": "acceptEdits"}}
+    with Team(tmp_path, users) as server, Tab(browser, server, ready=False, locale="en-ZA") as tab:
+        tab.page.fill("#token-dialog input", server.tokens["anna"])
+        tab.page.press("#token-dialog input", "Enter")
+        tab.connected()
+        tab.press("Alt+i")
+        tab.sees("#panel", "0 of 5 runs today")
+        tab.sees("#panel", "Fixed by the operator")
+        assert tab.page.get_by_role("radio", name="Bypass").is_disabled()
+        assert tab.page.get_by_role("radio", name="Accept edits").is_enabled()
+        tab.counts("#panel .link:has-text('Change rules')", 0)

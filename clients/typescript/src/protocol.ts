@@ -167,6 +167,19 @@ export interface FollowUpData {
   disposition: "handled" | "queued" | "started";
 }
 
+/** What a client may do on a server, and what its user has used up today (UTC). */
+export interface AccountState {
+  name?: string | null;
+  owner?: boolean;
+  runs?: number;
+  runsPerDay?: number | null;
+  cost?: number;
+  costPerDay?: number | null;
+  mode?: string | null;
+  sandbox?: string;
+  models?: string[];
+}
+
 export interface GetAvailableCommandsData {
   commands: AvailableCommand[];
 }
@@ -1876,6 +1889,14 @@ export interface ForkCommand {
   entryId: string;
 }
 
+/** Return who the client is on this server, what its user may do, and what is used up today. */
+export interface GetAccountCommand {
+  type: "get_account";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
 /** Return the slash commands as oh-my-pi lists them; `get_commands` tells more. */
 export interface GetAvailableCommandsCommand {
   type: "get_available_commands";
@@ -2828,6 +2849,15 @@ export interface ForkResponse {
   data: Forked;
 }
 
+export interface GetAccountResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_account";
+  success: true;
+  data: AccountState;
+}
+
 export interface GetAvailableCommandsResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3512,9 +3542,9 @@ export interface ErrorResponse {
   code?: string;
 }
 
-export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
+export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAccountCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
 
-export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
+export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAccountResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
 
 /** What each command takes and what it answers. */
 export interface Commands {
@@ -3570,6 +3600,8 @@ export interface Commands {
   follow_up: { fields: Omit<FollowUpCommand, 'id' | 'type' | 'sessionId'>; data: FollowUpData };
   /** Begin a session with everything before a user message, and return that message's text. */
   fork: { fields: Omit<ForkCommand, 'id' | 'type' | 'sessionId'>; data: Forked };
+  /** Return who the client is on this server, what its user may do, and what is used up today. */
+  get_account: { fields: Omit<GetAccountCommand, 'id' | 'type' | 'sessionId'>; data: AccountState };
   /** Return the slash commands as oh-my-pi lists them; `get_commands` tells more. */
   get_available_commands: { fields: Omit<GetAvailableCommandsCommand, 'id' | 'type' | 'sessionId'>; data: GetAvailableCommandsData };
   /** Return the models for which there are credentials. */

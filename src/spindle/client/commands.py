@@ -143,6 +143,10 @@ class Commands(Sender):
         locked.
         """
 
+    @command()
+    async def get_account(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return who the client is on this server, what its user may do, and what is used up today."""
+
     @command("ways")
     async def get_model_ways(self, *, timeout: Timeout = UNSET) -> list[Json]:
         """Return the ways to a model, the least work first. Asks the servers on this machine, for a second at most."""

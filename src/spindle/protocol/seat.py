@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
+from spindle.shapes.owner import AccountState
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -36,6 +37,9 @@ class NoAccount:
 
     def check_model(self, name: str) -> None:
         pass
+
+    def state(self) -> AccountState:
+        return AccountState(owner=True)
 
     def check_owner(self, *, unlocked: bool) -> None:
         pass

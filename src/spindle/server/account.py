@@ -23,6 +23,7 @@ from spindle.server.day_book import AnyBook
 from spindle.server.permit import Permit
 from spindle.server.users import User
 from spindle.shapes.model import Model
+from spindle.shapes.owner import AccountState
 from spindle.shapes.run_limits import RunLimits
 
 T = TypeVar("T")
@@ -135,6 +136,24 @@ class Account:
             if book is not None:
                 await book.end_run()
             raise
+
+    def state(self) -> AccountState:
+        """Return what the user may do, and has used up today."""
+        user, terms, book = self.user, self.terms, self._book
+        if user is None or book is None:
+            return AccountState(owner=True)
+        book.refresh()
+        return AccountState(
+            name=self.name,
+            owner=user.owner,
+            runs=book.runs,
+            runs_per_day=user.runs_per_day,
+            cost=book.cost,
+            cost_per_day=user.cost_per_day,
+            mode=None if terms is None else terms.mode,
+            sandbox="off" if terms is None else terms.level,
+            models=list(user.models),
+        )
 
     def spend(self, cost: float) -> None:
         if self._book is not None and cost:

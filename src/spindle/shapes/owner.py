@@ -1,4 +1,4 @@
-"""What the owner of an agent directory is told of it: ways to a model, keys, settings."""
+"""What a person is told of an agent directory, and of their place on a server: models, keys, settings, quotas."""
 
 from typing import Any, Literal
 
@@ -37,3 +37,23 @@ class SettingItem(Wire, kw_only=True):
     value: Any
     """What holds in this working directory."""
     source: Literal["default", "user", "project"]
+
+
+class AccountState(Wire, kw_only=True):
+    """What a client may do on a server, and what its user has used up today (UTC)."""
+
+    name: str | None = None
+    """The user; left out on a server without users."""
+    owner: bool = False
+    """Whether keys, settings, rules and servers may be changed, with the code of the server."""
+    runs: int = 0
+    runs_per_day: int | None = None
+    cost: float = 0.0
+    cost_per_day: float | None = None
+    """US dollars."""
+    mode: str | None = None
+    """The permission mode that the operator has fixed."""
+    sandbox: str = "off"
+    """The least level of the sandbox."""
+    models: list[str] = field(default_factory=list)
+    """Patterns of the models that may be used; none: all."""

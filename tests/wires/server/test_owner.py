@@ -11,6 +11,7 @@ import pytest
 from tests.support.mock_model import reply
 
 from .server import RpcSocket, ServerProcess
+from .test_team import Team
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("set_key", {"key": "sk-ant-api03-aaaaaaaaaaaaaaaa"}),
@@ -31,7 +32,7 @@ KEY = "sk-ant-api03-" + "Zq7" * 12
 
 def code_of(server: ServerProcess) -> str:
     """Return the code that the server has printed last."""
-    while not (found := re.findall(r"this code: (\S+)", server.stderr)):
+    while not (found := re.findall(r"this code: (\w{4}-\w{4})", server.stderr)):
         server.drained.wait(0.05)
     return str(found[-1])
 
@@ -191,3 +192,29 @@ def test_servers_folders_and_what_is_loaded(server: ServerProcess) -> None:
         assert "hush-hush" not in json.dumps([wire.call("get_state"), wire.call("get_settings")])
         assert wire.call("remove_mcp_server", name="tools")["data"]["servers"] == []
     assert (server.agent_dir / "mcp.json").stat().st_mode & 0o077 == 0
+
+
+# -- users -------------------------------------------------------------------------------------------
+
+
+def test_users_see_their_own_account_and_change_nothing_of_the_server(tmp_path: Path) -> None:
+    users = {"anna": {"runsPerDay": 5, "permissionMode": "acceptEdits", "models": ["mock/*"]}, "olga": {"owner": True}}
+    with Team(tmp_path, users) as server:
+        with server.socket("anna") as anna:
+            anna.call("prompt", message="hi")
+            anna.wait("agent_settled")
+            account = anna.call("get_account")["data"]
+            assert (account["name"], account["runs"], account["runsPerDay"]) == ("anna", 1, 5)
+            assert (account["mode"], account["models"]) == ("acceptEdits", ["mock/*"])
+            assert "owner" not in account or account["owner"] is False
+            for name, fields in CHANGES:
+                answer = anna.call(name, **fields)
+                assert answer["success"] is False and "operator" in answer["error"], answer
+            for name in ("get_keys", "get_settings", "get_model_ways", "unlock"):
+                assert "operator" in anna.call(name)["error"], name
+        with server.socket("olga") as olga:
+            assert olga.call("get_account")["data"]["owner"] is True
+            assert olga.call("set_key", key=KEY)["code"] == "locked"
+            assert olga.call("unlock", code=code_of(server))["success"]
+            assert olga.call("set_key", key=KEY)["data"] == {"provider": "anthropic"}
+    assert KEY not in server.stderr

@@ -19,7 +19,7 @@ from spindle.protocol.registry import Call, command
 from spindle.resources.sources import CommandItem
 from spindle.shapes.events import PullProgress
 from spindle.shapes.messages import Wire
-from spindle.shapes.owner import KeyState, SettingItem, Way
+from spindle.shapes.owner import AccountState, KeyState, SettingItem, Way
 
 # A process that serves no person needs little of this: modules are imported where they are used.
 
@@ -38,6 +38,12 @@ async def unlock(call: Call, code: str | None = None, permit: str | None = None)
             permit = await asyncio.to_thread(account.permit.take, code or "")
     call.client.unlock()
     return permit or ""
+
+
+@command("get_account")
+def get_account(call: Call) -> AccountState:
+    """Return who the client is on this server, what its user may do, and what is used up today."""
+    return call.client.account.state()
 
 
 # -- models ------------------------------------------------------------------------------------------

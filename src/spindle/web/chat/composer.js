@@ -5,7 +5,6 @@ import { $, announce, button, el, iconButton, remembered, unsent } from '../shar
 import { splitFiles, withFiles } from '../shared/attached.js';
 import { textOf } from '../shared/format.js';
 import { reconcile } from '../shared/reconcile.js';
-import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 import { Disconnected } from './connection.js';
 import { attachedTo, forgetOld, keepAttached } from './draft-store.js';
@@ -374,6 +373,7 @@ export class Composer {
   async addFiles(files) {
     for (const file of files) {
       await this.session.attempt(async () => {
+        const { readImage } = await import('./attachments.js');
         const image = await readImage(file);
         if (!image) {
           await this.upload(file);
@@ -395,6 +395,7 @@ export class Composer {
    */
   async upload(file) {
     if (file.size > MAX_FILE) throw new Error(`${file.name} is too large to send (${Math.round(file.size / 1e6)} MB)`);
+    const { base64 } = await import('./attachments.js');
     const { path } = await this.session.call('upload_file', { name: file.name, data: await base64(file) });
     this.files = [...this.files, { name: file.name, path }];
     announce('File added');

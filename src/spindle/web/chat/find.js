@@ -58,9 +58,6 @@ export class Find {
   open() {
     this.bar.hidden = false;
     this.rows.observe(this.conversation.feed.root, { childList: true });
-    const chosen = String(getSelection()).trim();
-    if (chosen && !chosen.includes('\n') && !this.bar.contains(document.activeElement)) this.field.value = chosen;
-    this.field.select();
     if (this.field.value) this.look(true);
   }
 

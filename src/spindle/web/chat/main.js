@@ -73,7 +73,15 @@ for (const event of ['entries', 'reset', 'shell_end'])
   session.on(event, () => session.messages.length && changesPart());
 const notices = new Notices(session);
 const findPart = part(async () => new (await import('./find.js')).Find(session, conversation));
-const openFind = async () => (await findPart())?.open();
+async function openFind() {
+  const chosen = String(getSelection()).trim();
+  // At once: what is typed next is meant for it.
+  const inside = $('find').contains(document.activeElement);
+  if (!inside && chosen && !chosen.includes('\n')) $('find-text').value = chosen;
+  $('find').hidden = false;
+  $('find-text').select();
+  (await findPart())?.open();
+}
 session.on('hit', async hit => (await findPart())?.come(hit));
 const dialogs = new Dialogs(session, { composer, conversation, toast });
 const panel = new SessionPanel(session, {

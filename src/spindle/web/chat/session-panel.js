@@ -11,6 +11,7 @@ import { SERVER_STATES } from './server-states.js';
 
 /** @import { Child } from '../shared/reconcile.js' */
 
+const STRICTER = ['off', 'workspace-write', 'read-only']; // each allows less than the one before it
 const MOST_TOLD = 100;
 const NEWEST_TOLD = 3;
 const BAD_STATES = new Set(['failed', 'login', 'invalid']);
@@ -33,6 +34,8 @@ export class SessionPanel {
     this.actions = actions;
     this.node = $('panel');
     this.rules = [];
+    /** @type {Partial<Commands['get_account']['data']>} */
+    this.account = { owner: true };
     this.told = []; // {kind, text, when, call}
     this.unseen = 0;
     this.build();
@@ -88,6 +91,7 @@ export class SessionPanel {
     if (!this.isOpen) return;
     await this.session.attempt(async () => {
       ({ rules: this.rules } = await this.session.call('get_permissions'));
+      this.account = await this.session.call('get_account');
     });
     this.show();
   }
@@ -152,11 +156,19 @@ export class SessionPanel {
         listOf('newest', told, one => this.toldLine(one)),
         listOf('older', older, one => this.toldLine(one), `${older.length} earlier`),
       ],
+      ['You', ...this.you()],
       ['Context and cost', ...(stats ? this.figures(stats) : [])],
       [
         'What may run',
-        choices('Permission mode', PERMISSION_MODES, permissionMode, (/** @type {string} */ mode) =>
-          this.change({ mode }),
+        choices(
+          'Permission mode',
+          PERMISSION_MODES,
+          permissionMode,
+          (/** @type {string} */ mode) => this.change({ mode }),
+          value => Boolean(this.account.mode) && value !== permissionMode,
+        ),
+        listOf('fixed', this.account.mode ? ['Fixed by the operator of this server'] : [], text =>
+          plainLine(text, 'shield'),
         ),
         this.askFirst(approval.tools),
       ],
@@ -169,12 +181,26 @@ export class SessionPanel {
     return parts.map(([title, ...children]) => [title, ...children.filter(child => child !== null)]);
   }
 
+  /** Who the user is on the server, and what is left of the day. */
+  you() {
+    const { name, runs = 0, runsPerDay, cost: spent = 0, costPerDay, models = [] } = this.account;
+    if (!name) return [];
+    const facts = [
+      name,
+      runsPerDay ? `${runs} of ${count(runsPerDay, 'run')} today` : `${count(runs, 'run')} today`,
+      costPerDay ? `${cost(spent)} of ${cost(costPerDay)} today` : '',
+      models.length ? `Models: ${models.join(', ')}` : '',
+    ];
+    return [listOf('you', facts.filter(Boolean), plainLine)];
+  }
+
   /**
    * The way to where something is set up.
    * @param {string} section
    * @param {string} words
    */
   setUp(section, words) {
+    if (!this.account.owner) return null;
     return { key: 'set up', build: () => button('link', () => this.actions.setUp(section), words) };
   }
 
@@ -200,7 +226,13 @@ export class SessionPanel {
     /** @param {string} words */
     const title = words => ({ key: words, build: () => el('h4', null, words) });
     return [
-      choices('Sandbox', SANDBOX_LEVELS, level, value => this.change({ sandbox: value })),
+      choices(
+        'Sandbox',
+        SANDBOX_LEVELS,
+        level,
+        value => this.change({ sandbox: value }),
+        value => STRICTER.indexOf(value) < STRICTER.indexOf(this.account.sandbox ?? 'off'),
+      ),
       listOf('network', level === 'off' ? [] : [`Network: ${ports}`], plainLine),
       holds.length ? title('Holds here') : null,
       listOf('holds', holds, text => plainLine(text, 'check')),
@@ -286,8 +318,9 @@ const choice = (input, title, help) =>
  * @param {any[]} all
  * @param {string} chosen
  * @param {Act} choose
+ * @param {(value: string) => boolean} isFixed whether a value cannot be had
  */
-function choices(name, all, chosen, choose) {
+function choices(name, all, chosen, choose, isFixed) {
   /** @param {any} fields */
   const option = ([value, title, help]) =>
     choice(el('input', { type: 'radio', name, value, on: { change: () => choose(value) } }), title, help);
@@ -295,7 +328,10 @@ function choices(name, all, chosen, choose) {
     key: name,
     build: () => el('div', { role: 'radiogroup', 'aria-label': name }, ...all.map(option)),
     update: (/** @type {HTMLElement} */ node) => {
-      for (const input of node.querySelectorAll('input')) input.checked = input.value === chosen;
+      for (const input of node.querySelectorAll('input')) {
+        input.checked = input.value === chosen;
+        input.disabled = isFixed(input.value);
+      }
     },
   };
 }
