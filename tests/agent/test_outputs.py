@@ -63,6 +63,10 @@ csplit -f ../x a 1
 csplit a 1 --prefix=../x
 curl -T b file:///etc/x
 curl --upload-file b file:///tmp/x
+ssh -vvE F host
+tar -tg F -f x
+tar --index-file=F -tvf x
+tar --volno-file=F -tf x
 curl --trace-ascii F https://x
 curl --trace F https://x
 curl --stderr F https://x

@@ -26,7 +26,9 @@ class _Forms(Struct, frozen=True):
 
 
 _VIM: Final = _Forms("cmd", r"-[cS].*|\+.+", "", "-[suUwW].*")
-_SSH: Final = _Forms("", ".*(?:ProxyCommand|LocalCommand|KnownHostsCommand).*|-S.*", "", "-[oFJE].*")
+_SSH: Final = _Forms(
+    "", ".*(?:ProxyCommand|LocalCommand|KnownHostsCommand).*|-S.*", "", "-[46AaCfGgKkMNnqsTtVvXxYy]*[oFJE].*"
+)
 _AWK: Final = _Forms(
     "", r'.*(?:system\s*\(|getline|\|&|\|\s*"|"\s*\|).*', "file exec load include", "-[fEliDdopv].*|.*[|@>].*"
 )
@@ -35,8 +37,8 @@ _FORMS: Final = {
     "tar": _Forms(
         "to-command checkpoint-action use-compress-program rsh-command info-script new-volume-script rmt-command",
         "-[A-Za-z]*[IF].*",
-        "",
-        "[cxtru][A-Za-z]*[IF][A-Za-z]*",
+        "listed-incremental index-file volno-file",
+        "-[A-Za-z]*g.*|[cxtru][A-Za-z]*[IF][A-Za-z]*",
     ),
     "rg": _Forms("pre hostname-bin"),
     "fd": _FD,
