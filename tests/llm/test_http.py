@@ -40,6 +40,19 @@ def test_a_body_comes_in_whole():
     assert request.headers["user-agent"].startswith("spindle/")
 
 
+def test_a_key_with_the_newline_of_its_file():
+    async def run(url: str, key: str) -> None:
+        async with await http.post(url, {"authorization": f"Bearer {key}"}, b"{}") as response:
+            await read_body(response)
+
+    with MockModel([reply("a")]) as mock:
+        asyncio.run(run(mock.openai_url, "abc\r\n"))
+        assert mock.requests[0].headers["authorization"] == "Bearer abc"
+        with pytest.raises(http.ConnectError, match="Newline"):
+            asyncio.run(run(mock.openai_url, "abc\r\nX-Injected: 1"))
+        assert len(mock.requests) == 1
+
+
 def test_connections_are_used_again():
     async def run(url: str) -> None:
         for _ in range(3):

@@ -133,7 +133,7 @@ def secrets_of(api_key: str | None, headers: Mapping[str, str]) -> set[str]:
     for name, value in headers.items():
         if name.lower() in _SECRET_HEADERS:
             found |= {value, value.rpartition(" ")[2]}
-    return {secret for secret in found if len(secret) >= _MIN_SECRET_CHARS}
+    return {secret.strip() for secret in found if len(secret.strip()) >= _MIN_SECRET_CHARS}
 
 
 def hide_secrets(text: str, secrets: Iterable[str]) -> str:

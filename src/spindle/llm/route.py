@@ -83,7 +83,8 @@ class Target(NamedTuple):
         lines = [f"{method} {path} HTTP/1.1"]
         if "host" not in names:
             lines.append(f"Host: {host}")
-        lines += [f"{name}: {value}" for name, value in (fields | dict(headers)).items()]
+        # Keys come from files, with the newline at their end.
+        lines += [f"{name}: {value.strip()}" for name, value in (fields | dict(headers)).items()]
         if _BREAKS.search("".join(lines)):
             raise self._refused("Newline, carriage return, or null byte detected in headers")
         try:
