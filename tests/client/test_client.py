@@ -117,6 +117,15 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("abort_bash", [], {}, {}, None),
     ("abort_commands", [], {}, {}, ["fix"]),
     (
+        "get_background_output",
+        ["b1"],
+        {"from_byte": 7},
+        {"backgroundId": "b1", "fromByte": 7},
+        {"echo": "get_background_output"},
+    ),
+    ("kill_background", ["b1"], {}, {"backgroundId": "b1"}, None),
+    ("get_account", [], {}, {}, {"echo": "get_account"}),
+    (
         "answer_question",
         ["q", "allow"],
         {"input": {"n": 1}},
