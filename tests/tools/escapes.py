@@ -3,8 +3,9 @@
 Run as: python escapes.py OUTSIDE SECRET AGENT_PID PORT [WAY …]. It works in the current folder, which it may write.
 OUTSIDE is a folder with a file `victim`, SECRET a file with the word "secret" in it; the agent runs outside of the
 sandbox, and PORT is a TCP and a UDP port with a listener; so is the abstract unix socket `escape-PORT`. If OUTSIDE
-has them, `socket`, `renamed` and `datagram` are unix sockets with a listener, `fifo` is a pipe with a reader, `terminal` has the
-name of a terminal in which somebody has typed "secret", `memory` the number of a SysV segment with that word.
+has them, `socket`, `renamed` and `datagram` are unix sockets with a listener, `fifo` is a pipe with a reader,
+`terminal` has the name of a terminal in which somebody has typed "secret", `memory` the number of a SysV
+segment with that word.
 """
 
 import ctypes
