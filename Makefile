@@ -95,6 +95,7 @@ dist:
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock:
 	cd "$(ROOT)" && $(COMPILE) --extra build pyproject.toml -o requirements.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra postgres pyproject.toml -c requirements.lock -o requirements-postgres.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images pyproject.toml -c requirements.lock -o requirements-dev.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra docs pyproject.toml -c requirements-dev.lock -o requirements-docs.lock

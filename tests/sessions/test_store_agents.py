@@ -18,6 +18,9 @@ from spindle.sessions.store import SessionHeld, open_store
 from spindle.testing import Script
 from tests.support import postgres
 
+NO_NODES = ["--exclude-table-data=spindle_nodes"]
+"""Leases end with their nodes: in a copy of the database nobody has any."""
+
 
 def in_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
     def run(tmp_path: Path) -> None:
@@ -183,3 +186,19 @@ def test_pi_opens_what_comes_out(tmp_path: Path) -> None:
     )
     done = subprocess.run(["node", "--input-type=module", "-e", read], capture_output=True, text=True, timeout=60)
     assert [message["role"] for message in json.loads(done.stdout)] == ["user", "assistant"], done.stderr
+
+
+@in_loop
+async def test_a_dump_is_restored_and_goes_on(tmp_path: Path) -> None:
+    server, address = postgres.server(), postgres.database()
+    async with Agent.create(store=address, session="kept", cwd=tmp_path, **scripted("one")) as agent:
+        await agent.ask("first")
+        server.call("pg_dump", address, "--format=custom", "--file=spindle.dump", "--table=spindle_*", *NO_NODES)
+    other = postgres.database()
+    server.call("pg_restore", f"--dbname={other}", "--no-owner", "spindle.dump")
+    async with Agent.create(store=other, session="kept", **scripted("two")) as agent:
+        assert await agent.ask("second") == "two"
+    before, after = open_store(address).load("kept"), open_store(other).load("kept")
+    assert before is not None and after is not None
+    assert after.lines[: len(before.lines)] == before.lines
+    assert len(after.lines) > len(before.lines)

@@ -253,8 +253,15 @@ class Conversation:
 
         Raises `SessionError` if that will not be: then nothing more may be done.
         """
-        wait = self.session.unsafe()
-        if wait is not None:
+        session = self.session
+        if session.unsafe() is None:
+            return
+        told = asyncio.get_running_loop().create_future()
+        session.when_safe(lambda: None if told.done() else told.set_result(None))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.DISK_SYNC):
+                await told
+        if (wait := session.unsafe()) is not None:  # it is doubtful: only now a thread is worth it
             await asyncio.to_thread(wait)
 
     async def synced(self) -> None:

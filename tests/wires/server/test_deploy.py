@@ -28,18 +28,30 @@ TOOLS = os.environ.get("SPINDLE_TEST_DEPLOY", "/nowhere")
 needs_tools = pytest.mark.skipif(not Path(TOOLS, "hadolint").exists(), reason="SPINDLE_TEST_DEPLOY names no programs")
 
 
-def manifests() -> dict[str, dict[str, object]]:
-    return {one["kind"]: one for one in yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text())}
+def manifests(file: str = "kubernetes.yaml") -> dict[str, dict[str, object]]:
+    return {one["kind"]: one for one in yaml.safe_load_all((EXAMPLES / file).read_text())}
 
 
 def configuration(of: str) -> str:
     if of == "kubernetes":
         return str(manifests()["ConfigMap"]["data"]["spindle.toml"])  # type: ignore[index]
+    if of == "nodes of kubernetes":
+        return str(manifests("kubernetes-nodes.yaml")["ConfigMap"]["data"]["spindle.toml"])  # type: ignore[index]
+    if of == "nodes of compose":
+        return 'listen = "0.0.0.0:3838"\n' + (EXAMPLES / "nodes.toml").read_text()
     return (EXAMPLES / "spindle.toml").read_text()
 
 
 @pytest.mark.skipif(not fence.support().works, reason=f"no sandbox here: {fence.support().told()}")
-@pytest.mark.parametrize(("of", "address"), [("systemd", "127.0.0.1:3838"), ("kubernetes", "0.0.0.0:3838")])
+@pytest.mark.parametrize(
+    ("of", "address"),
+    [
+        ("systemd", "127.0.0.1:3838"),
+        ("kubernetes", "0.0.0.0:3838"),
+        ("nodes of kubernetes", "0.0.0.0:3838"),
+        ("nodes of compose", "0.0.0.0:3838"),
+    ],
+)
 def test_the_configuration_is_sound(tmp_path: Path, of: str, address: str) -> None:
     agent, work = tmp_path / "agent", tmp_path / "work"
     work.mkdir()
@@ -67,11 +79,13 @@ def test_the_unit_is_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NGINX is None or shutil.which("openssl") is None, reason="there is no nginx, or no openssl")
-def test_the_proxy_is_sound(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["nginx.conf", "nginx-nodes.conf"])
+def test_the_proxy_is_sound(tmp_path: Path, file: str) -> None:
     key, cert = tmp_path / "spindle.key", tmp_path / "spindle.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run([*make, "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=60)
-    site = (EXAMPLES / "nginx.conf").read_text().replace("/etc/nginx/", f"{tmp_path}/")
+    site = (EXAMPLES / file).read_text().replace("/etc/nginx/", f"{tmp_path}/")
+    site = re.sub(r"node-[ab]:", "127.0.0.1:", site)  # names of compose
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{\n{site}\n}}\n")
     command = [str(NGINX), "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -84,9 +98,11 @@ def test_the_proxy_is_sound(tmp_path: Path) -> None:
     [
         ["hadolint", "Containerfile"],
         ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"],
+        ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose-nodes.yaml"],
         ["kubernetes-validate", "--strict", "kubernetes.yaml"],
+        ["kubernetes-validate", "--strict", "kubernetes-nodes.yaml"],
     ],
-    ids=lambda command: command[0],
+    ids=lambda command: f"{command[0]} {command[-1]}",
 )
 def test_the_container_is_sound(command: list[str]) -> None:
     program, *words = command

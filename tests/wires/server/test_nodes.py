@@ -236,6 +236,7 @@ def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> N
     sent.request("POST", f"/v1/sessions/{id}/prompt", json.dumps({"message": "second"}))
     told = read_until(stream, "agent_settled")
     assert time.monotonic() - began < 25
+    assert sent.getresponse().status == 503, "it was not accepted"
     assert "does not answer" in json.dumps(told) and told[-1][1]["stopReason"] == "error"
     server.start()
     until(lambda: on_a.get("/readyz")[0] == 200)

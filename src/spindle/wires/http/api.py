@@ -213,6 +213,8 @@ class HttpApi:
                 return json_answer(await _result_of(seat.run, connection.gone))
             if seat.run is not None:
                 await asyncio.shield(seat.run.kept)  # others wait for it, too
+                if live.agent.session.store is not None and (error := live.agent.session.write_error) is not None:
+                    raise StoreGone(error)  # the run has ended because of that: nothing was accepted
         finally:
             live.in_hand -= 1
             live.touch()
