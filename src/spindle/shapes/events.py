@@ -446,8 +446,9 @@ class PermissionDenied(Event, tag="permission_denied"):
 
 
 class PermissionRequest(Event, kw_only=True, tag="permission_request"):
-    """A question about a tool call, with all that is needed to answer it; `answer_permission` does. A dialog
-    (`extension_ui_request`) with the same id follows, for clients that know only dialogs: one answer is enough."""
+    """A question about a tool call, or a yes-or-no one, with all that is needed to answer it; `answer_permission` does.
+    A dialog (`extension_ui_request`) with the same id follows, for clients that know only dialogs: one answer is
+    enough."""
 
     type: ClassVar[Literal["permission_request"]]
     id: str
