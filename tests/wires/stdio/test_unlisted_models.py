@@ -98,7 +98,7 @@ def test_set_model_and_the_command_line_accept_the_same(tmp_path: Path, name: st
         if accepted:
             assert agent.model() == name
         else:
-            assert agent.process.wait(20) == 1
+            assert agent.process.wait(20) == 2
 
 
 def test_settings_and_scope(tmp_path: Path) -> None:

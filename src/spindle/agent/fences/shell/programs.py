@@ -284,6 +284,8 @@ def _read_options(words: Words, name: str, wrapper: _Wrapper, given: dict[str, s
     valued = wrapper.valued + wrapper.script.lstrip("-*")
     at = 1
     while at < len(words) and (option := words[at].value).startswith("-"):
+        if option == "-" and name not in ("env", "su"):  # to others it is a program of that name
+            break
         at += 1
         if option in ("-", "--"):
             break
