@@ -14,6 +14,7 @@ import pytest
 from spindle import Agent
 from spindle.programs.fence import Support
 from spindle.testing import Script
+from spindle.workspace.git_guard import GitGuard
 from spindle.workspace.sandbox import Sandbox, Wanted
 from tests.tools.git_ways import MEANS, ORDINARY, WAYS, make_repository, use_git, variables
 from tests.tools.test_sandbox import KINDS, shell
@@ -166,3 +167,18 @@ def test_what_one_agent_is_at_is_not_right_for_another(top: Path, evil: str) -> 
     assert "fsmonitor" not in (top / ".git/config").read_text()
     after = subprocess.run(["find", ".git/config", "sub", "shared-hooks"], cwd=top, capture_output=True).stdout
     assert (after, (top / "shared-hooks/x").exists()) == (before, False)
+
+
+def test_closed_folders_in_closed_folders_are_looked_into(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("nothing is closed to root")
+    (tmp_path / "a").mkdir()
+    guard = GitGuard([str(tmp_path)], str(tmp_path / "none"))
+    guard.remember()
+    (tmp_path / "a/b/c/.git").mkdir(parents=True)
+    (tmp_path / "a/b/c/.git/config").write_text("[core]\n\tfsmonitor = evil\n")
+    for folder in ("a/b/c", "a/b", "a"):
+        (tmp_path / folder).chmod(0o311)
+    for _, repair in guard.wrong(os.unlink):
+        repair()
+    assert "fsmonitor" not in (tmp_path / "a/b/c/.git/config").read_text()

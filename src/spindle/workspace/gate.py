@@ -122,7 +122,8 @@ class Gate:
     def _repair(self, text: str, repair: Callable[[], None]) -> str:
         try:
             self._behind(repair)
-            return f"{self._shown(text)}, the change is in {self.aside}"
+            kept = f", the change is in {self.aside}" if os.path.isdir(self.aside) else ""
+            return f"{self._shown(text)}{kept}"
         except OSError as error:
             return f"{self._shown(text)}, but that failed: {error.strerror or error}"
 

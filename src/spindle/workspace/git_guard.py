@@ -117,7 +117,13 @@ class GitGuard:
     def wrong(self, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
         """Yield what is wrong now: a path with words about it, and the repair. To be called until nothing comes."""
         now = self._dirs.look()
-        moved = [*self._opened(), *self._moved(now, put_aside), *self._linked(put_aside)]
+        opened = set[str]()
+        while closed := {path for path in self._dirs.closed - opened if self._is_inside(path)}:
+            opened |= closed
+            for path in sorted(closed):
+                yield f"{path} was closed to its owner: it is opened, to look for git in it", _opening(path)
+            now = self._dirs.look()  # there may be more of them inside
+        moved = [*self._moved(now, put_aside), *self._linked(put_aside)]
         if moved:
             yield from moved
             now = self._dirs.look()
@@ -213,12 +219,6 @@ class GitGuard:
             is_right = os.path.join(shared, "worktrees") == os.path.dirname(place)
         if not is_right:
             yield f"{common} leads to {shared}: it is put aside", _moving(common, put_aside)
-
-    def _opened(self) -> Iterator[tuple[str, Repair]]:
-        """Yield folders that a command has closed: git finds by name what is in them, and they may be opened later."""
-        for path in sorted(self._dirs.closed):
-            if self._is_inside(path):
-                yield f"{path} was closed to its owner: it is opened, to look for git in it", _opening(path)
 
     def _linked(self, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
         """Yield new links in git directories that stand for a folder."""
