@@ -18,7 +18,7 @@ SAFETY = {
     "Server": "spindle",
 }
 """Headers of every answer."""
-SHARED = "shared"
+SHARED = web.RequestKey[Mapping[str, str]]("shared")
 """The key of a request under which there are the headers that let a page of another site read its answer."""
 AHEAD = {
     "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
