@@ -91,6 +91,7 @@ APPEND = """
 LEASE = f"""
     INSERT INTO spindle_sessions AS s (space, id, node) VALUES (%(space)s, %(id)s, %(node)s)
     ON CONFLICT (space, id) DO UPDATE SET node = excluded.node, lease = s.lease + 1 WHERE s.node IS NULL OR NOT {ALIVE}
+        OR (s.node = %(node)s AND %(unknown)s)
     RETURNING s.lease
 """
 RENEW = """
@@ -194,18 +195,32 @@ class PostgresStore:
     # -- leases ----------------------------------------------------------------------------------
 
     def lease(self, session: str) -> Lease:
-        node = self._core.alive()
-        found = self._one(LEASE, {"space": self._space, "id": session, "node": node})
+        node, key = self._core.alive(), (self._space, session)
+        self._core.leaked.discard(key)
+        given = {"space": self._space, "id": session, "node": node, "unknown": key not in self._core.leases}
+        try:
+            found = self._one(LEASE, given)
+        except StoreGone:
+            self._core.leaked.add(key)  # it may have been given to us all the same
+            raise
         if found is None:
             raise SessionHeld(session, self.holder(session) or Holder("another node"))
+        self._core.leases[key] = found[0]
         return Lease(session, node, found[0])
 
     def release(self, lease: Lease) -> None:
         own = (self._space, lease.session, lease.number, lease.node)
+        key = (self._space, lease.session)
+        if self._core.leases.get(key) == lease.number:
+            del self._core.leases[key]
         where = "WHERE space = %s AND id = %s AND lease = %s AND node = %s"
-        with self._core.connection() as connection:
-            if connection.execute(f"DELETE FROM spindle_sessions {where} AND revision = 0", own).rowcount == 0:
-                connection.execute(f"UPDATE spindle_sessions SET node = NULL {where}", own)
+        try:
+            with self._core.connection() as connection:
+                if connection.execute(f"DELETE FROM spindle_sessions {where} AND revision = 0", own).rowcount == 0:
+                    connection.execute(f"UPDATE spindle_sessions SET node = NULL {where}", own)
+        except StoreGone:
+            self._core.leaked.add(key)
+            raise
         self.notify(lease.session)
 
     def holder(self, session: str) -> Holder | None:
@@ -326,6 +341,10 @@ class _Core:
         self.lease_seconds = _lease_seconds()
         self.sure_until = 0.0
         """By our monotonic clock: until then no other node can take our leases."""
+        self.leases: dict[tuple[str, str], int] = {}
+        """The leases that this process knows to have: their numbers, by space and session."""
+        self.leaked: set[tuple[str, str]] = set()
+        """Sessions that may be leased to us though we do not use them: the answer of the database was lost."""
         self.watchers: list[Callable[[str], None]] = []
         self._free: list[Connection] = []
         self._room = threading.BoundedSemaphore(CONNECTIONS)
@@ -444,6 +463,18 @@ class _Core:
         while not self._ended.wait(self.lease_seconds / RENEWALS):
             with suppress(StoreError):  # whoever needs the lease is told
                 self.renew()
+                self._give_back()
+
+    def _give_back(self) -> None:
+        """Free the sessions that nobody here uses."""
+        for key in [*self.leaked]:
+            if key not in self.leases:
+                with self.connection() as connection:
+                    connection.execute(
+                        "UPDATE spindle_sessions SET node = NULL WHERE space = %s AND id = %s AND node = %s",
+                        (*key, self.node.node),
+                    )
+            self.leaked.discard(key)
 
     # -- news ------------------------------------------------------------------------------------
 

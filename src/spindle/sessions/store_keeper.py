@@ -289,6 +289,8 @@ class StoreKeeper:
     def _fail(self, error: StoreError | SessionHeld) -> None:
         was_fine, text = self._error is None, str(error)
         if isinstance(error, LeaseLost | SessionHeld | Conflict):
+            if self._lease is not None:
+                _senders().submit(partial(self._release, self._lease))
             self.lost, self._lease = text, None
             self._error = f"This session goes on elsewhere ({text}). Open it again"
             self._call(partial(self.on_error, self._error), self.on_lost)
@@ -365,12 +367,16 @@ class StoreKeeper:
             self._put += 1
         self._send_soon()
 
+    def _release(self, lease: Lease) -> None:
+        with suppress(StoreError):
+            self.store.release(lease)
+
     def close(self) -> None:
         lease = self._lease
         if self._error is None:
             self._try()
-        # While the store is gone nothing is waited for: the lease ends with the node.
         if lease is not None and self._error is None and self.store.holds(lease):
-            with suppress(StoreError):
-                self.store.release(lease)
+            self._release(lease)
+        elif lease is not None:  # the store is gone, and nothing waits for it
+            _senders().submit(partial(self._release, lease))
         self._lease = None
