@@ -7,6 +7,7 @@ client gets a permit, which it shows from then on. Only hashes of permits are ke
 
 import hmac
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,12 +38,17 @@ class Permit:
         self.tell: Callable[[str], None] = lambda code: None
         """Called with every new code."""
         self._wrong = 0
+        self._taking = threading.Lock()
+        """Clients may show a code at the same moment, and it counts once."""
         self.code = self._new()
 
     def take(self, code: str) -> str:
         """Take a code, and return a permit. Raises `WrongCode`, or `AgentError` if the permit could not be kept."""
-        given = code.upper().replace("-", "").replace(" ", "")
-        if not hmac.compare_digest(given.encode(), self.code.replace("-", "").encode()):
+        with self._taking:
+            return self._take(code.upper().replace("-", "").replace(" ", ""))
+
+    def _take(self, given: str) -> str:
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), self.code.replace("-", "").encode()):
             self._wrong += 1
             if self._wrong >= _TRIES:
                 self._renew()

@@ -155,6 +155,31 @@ def test_what_a_user_may_not_do(tmp_path: Path) -> None:
             assert [found["sessionId"] for found in editor.ok("session/list")["sessions"]] == [session]
 
 
+def test_additional_directories_are_those_that_sessions_may_work_in(tmp_path: Path) -> None:
+    """Else a user who may read nothing outside the folder could have every file of the server read."""
+    agent, folder = tmp_path / "agent", tmp_path / "work"
+    (folder / "inner").mkdir(parents=True)
+    agent.mkdir()
+    (tmp_path / "key").write_text("of-the-operator")
+    anna = {"permissionMode": "dontAsk", "roots": [str(folder)]}
+    token = add_user(agent / "tokens.json", "anna", anna)
+    steps = [reply(call("read", {"path": str(tmp_path / "key")})), reply("Done.")] * 2
+    wanted = {"cwd": str(folder), "mcpServers": [], "additionalDirectories": [str(tmp_path), str(folder / "inner")]}
+    with ServerProcess(steps, base=tmp_path, args=["--tokens"]) as server:
+        with Editor(server, additional_headers={"Authorization": f"Bearer {token}"}) as editor:
+            editor.ok("initialize", protocolVersion=1)
+            session = editor.ok("session/new", **wanted)["sessionId"]
+            editor.prompt(session)
+            editor.ok("session/resume", sessionId=session, **wanted)
+            editor.prompt(session)
+            told = json.dumps(editor.updates)
+        results = [m["content"] for m in server.mock.requests[-1].body["messages"] if m["role"] == "tool"]
+        system = server.mock.requests[-1].body["messages"][0]["content"]
+    assert len(results) == 2 and "of-the-operator" not in str(results)
+    assert f"Also part of the workspace: {folder}/inner" in system
+    assert f"An additional directory is not used: Sessions may not work in {tmp_path}" in told
+
+
 def test_connections_are_bounded_and_told_why() -> None:
     with ServerProcess(args=["--remote-option", "max_message_bytes=2000"]) as server:
         with Editor(server) as editor:

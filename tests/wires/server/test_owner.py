@@ -3,7 +3,10 @@
 import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -76,6 +79,20 @@ def post(server: ServerProcess, path: str, body: str) -> tuple[int, Any]:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         return error.code, json.loads(error.read())
+
+
+def test_of_clients_that_show_a_code_at_the_same_moment_one_gets_a_permit(server: ServerProcess) -> None:
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.rpc()) for _ in range(8)]
+        code, together = code_of(server), Barrier(len(wires))
+
+        def show(wire: RpcSocket) -> bool:
+            together.wait(20)
+            return bool(wire.call("unlock", code=code)["success"])
+
+        with ThreadPoolExecutor(len(wires)) as threads:
+            assert sum(threads.map(show, wires)) == 1
+        assert wires[0].call("unlock", code="\ud800")["code"] == "locked", "half a character is a wrong code"
 
 
 def test_a_code_counts_once_and_its_permit_from_then_on(server: ServerProcess) -> None:

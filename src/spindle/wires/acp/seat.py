@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from spindle.agent import AgentError
 from spindle.agent.prompting import NotReady
 from spindle.agent.run.handle import Run
 from spindle.agent.session import AgentSession
@@ -106,8 +107,9 @@ class EditorSeat(Seat):
         self._tasks.spawn(self._introduce(), "acp again")
 
     async def use(self, wishes: EditorChoices) -> None:
-        """Apply the editor's wishes for this session. A remark tells of servers that cannot be used."""
+        """Apply the editor's wishes for this session. A remark tells of folders and servers that cannot be used."""
         agent, before = self.agent, self._wishes
+        wishes = msgspec.structs.replace(wishes, directories=self._allowed(wishes.directories))
         self._wishes = msgspec.structs.replace(wishes, prompt=wishes.prompt or before.prompt)
         if wishes.prompt is not None:
             agent.use_client_prompt(wishes.prompt)
@@ -124,6 +126,19 @@ class EditorSeat(Seat):
             if problems:
                 text = f"MCP servers of the editor are not used: {'; '.join(problems)}"
                 self._tasks.spawn(self._remark_soon(text), "acp")
+
+    def _allowed(self, directories: list[str]) -> list[str]:
+        """Return the directories that sessions may work in; a remark tells of the others."""
+        allowed: list[str] = []
+        for path in directories:
+            try:
+                self.agent.check_place(path)
+            except AgentError as error:
+                text = f"An additional directory is not used: {error}"
+                self._tasks.spawn(self._remark_soon(text), "acp")
+            else:
+                allowed.append(path)
+        return allowed
 
     def tell_place(self, wanted: str) -> None:
         """Say where the session works, if it began elsewhere or the editor wants another directory."""
