@@ -16,7 +16,7 @@ _LOOKED_AT = 200
 
 
 class SessionNotFound(SessionError):
-    """There is no session with that id, or no such file; the text has near names, if there are any."""
+    """The name is of no session or file, or the beginning of several ids; the text has near names, if there are any."""
 
 
 def named_file(name: StrPath, cwd: StrPath, session_dir: StrPath | None = None) -> Path:
@@ -37,7 +37,7 @@ def named_file(name: StrPath, cwd: StrPath, session_dir: StrPath | None = None) 
 def named_session(name: str, cwd: StrPath, session_dir: StrPath | None = None) -> FoundFile:
     """Return the session whose id is `name` or begins with it, of this project, else of any.
 
-    Raises `SessionNotFound`, or `SessionError` if several begin so.
+    Raises `SessionNotFound`, also if several begin so.
     """
     found = find_sessions(name, cwd, session_dir) if name else []
     if not found:
@@ -45,7 +45,7 @@ def named_session(name: str, cwd: StrPath, session_dir: StrPath | None = None) -
         raise SessionNotFound(f"No session found matching '{name}'{_near(name, ids)}")
     if len(found) > 1:
         candidates = "\n".join(f"  {item.id}  {item.path}" for item in found)
-        raise SessionError(f"Several sessions match '{name}':\n{candidates}")
+        raise SessionNotFound(f"Several sessions match '{name}':\n{candidates}")
     return found[0]
 
 

@@ -111,5 +111,5 @@ def named_in(store: SessionStore, start: str) -> str:
     if not found:
         raise SessionNotFound(f"No session found matching '{start}' in {store.name}")
     if len(found) > 1:
-        raise SessionError(f"Several sessions match '{start}':\n" + "\n".join(f"  {id}" for id in found))
+        raise SessionNotFound(f"Several sessions match '{start}':\n" + "\n".join(f"  {id}" for id in found))
     return found[0]
