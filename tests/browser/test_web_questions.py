@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.mock_model import call, reply
+from tests.wires.server.test_owner import code_of
 
 pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
@@ -52,6 +53,22 @@ def test_a_command_says_where_it_runs_and_a_no_may_stop_the_run(open_tab: Any, t
     tab.page.get_by_role("button", name="Deny and stop").click()
     tab.settled()
     assert len(tab.server.mock.requests) == 1
+    assert tab.trouble == []
+
+
+def test_a_rule_for_all_sessions_wants_the_code(open_tab: Any) -> None:
+    tab = open_tab(reply(call("bash", {"command": "touch a"})), reply("done"))
+    asking(tab)
+    tab.say("go")
+    tab.page.get_by_role("button", name="(in all sessions)").first.click()
+    tab.shows("#confirm .code-field")
+    tab.page.keyboard.press("Escape")
+    tab.sees(".ask [role=alert]", "Nothing was changed")
+    tab.page.get_by_role("button", name="(in all sessions)").first.click()
+    tab.page.fill("#confirm .code-field", code_of(tab.server))
+    tab.page.press("#confirm .code-field", "Enter")
+    tab.sees(".answer >> nth=-1", "done")
+    assert '"Bash(touch' in (tab.server.agent_dir / "settings.json").read_text()
     assert tab.trouble == []
 
 

@@ -1709,7 +1709,7 @@ export interface AddMcpServerCommand {
   config: Record<string, unknown>;
 }
 
-/** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none. With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
+/** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server all but `session` wants its code (`unlock`). With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
 export interface AnswerPermissionCommand {
   type: "answer_permission";
   /** Any JSON value; the response has the same. */
@@ -3562,7 +3562,7 @@ export interface Commands {
   abort_retry: { fields: Omit<AbortRetryCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Write an MCP server into the user's `mcp.json`, in the form of `mcpServers`, and use it from now on. */
   add_mcp_server: { fields: Omit<AddMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: AddMcpServerData };
-  /** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none. With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
+  /** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server all but `session` wants its code (`unlock`). With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
   answer_permission: { fields: Omit<AnswerPermissionCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Answer a question as `answer_permission` does, also one whose run waits in the session (`interruptedRun`). `started`: no other question waits, and the run goes on with the answer; its events follow. `answered`: the run goes on anyway, or waits for the answer to another question. */
   answer_question: { fields: Omit<AnswerQuestionCommand, 'id' | 'type' | 'sessionId'>; data: AnswerQuestionData };

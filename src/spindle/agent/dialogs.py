@@ -61,7 +61,7 @@ class WireDialogs:
     def __init__(self, publish: Callable[[Event], None], *, shared: bool = False) -> None:
         """`shared`: several clients are asked; when one has replied, the others are told that the dialog is over."""
         self._publish = publish
-        self._shared = shared
+        self.shared = shared
         self._open: dict[str, tuple[ExtensionUIRequest, asyncio.Future[dict[str, Any] | None]]] = {}
 
     def open_requests(self) -> list[ExtensionUIRequest]:
@@ -82,7 +82,7 @@ class WireDialogs:
             return None
         finally:
             del self._open[request.id]
-            if withdrawn or self._shared:
+            if withdrawn or self.shared:
                 self._publish(ExtensionUIRequest(id=str(uuid.uuid4()), method="cancel", target_id=request.id))
 
     def tell(self, request: ExtensionUIRequest) -> None:

@@ -432,9 +432,9 @@ class Commands(Sender):
         """Answer the `permission_request` with the id `question`. The first answer counts.
 
         With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep`
-        (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none.
-        With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an
-        error, and the question stays open.
+        (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on
+        a server all but `session` wants its code (`unlock`). With `deny`: `reason` is told to the model, `stop`
+        ends the run. An answer that makes no sense is an error, and the question stays open.
         """
 
     @command("toolNames")

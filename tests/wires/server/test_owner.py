@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mock_model import reply
+from tests.support.mock_model import call, reply
 
 from .server import RpcSocket, ServerProcess
 from .test_team import Team
@@ -79,6 +79,30 @@ def post(server: ServerProcess, path: str, body: str) -> tuple[int, Any]:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         return error.code, json.loads(error.read())
+
+
+def test_an_answer_keeps_a_rule_for_other_sessions_only_with_the_code() -> None:
+    steps = [reply(call("bash", {"command": f"python3 -c {number}"})) for number in range(2)]
+    steps = [steps[0], reply("ok"), steps[1], reply("ok")]
+    with ServerProcess(steps, args=["--permission-mode", "default"]) as server, server.rpc() as wire:
+        settings = server.agent_dir / "settings.json"
+        wire.call("prompt", message="go")
+        asked, dialog = wire.wait("permission_request"), wire.wait("extension_ui_request")
+        assert not [option for option in dialog["options"] if "all sessions" in option]
+        answer = {"question": asked["id"], "behavior": "allow", "keep": "user", "rules": ["Bash", "Write"]}
+        assert wire.call("answer_permission", **answer)["code"] == "locked"
+        assert wire.call("answer_question", **answer)["code"] == "locked"
+        assert post(server, f"/v1/sessions/{wire.ready['sessionId']}/answer_permission", json.dumps(answer))[0] == 403
+        saved = f"{dialog['options'][1]} (in all sessions)"
+        wire.write(json.dumps({"type": "extension_ui_response", "id": asked["id"], "value": saved}))
+        wire.wait("agent_settled")
+        assert "permissions" not in settings.read_text()
+        assert wire.call("unlock", code=code_of(server))["success"]
+        wire.call("prompt", message="go")
+        answer["question"] = wire.wait("permission_request")["id"]
+        assert wire.call("answer_permission", **answer)["success"]
+        wire.wait("agent_settled")
+        assert json.loads(settings.read_text())["permissions"]["allow"] == ["Bash", "Write"]
 
 
 def test_of_clients_that_show_a_code_at_the_same_moment_one_gets_a_permit(server: ServerProcess) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
-from spindle.agent.dialogs import Dialogs
+from spindle.agent.dialogs import Dialogs, WireDialogs
 from spindle.agent.fences.callback import CanUseTool, called
 from spindle.agent.hooks import Blocked
 from spindle.agent.run.options import RunOptions
@@ -151,6 +152,8 @@ class Asker:
                 answer = await self._dialogs.approve(request)
                 checked = await check(answer) if isinstance(answer, Allow) else answer
                 return GivenAnswer(Deny(), "nobody") if checked is None else GivenAnswer(checked, "user")
+            if isinstance(self._dialogs, WireDialogs) and self._dialogs.shared:
+                dialog = dialog.of_session()  # a server wants its code for more, and a dialog has no room for it
             given = await self._dialogs.ask(dialog.of(request))
         except Exception as error:  # dialogs may be foreign code
             return GivenAnswer(Deny(), "error", f"{type(error).__name__}: {error}", error)
@@ -200,6 +203,11 @@ class Dialog(Struct, frozen=True):
             )
         options = [ONCE, *self.choices, DENY]
         return ExtensionUIRequest(method="select", title=self.title, options=options, always=always, **fields)
+
+    def of_session(self) -> "Dialog":
+        """Return the dialog without what would be kept for other sessions."""
+        choices = {text: chosen for text, chosen in self.choices.items() if chosen.keep == "session"}
+        return replace(self, choices=choices)
 
     def read(self, given: dict[str, Any]) -> Answer:
         reason = given.get("reason")

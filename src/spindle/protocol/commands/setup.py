@@ -206,17 +206,20 @@ async def answer_permission(
     """Answer the `permission_request` with the id `question`. The first answer counts.
 
     With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep`
-    (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none. With `deny`:
+    (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server
+    all but `session` wants its code (`unlock`). With `deny`:
     `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question
     stays open.
     """
-    await call.agent.answer_permission(question, answer_of(behavior, input, keep, rules, reason, stop))
+    await call.agent.answer_permission(question, answer_of(call, behavior, input, keep, rules, reason, stop))
 
 
 def answer_of(
-    behavior: str, input: Any, keep: Keep | None, rules: list[str] | None, reason: str | None, stop: bool
+    call: Call, behavior: str, input: Any, keep: Keep | None, rules: list[str] | None, reason: str | None, stop: bool
 ) -> Answer:
-    """Raises `AgentError` for fields that do not go together."""
+    """Raises `AgentError` for fields that do not go together, and if only the owner may keep the rule there."""
+    if keep in ("project", "user"):
+        call.client.check_owner()
     if behavior == "allow":
         if reason or stop:
             raise AgentError('"reason" and "stop" go with the behavior "deny"')

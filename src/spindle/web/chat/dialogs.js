@@ -2,6 +2,7 @@
 
 import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
 import { reconcile } from '../shared/reconcile.js';
+import { asOwner } from './owner.js';
 import { aboutOf, choiceOf, inputEditor, keeping, previewOf, questionTitle } from './permission-question.js';
 import { oneStop } from './roving.js';
 
@@ -136,7 +137,7 @@ export class Dialogs {
     /** @param {any} fields */
     const answer = async fields => {
       try {
-        await this.session.wire.call('answer_permission', { question: request.id, ...fields });
+        await asOwner(this.session, 'answer_permission', { question: request.id, ...fields });
         this.close(request.id);
         this.composer.field.focus();
       } catch (error) {
