@@ -99,6 +99,12 @@ WAYS = {
                                                    "evil >>$TMPDIR/g/config; echo $TMPDIR/g >$TMPDIR/e/commondir"],
     "below a folder that cannot be listed": ["new deep/sub; evil >>deep/sub/.git/config; gitlink deep/sub; chmod 0311 deep"],
     "a folder that is opened later": ["new deep; evil >>deep/.git/config; chmod 0 deep", "chmod 755 deep"],
+    "a configuration elsewhere for each process": ["new deep; mv deep/.git/config conf; cp conf deep/conf; evil >>deep/conf; ln -s /proc/self/cwd/conf deep/.git/config"],
+    "a common directory elsewhere for each process": ["mkdir -p deep; git init -q --bare x; cd deep; git init -q; mkdir x; mv .git/objects .git/refs x; evil >x/config; "
+                                                      "rm .git/config; echo /proc/self/cwd/x >.git/commondir"],
+    "a worktree that is called like data of git": ["w=$TMPDIR/g3; bare $w; echo $w >.git/worktrees/logs/commondir"],
+    "a file first, its directory later in the temporary folder": ["mkdir -p deep; echo gitdir: $TMPDIR/g3 >deep/.git", "bare $TMPDIR/g3"],
+    "a link first, its directory later in the temporary folder": ["mkdir -p deep; ln -s $TMPDIR/g3 deep/.git", "bare $TMPDIR/g3"],
     "a process that goes on": ["(sleep 0.2; evil >>.git/config; touch done) >&- 2>&- & :", "until [ -e done ]; do sleep 0.02; done"],
 }  # fmt: skip
 
@@ -117,6 +123,10 @@ ORDINARY = {
     "rebase": "GIT_EDITOR=true git rebase --continue",
     "remote": "git remote add up $TOP/other; git fetch -q up; git push -q --dry-run up HEAD:refs/heads/x",
 }
+
+
+OUTSIDE = ("elsewhere", "logs", "of-bare")
+"""Worktrees outside of the working directory."""
 
 
 def git(*words: str, cwd: Path, check: bool = True) -> None:
@@ -144,7 +154,8 @@ def make_repository(home: Path) -> Path:
     git("submodule", "update", "-q", "--init", "--recursive", cwd=work)
     git("commit", "-qm", "libs", cwd=work)
     git("worktree", "add", "-q", "tree", cwd=work)
-    git("worktree", "add", "-q", "../elsewhere", cwd=work)
+    for name in ("elsewhere", "logs"):
+        git("worktree", "add", "-q", f"../{name}", cwd=work)
     (work / "sub").mkdir()
     (work / "scripts").mkdir()
     (work / "scripts/helper").write_text("")
@@ -182,11 +193,10 @@ def make_repository(home: Path) -> Path:
 def use_git(work: Path) -> None:
     """Do what a user does, wherever there is a repository."""
     places = [work, *(path for path in work.rglob("*") if path.is_dir() and not path.is_symlink())]
-    for place in [*places, work.parent / "elsewhere", work.parent / "of-bare"]:
+    for place in [*places, *(work.parent / name for name in OUTSIDE)]:
         inside = ".git" in place.parts
         if not inside and (
-            place == work
-            or place.name in ("deep", "of-bare", "tree", "elsewhere", "wt2", "foo", "ner", "sub", "clone", "two")
+            place == work or place.name in (*OUTSIDE, "deep", "tree", "wt2", "foo", "ner", "sub", "clone", "two")
         ):
             git("status", cwd=place, check=False)
             git("diff", cwd=place, check=False)

@@ -16,7 +16,7 @@ from spindle.programs.fence import Support
 from spindle.testing import Script
 from spindle.workspace.git_guard import GitGuard
 from spindle.workspace.sandbox import Sandbox, Wanted
-from tests.tools.git_ways import MEANS, ORDINARY, WAYS, make_repository, use_git, variables
+from tests.tools.git_ways import MEANS, ORDINARY, WAYS, git, make_repository, use_git, variables
 from tests.tools.test_sandbox import KINDS, shell
 from tests.tools.test_sandbox import using as using
 
@@ -77,6 +77,48 @@ def test_ordinary_work_with_git(top: Path, using: Support, what: str) -> None:
     assert "Sandbox" not in said
     code, said = shell(sandbox, "git init -q again; rm -rf again new; git status --short | head -3")
     assert (code, "Sandbox" in said) == (0, False), said
+
+
+INDEX = (
+    "import hashlib; b = open('.git/index', 'rb').read().replace(b'xgit/', b'.git/')[:-20]; "
+    "open('.git/index', 'wb').write(b + hashlib.sha1(b).digest())"
+)
+RESTORED = {
+    "an index with files of git": f'hook xgit/hooks post-checkout; git add xgit; rm -r xgit; python3 -c "{INDEX}"',
+    "an index with its configuration": "mkdir xgit; cp .git/config xgit; evil >>xgit/config; git add xgit; rm -r xgit; "
+    f'python3 -c "{INDEX}"',
+    "a shorter index with files of git": "git update-index --index-version 4; hook xgit/hooks post-checkout; "
+    f'git add xgit; rm -r xgit; python3 -c "{INDEX}"',
+    "a work tree in git": "hook hooks post-index-change; git add hooks; git commit -qm h; rm -r hooks; "
+    "git config core.worktree .",
+    "a work tree that becomes git": "hook hooks post-index-change; git add hooks; git commit -qm h; rm -r hooks; "
+    "mkdir w; git config core.worktree ../w; rmdir w; ln -s .git w",
+}
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+@pytest.mark.parametrize("way", RESTORED)
+def test_git_writes_no_files_of_its_own(top: Path, way: str, is_fenced: bool) -> None:
+    plain = top / "plain"
+    plain.mkdir()
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        git(*words, cwd=plain)
+    if is_fenced:
+        sandbox = Sandbox(Wanted("workspace-write", str(plain)), KINDS["landlock"] or pytest.skip("no landlock here"))
+        shell(sandbox, MEANS + RESTORED[way])
+    else:
+        _unfenced(RESTORED[way], plain)
+    for words in (["reset", "-q", "--hard"] if "tree" in way else ["restore", "."], ["checkout", "."], ["status"]):
+        git(*words, cwd=plain, check=False)
+    assert (top.parent / "MARK").exists() is not is_fenced
+
+
+def test_a_repository_with_a_name_that_is_no_text(top: Path, using: Support) -> None:
+    """The note of what there was has to take it, else no command runs any more."""
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    for _ in range(2):
+        code, said = shell(sandbox, "git init -q \"$(printf 'a\\377')\"; echo done")
+        assert (code, said) == (0, "done\n")
 
 
 def test_the_next_start_notices_what_a_dead_agent_left(top: Path, using: Support) -> None:

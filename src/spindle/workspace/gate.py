@@ -9,6 +9,7 @@ have made of it.
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import threading
@@ -168,11 +169,11 @@ class Gate:
         folder = os.fspath(agent_dir() / NOTES)
         with suppress(OSError):
             for name in os.listdir(folder):
-                with suppress(OSError, msgspec.MsgspecError):
+                with suppress(OSError, ValueError, msgspec.MsgspecError):
                     file = os.open(f"{folder}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                     try:
                         if os.pread(file, 1, 0) == _BUSY and not self._is_own(file) and _is_locked(file):
-                            yield msgspec.msgpack.decode(os.pread(file, os.fstat(file).st_size, 0)[1:], type=_Note)
+                            yield _decoded(os.pread(file, os.fstat(file).st_size, 0)[1:])
                     finally:
                         os.close(file)
 
@@ -192,10 +193,7 @@ class Gate:
                 os.ftruncate(self._note, 0)
                 os.pwrite(
                     self._note,
-                    _IDLE
-                    + msgspec.msgpack.encode(
-                        _Note(self._cwd, *state, self._git.links, sorted(self._obeyed), self._tops)
-                    ),
+                    _IDLE + _encoded(_Note(self._cwd, *state, self._git.links, sorted(self._obeyed), self._tops)),
                     0,
                 )
                 self._noted = state
@@ -212,12 +210,12 @@ class Gate:
             return
         for name in names:
             path = folder / name
-            with suppress(OSError, msgspec.MsgspecError):
+            with suppress(OSError, ValueError, msgspec.MsgspecError):
                 file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its agent lives
                     if (data := os.pread(file, os.fstat(file).st_size, 0))[:1] == _BUSY:
-                        note = msgspec.msgpack.decode(data[1:], type=_Note)
+                        note = _decoded(data[1:])
                         if note.cwd != self._cwd and os.path.isdir(note.cwd):
                             continue
                         self._files.take(note.kept)
@@ -235,6 +233,16 @@ class Gate:
                 os.unlink(os.readlink(f"/proc/self/fd/{self._note}"))
             os.close(self._note)
             self._note = -1
+
+
+def _encoded(note: _Note) -> bytes:
+    """Names of files need not be UTF-8: of all encodings that we have only this one takes them."""
+    return json.dumps(msgspec.to_builtins(note)).encode()
+
+
+def _decoded(data: bytes) -> _Note:
+    """Raises `ValueError`, `msgspec.ValidationError`."""
+    return msgspec.convert(json.loads(data), _Note)
 
 
 def _is_locked(file: int) -> bool:

@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -23,6 +24,7 @@ _MOMENT: Final = 300_000_000
 TICK: Final = 20_000_000
 """Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
 _MOST_TEXT: Final = 1 << 20
+_MOST_LINKS: Final = 40
 _NAMES: Final = (".git", "HEAD", "objects", "refs", "commondir")
 _DATA: Final = frozenset(("objects", "refs", "logs", "hooks", "info", "branches", "lfs", "rr-cache", "annex"))
 """Folders of a `.git` that hold no other git directory, which git would find."""
@@ -166,12 +168,16 @@ def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
         folders = [f"{path}/.git"] if ".git" in names else []
     obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if name in names]
     is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
-    if "/.git/" in f"{path}/":
-        folders = [one for one in folders if os.path.basename(one) not in _DATA]
-        links = [one for one in links if os.path.basename(one) not in _DATA]
-    elif not is_git:
-        links = []
+    data = _data_of(path, is_git)
+    folders = [one for one in folders if os.path.basename(one) not in data]
+    links = [one for one in links if os.path.basename(one) not in data] if is_git or "/.git/" in f"{path}/" else []
     return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed, links)
+
+
+def _data_of(path: str, is_git: bool) -> frozenset[str]:
+    """Return the names of data in a folder of a `.git`: worktrees and submodules may be called the same."""
+    is_top = path.endswith("/.git") or ("/.git/" in path and is_git and not path.endswith("/worktrees"))
+    return _DATA if is_top else frozenset()
 
 
 def _is_of_others(path: str, top: str, seen: dict[str, _Folder]) -> bool:
@@ -190,7 +196,7 @@ def _entry(path: str, above: tuple[int, int]) -> Entry:
     if stat.S_ISDIR(status.st_mode):
         return Entry("folder", path, number, above)
     if stat.S_ISLNK(status.st_mode):
-        target = os.path.realpath(path)
+        target = real_of(path)
         if os.path.isfile(target):
             return Entry(f"link to {os.readlink(path)}", _named(target, os.path.dirname(path)), number, above)
         return Entry(f"link to {os.readlink(path)}", target, number, above)
@@ -215,4 +221,26 @@ def _named(path: str, folder: str) -> str:
     """Return the directory that a file `.git` names; empty: none."""
     text = text_of(path)
     named = path_in(text.removeprefix("gitdir: ")) if text.startswith("gitdir: ") else ""
-    return os.path.realpath(os.path.join(folder, named)) if named else ""
+    return real_of(os.path.join(folder, named)) if named else ""
+
+
+def real_of(path: str) -> str:
+    """Return a path without links; only its beginning if it leads through `/proc`, elsewhere for each process."""
+    return next((one for one in on_the_way(path) if one.startswith("/proc/")), "") or os.path.realpath(path)
+
+
+def on_the_way(path: str, *, links_only: bool = False) -> Iterator[str]:
+    """Yield the links that a path leads through, and unless `links_only` the place where it ends."""
+    here, parts = "/", path.split("/")[1:]
+    for _ in range(_MOST_LINKS):
+        while parts:
+            here = os.path.normpath(os.path.join(here, parts.pop(0)))
+            if os.path.islink(here):
+                yield here
+                target = os.path.join(os.path.dirname(here), os.readlink(here))
+                here, parts = "/", [*target.split("/")[1:], *parts]
+                break
+        else:
+            if not links_only:
+                yield here
+            return

@@ -16,7 +16,8 @@ from typing import Final
 from msgspec import Struct
 
 from spindle.workspace import git_config
-from spindle.workspace.git_dirs import TICK, Entry, GitDirs, path_in, text_of
+from spindle.workspace.git_dirs import TICK, Entry, GitDirs, on_the_way, path_in, real_of, text_of
+from spindle.workspace.git_index import names_git
 
 Repair = Callable[[], None]
 PutAside = Callable[[str], None]
@@ -29,7 +30,6 @@ _TODOS: Final = ("rebase-merge/git-rebase-todo",)
 _STRATEGIES: Final = ("rebase-merge/strategy", "sequencer/opts")
 """Files that name a way to merge: git runs the program `git-merge-NAME`, wherever a slash in the name leads."""
 _MOST_CONFIG: Final = 1 << 20
-_MOST_LINKS: Final = 40
 _HOME_CONFIGS: Final = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
 
 
@@ -157,6 +157,10 @@ class GitGuard:
             if self._is_inside(one):
                 yield from self._gate(one, before, put_aside)
         if entry.form == "folder":
+            index = os.path.join(entry.place, "index")
+            if self._is_inside(index) and names_git(index):
+                text = f"{index} has files of a git directory, which git would write there: it is put aside"
+                yield f"{text} (git reset makes a new one)", _moving(index, put_aside)
             if self._is_of_another_worktree(entry.place):
                 yield from _led_away(entry.place)
             yield from self._led_out(entry.place, now, put_aside)
@@ -195,7 +199,7 @@ class GitGuard:
         """Yield what a new entry has that names programs, unless it had that where it was before."""
         place = entry.place
         if entry.form != "folder":
-            if place and os.path.lexists(place) and not (place in now and self._is_inside(place)):
+            if place and not (self._is_inside(place) and (place in now or not os.path.lexists(place))):
                 text = f"{path} is new and leads to {place}, where commands may not make a repository: it is put aside"
                 yield text, _moving(path, put_aside)
             return
@@ -212,7 +216,7 @@ class GitGuard:
         common = os.path.join(place, "commondir")
         if common in self.places or not os.path.lexists(common):
             return
-        shared = os.path.realpath(os.path.join(place, path_in(text_of(common))))
+        shared = real_of(os.path.join(place, path_in(text_of(common))))
         if self._is_inside(shared):
             is_right = shared in now or shared in {one.place for one in now.values()}
         else:  # the repository of a worktree, which commands cannot write
@@ -267,6 +271,8 @@ class GitGuard:
         """Return a configuration; None: there is none, or it cannot be read as one."""
         try:
             status = os.stat(path)
+            if os.path.islink(path) and real_of(path).startswith("/proc/"):
+                return None
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_CONFIG:
                 return None
             numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -288,13 +294,18 @@ class GitGuard:
             named = frozenset(
                 (key, value)
                 for key, value, _ in git_config.entries(text)
-                # That of a submodule leads to where it is checked out.
-                if key != "core.worktree" or not self._is_inside(os.path.realpath(os.path.join(place, value)))
+                if key != "core.worktree" or not self._is_of_submodule(place, value)
             )
         config = Config(numbers, content, named)
         if is_settled:
             self._configs[path] = config
         return config
+
+    def _is_of_submodule(self, place: str, tree: str) -> bool:
+        """Say whether a configuration names the folder where a submodule is checked out, and nothing of git."""
+        real = real_of(os.path.join(place, tree))
+        is_git = "/.git/" in f"{real}/" or is_below(real, [place])
+        return "/modules/" in place and not place.endswith("/.git") and self._is_inside(real) and not is_git
 
     def _exact(self) -> dict[str, str]:
         """Return the files that the known git directories, and the user's own configuration, make git run or read."""
@@ -366,30 +377,13 @@ def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
     """Yield a worktree that would get its configuration and hooks from elsewhere than its repository."""
     common = os.path.join(place, "commondir")
     named, own = path_in(text_of(common)), os.path.dirname(os.path.dirname(place))
-    if os.path.islink(common) or (named and os.path.realpath(os.path.join(place, named)) != own):
+    if os.path.islink(common) or (named and real_of(os.path.join(place, named)) != own):
 
         def repair() -> None:
             os.unlink(common)
             _create(common, b"../..\n", 0o644)
 
         yield f"{common} leads to {named}: it is put back", repair
-
-
-def on_the_way(path: str, *, links_only: bool = False) -> Iterator[str]:
-    """Yield the links that a path leads through, and unless `links_only` the place where it ends."""
-    here, parts = "/", path.split("/")[1:]
-    for _ in range(_MOST_LINKS):
-        while parts:
-            here = os.path.normpath(os.path.join(here, parts.pop(0)))
-            if os.path.islink(here):
-                yield here
-                target = os.path.join(os.path.dirname(here), os.readlink(here))
-                here, parts = "/", [*target.split("/")[1:], *parts]
-                break
-        else:
-            if not links_only:
-                yield here
-            return
 
 
 def _linked_hooks(folder: str, tops: list[str]) -> Iterator[str]:
