@@ -74,6 +74,46 @@ def test_long_code_is_coloured_when_it_is_complete(tab: Tab) -> None:
     assert whole.count("t-word") == 1000
 
 
+LAID_OUT = """
+async text => {
+  const { GrowingMarkdown } = await import('/page/chat/growing.js');
+  const node = document.createElement('div');
+  node.className = 'md';
+  document.body.append(node);
+  const view = new GrowingMarkdown(node);
+  const times = [];
+  const show = (part, live) => {
+    const start = performance.now();
+    view.set(part, live);
+    node.offsetHeight;
+    times.push(performance.now() - start);
+  };
+  show(text, false);
+  view.clear();
+  show(text.slice(0, -200), true);
+  for (const left of [-150, -100, -50]) show(text.slice(0, left), true);
+  show(text, false);
+  node.remove();
+  return times;
+}
+"""
+SENTENCE = "It is **said** in `some` words, again and again. "
+
+
+def test_a_very_long_paragraph_ends_as_the_whole_does(tab: Tab) -> None:
+    text = "Begin\n\n" + SENTENCE * 1500 + "\n" + "Some words in a line\n" * 1500 + "\n" + "a" * 40_000
+    grown, whole = tab.js(GROW, [text, list(range(0, len(text), 997))])
+    assert grown == whole
+    assert whole.count('class="piece"') > 12 and whole.count("<strong>said</strong>") == 1500
+
+
+@pytest.mark.parametrize("text", ["word and more text. " * 50_000, "words in a line\n" * 60_000], ids=["line", "lines"])
+def test_a_paragraph_of_a_megabyte_is_laid_out_at_once(tab: Tab, text: str) -> None:
+    runs = [tab.js(LAID_OUT, text) for _ in range(3)]
+    best = [min(times) for times in zip(*runs, strict=True)]
+    assert max(best) < 400, best  # about 50 on a machine that does nothing else; it was 2000 and more
+
+
 TIRING = ["*a " * 20_000, "[" * 50_000, "[a](" * 12_000, "`" * 40_000, "` `` " * 10_000, "> " * 20_000, "- " * 20_000]
 TIRING += ["_a*" * 16_000, "https://" * 6_000, "|a" * 25_000 + "\n" + "|-" * 25_000, "#" * 50_000, "\\" * 50_000]
 TIRING += ["* " * 10_000 + "x", "1. a\n\n" * 8_000]

@@ -13,6 +13,7 @@ import {
   markdown,
   renderTop,
 } from '../shared/markdown.js';
+import { pieceEnd } from '../shared/inline.js';
 import { settled } from './unfinished.js';
 
 const PART = 24; // blocks in one
@@ -91,16 +92,24 @@ export class GrowingMarkdown {
       // The last line has no end yet: it may turn out to go on with the block before it, and the line above it not to
       // be the head of a table.
       if (i < steady && i < lines.length - 2 && !isBlank(lines[i])) [last, finished] = [i, rest.childNodes.length];
+      // But not if it is very long: only its end will change.
+      if (live && i <= steady && /^\p{L}/u.test(raw[i]) && pieceEnd(raw[i]))
+        [last, finished] = [i, rest.childNodes.length];
       if (live && i < steady && isFence(raw[i]) && i < lines.length - 1 && !hasEnd(raw, i)) {
         [last, finished, code] = [i, rest.childNodes.length, i];
         break;
       }
       i = renderTop(raw.slice(0, shown.length), shown, i, rest, this.links);
     }
+    let cut = 0; // how much of the last block is in pieces that are finished
+    for (let end; live && /^\p{L}/u.test(raw[last]) && (end = pieceEnd(shown[last]?.slice(cut) ?? '')); finished++) {
+      if (!raw[last].startsWith(shown[last].slice(cut, cut + 2 * end), cut)) break;
+      cut += end;
+    }
     for (const node of this.tail) node.remove();
     this.tail = [...rest.childNodes].slice(finished);
     for (const block of [...rest.childNodes]) this.append(block);
-    this.done += raw.slice(0, last).reduce((sum, line) => sum + line.length + 1, 0);
+    this.done += cut + raw.slice(0, last).reduce((sum, line) => sum + line.length + 1, 0);
     if (code >= 0) this.beginCode(raw[code]);
   }
 

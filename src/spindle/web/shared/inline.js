@@ -4,6 +4,7 @@
 import { el } from './dom.js';
 import { mathElement } from './math.js';
 
+export const PIECE = 8000; // characters of a paragraph that are laid out at once, at least
 const MAX_OPEN = 24; // of elements in each other
 /** @type {Record<string, any>} */
 const ENTITIES = {
@@ -51,6 +52,18 @@ export function renderInline(text, parent, links) {
   pairDelimiters(tokens, 0);
   pairTags(tokens);
   build(tokens, parent);
+}
+
+/**
+ * Where the first piece of a very long paragraph ends; 0 if it is to be shown as one. A browser takes seconds to lay out
+ * a megabyte that is one paragraph. What follows begins with a letter: it cannot be taken for another kind of block.
+ * @param {string} text
+ */
+export function pieceEnd(text) {
+  if (text.length < 2 * PIECE) return 0;
+  const near = text.slice(PIECE, 2 * PIECE);
+  const end = /[.!?]\s+(?=\p{L})/u.exec(near) ?? /\s(?=\p{L})/u.exec(near) ?? /\p{L}(?=\p{L})/u.exec(near);
+  return end ? PIECE + end.index + end[0].length : 0;
 }
 
 /**

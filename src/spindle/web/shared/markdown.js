@@ -5,7 +5,7 @@
 
 import { copyButton, el, iconButton } from './dom.js';
 import { CodePainter } from './highlight.js';
-import { linkKey, renderInline } from './inline.js';
+import { linkKey, PIECE, pieceEnd, renderInline } from './inline.js';
 
 const MAX_NESTING = 12; // of quotes and lists
 const MAX_COLUMNS = 60;
@@ -28,7 +28,11 @@ export const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?
 export function markdown(text) {
   const fragment = document.createDocumentFragment();
   if (text.length > MARKDOWN_LIMIT) {
-    fragment.append(el('div', { class: 'verbatim' }, text));
+    while (text) {
+      const end = pieceEnd(text) || text.length;
+      fragment.append(el('div', { class: 'verbatim piece' }, text.slice(0, end)));
+      text = text.slice(end);
+    }
     return fragment;
   }
   const raw = text.replace(/\r\n?/g, '\n').split('\n');
@@ -541,6 +545,18 @@ function renderTable(lines, i, parent, links) {
 }
 
 /**
+ * @param {string} text
+ * @param {ParentNode & Node} parent
+ * @param {Map<string, string>} links
+ * @param {boolean} more goes on in another one
+ */
+function addParagraph(text, parent, links, more) {
+  const paragraph = el('p', more ? { class: 'piece' } : null);
+  renderInline(text, paragraph, links);
+  parent.append(paragraph);
+}
+
+/**
  * @param {string[]} lines
  * @param {number} i
  * @param {ParentNode & Node} parent
@@ -548,12 +564,18 @@ function renderTable(lines, i, parent, links) {
  * @param {Map<string, string>} links
  */
 function renderParagraph(lines, i, parent, depth, links) {
-  const body = [lines[i++].trim()];
-  for (; i < lines.length; i++) {
+  let text = '';
+  let more = false;
+  /** @param {string} line */
+  const take = line => {
+    text += line;
+    for (let end; (end = pieceEnd(text)); text = text.slice(end)) addParagraph(text.slice(0, end), parent, links, true);
+  };
+  for (take(lines[i++].trim()); i < lines.length; i++) {
     const line = lines[i];
     const under = /^ {0,3}(=+|-+)[ \t]*$/.exec(line);
     if (under) {
-      parent.append(heading(under[1][0] === '=' ? 1 : 2, body.join('\n'), links));
+      parent.append(heading(under[1][0] === '=' ? 1 : 2, text, links));
       return i + 1;
     }
     const item = ITEM.exec(line);
@@ -570,10 +592,10 @@ function renderParagraph(lines, i, parent, depth, links) {
       FOOTNOTE.test(line)
     )
       break;
-    body.push(line.trim());
+    more = text.length > PIECE && /^\p{L}/u.test(line);
+    if (more) break;
+    take('\n' + line.trim());
   }
-  const paragraph = el('p');
-  renderInline(body.join('\n'), paragraph, links);
-  parent.append(paragraph);
+  addParagraph(text, parent, links, more);
   return i;
 }
