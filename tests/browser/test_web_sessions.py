@@ -576,6 +576,12 @@ def test_many_conversations_come_by_the_hundred(browser: Any, tmp_path: Path) ->
             tab.counts(".session", 100)
             tab.page.fill("#session-search", "question 3")
             tab.sees(".session >> nth=-1", "question 3")  # it is on no page that was shown
+            tab.page.fill("#session-search", "question")
+            tab.counts(".session", 100)  # those that are listed; more of those that were found come by the page
+            tab.sees(".more", "Show more")
+            press = "() => { const more = document.querySelector('.more'); more?.click(); return !more; }"
+            tab.page.wait_for_function(press, polling=100)
+            tab.counts(".session", 130)
             tab.page.fill("#session-search", "")
             tab.ask("one more")
             tab.sees(".session", "one more")

@@ -2147,7 +2147,7 @@ export interface ListLiveSessionsCommand {
   sessionId?: string;
 }
 
-/** Return the stored sessions of this working directory, the latest first; with `limit`, page by page. With `everywhere`, of all directories that sessions may work in, at most 500 at a time; `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included. */
+/** Return the stored sessions of this working directory, the latest first; with `limit`, page by page. With `everywhere`, of all directories that sessions may work in, in pages of 500 without `limit`; `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included. */
 export interface ListSessionsCommand {
   type: "list_sessions";
   /** Any JSON value; the response has the same. */
@@ -3660,7 +3660,7 @@ export interface Commands {
   list_folders: { fields: Omit<ListFoldersCommand, 'id' | 'type' | 'sessionId'>; data: Folders };
   /** Return the live sessions of this process, in the order in which they were opened. */
   list_live_sessions: { fields: Omit<ListLiveSessionsCommand, 'id' | 'type' | 'sessionId'>; data: ListLiveSessionsData };
-  /** Return the stored sessions of this working directory, the latest first; with `limit`, page by page. With `everywhere`, of all directories that sessions may work in, at most 500 at a time; `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included. */
+  /** Return the stored sessions of this working directory, the latest first; with `limit`, page by page. With `everywhere`, of all directories that sessions may work in, in pages of 500 without `limit`; `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included. */
   list_sessions: { fields: Omit<ListSessionsCommand, 'id' | 'type' | 'sessionId'>; data: SessionList };
   /** Log in at an MCP server: the client gets the address as `extension_ui_request` `open_url`. The login comes back to this machine, so the browser has to be here. The response comes when it is over. */
   log_in_mcp_server: { fields: Omit<LogInMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: LogInMcpServerData };

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_FOUND = 50
 MAX_SESSIONS = 500
-"""Sessions in a list of all directories without a limit."""
+"""Sessions in a page of all directories without a limit."""
 MAX_PATHS = 12
 MAX_LISTED = 50_000
 """Files of the working directory that are looked at for one completion."""
@@ -49,7 +49,7 @@ async def stored_sessions(
 ) -> Page:
     """Return the sessions of this directory, the latest first; `everywhere`: of all directories sessions may work in.
 
-    Without a limit there are all, or everywhere the latest 500. An agent that does not store sessions has none. Raises
+    Without a limit there are all, or everywhere a page of 500. An agent that does not store sessions has none. Raises
     `SessionError` for a bad cursor or limit.
     """
     return await asyncio.to_thread(_stored, agent, everywhere, limit, cursor, changed_since)

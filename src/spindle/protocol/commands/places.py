@@ -155,8 +155,9 @@ async def list_sessions(
 ) -> SessionList:
     """Return the stored sessions of this working directory, the latest first; with `limit`, page by page.
 
-    With `everywhere`, of all directories that sessions may work in, at most 500 at a time; `open_session` takes their
-    ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included.
+    With `everywhere`, of all directories that sessions may work in, in pages of 500 without `limit`;
+    `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the
+    latest change included.
     """
     from spindle.agent import library
 

@@ -41,6 +41,8 @@ export class Sidebar {
     /** @type {Map<string, any> | null} */
     this.live = new Map(); // by id; null if the server cannot tell
     this.inside = new Map(); // id → where the words were found: {snippet, entryId, session}
+    /** @type {string | undefined} */
+    this.foundCursor = undefined; // of the next page of these
     this.seenRunning = new Set(); // conversations that ran when they were last looked at, or have ended since
     $('open-sidebar').addEventListener('click', () => this.toggle());
     $('close-sidebar').addEventListener('click', () => this.toggle(false));
@@ -164,6 +166,7 @@ export class Sidebar {
   /** Show older conversations, too. */
   showMore() {
     return this.session.attempt(async () => {
+      if (this.foundCursor) return this.lookInside(this.foundCursor);
       await Promise.all([this.here.more(), this.everywhere.more()]);
       this.showSessions();
     });
@@ -191,20 +194,27 @@ export class Sidebar {
   /** Look into what was said, too, once the typing pauses. */
   search() {
     this.inside = new Map();
+    this.foundCursor = undefined;
     this.showSessions();
     clearTimeout(this.searching);
-    const query = $('session-search').value.trim();
-    if (query.length < 3) return;
-    this.searching = setTimeout(
-      () =>
-        this.session.attempt(async () => {
-          const { sessions } = await this.session.call('search_sessions', { query, everywhere: true });
-          if ($('session-search').value.trim() !== query) return;
-          this.inside = new Map(sessions.map(found => [found.id, found]));
-          this.showSessions();
-        }),
-      250,
-    );
+    if (this.query.length >= 3) this.searching = setTimeout(() => this.session.attempt(() => this.lookInside()), 250);
+  }
+
+  get query() {
+    return $('session-search').value.trim();
+  }
+
+  /**
+   * Learn which conversations have the words that are asked for: the first page, or the one at `cursor`.
+   * @param {string} [cursor]
+   */
+  async lookInside(cursor) {
+    const { query } = this;
+    const found = await this.session.call('search_sessions', { query, everywhere: true, cursor });
+    if (this.query !== query) return;
+    for (const hit of found.sessions) this.inside.set(hit.id, hit);
+    this.foundCursor = found.nextCursor ?? undefined;
+    this.showSessions();
   }
 
   letGo() {
@@ -245,7 +255,7 @@ export class Sidebar {
       const state = JSON.stringify([searching, sessions.map(one => this.line(one, false).state)]);
       lines.push({ key: `in ${place}`, state, build: () => this.place(place, sessions, searching) });
     }
-    if (!searching && (this.here.cursor ?? this.everywhere.cursor) !== undefined) {
+    if (searching ? this.foundCursor : (this.here.cursor ?? this.everywhere.cursor)) {
       const on = { click: () => this.showMore() };
       lines.push({ key: 'more', build: () => el('button', { type: 'button', class: 'more', on }, 'Show more') });
     }
@@ -345,7 +355,7 @@ export class Sidebar {
     const click = () => {
       this.closeDrawer();
       if (!found?.entryId) return;
-      this.session.emit('hit', { id, entryId: found.entryId, text: $('session-search').value.trim() });
+      this.session.emit('hit', { id, entryId: found.entryId, text: this.query });
     };
     const link = el('a', { ...props, on: { click } }, el('span', null, title), when);
     const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
