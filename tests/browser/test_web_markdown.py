@@ -104,7 +104,7 @@ def test_a_very_long_paragraph_ends_as_the_whole_does(tab: Tab) -> None:
     text = "Begin\n\n" + SENTENCE * 1500 + "\n" + "Some words in a line\n" * 1500 + "\n" + "a" * 40_000
     grown, whole = tab.js(GROW, [text, list(range(0, len(text), 997))])
     assert grown == whole
-    assert whole.count('class="piece"') > 12 and whole.count("<strong>said</strong>") == 1500
+    assert whole.count('class="span"') > 12 and whole.count("<strong>said</strong>") == 1500
 
 
 @pytest.mark.parametrize("text", ["word and more text. " * 50_000, "words in a line\n" * 60_000], ids=["line", "lines"])

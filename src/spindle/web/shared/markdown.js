@@ -30,7 +30,7 @@ export function markdown(text) {
   if (text.length > MARKDOWN_LIMIT) {
     while (text) {
       const end = pieceEnd(text) || text.length;
-      fragment.append(el('div', { class: 'verbatim piece' }, text.slice(0, end)));
+      fragment.append(el('div', { class: 'verbatim span' }, text.slice(0, end)));
       text = text.slice(end);
     }
     return fragment;
@@ -551,7 +551,7 @@ function renderTable(lines, i, parent, links) {
  * @param {boolean} more goes on in another one
  */
 function addParagraph(text, parent, links, more) {
-  const paragraph = el('p', more ? { class: 'piece' } : null);
+  const paragraph = el('p', more ? { class: 'span' } : null);
   renderInline(text, paragraph, links);
   parent.append(paragraph);
 }
