@@ -238,11 +238,9 @@ def test_doctor_tells_the_model_and_why(
 
 
 def test_doctor_tells_what_is_ignored(place: Place, here: None, capsys: pytest.CaptureFixture[str]) -> None:
-    place.write("agent/keybindings.json", {})
     gate_file = place.write("agent/extensions/gate.ts", "export default 1")
     assert main(["doctor"]) == 0
     report = capsys.readouterr().out
-    assert f"  {place.agent}/keybindings.json: means nothing here" in report
     assert f"  {gate_file}: extensions in TypeScript" in report
 
 
