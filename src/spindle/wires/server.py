@@ -225,6 +225,11 @@ class RemoteServer:
         """Whether a client may change keys and settings, with the code."""
         return self._users is None or any(user.owner for user in self._users.users.values())
 
+    @property
+    def is_open(self) -> bool:
+        """Whether clients need no token."""
+        return self._users is None and self._access.token is None
+
     def who(self) -> str:
         """Return who may connect, in words."""
         if self._users is not None:

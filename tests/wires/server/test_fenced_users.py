@@ -11,7 +11,7 @@ from spindle.programs import fence
 from spindle.server.users import add_user
 from tests.support.mock_model import call, reply
 
-from .server import ServerProcess
+from .server import TOKEN, ServerProcess
 from .test_http import Http
 from .test_team import Team
 
@@ -155,6 +155,16 @@ def test_what_the_server_says_holds_for_users_who_have_nothing_else(tmp_path: Pa
         client.wait("agent_settled")
         assert (tmp_path / "work" / "made").exists()
         assert "Bash" not in (tmp_path / "agent" / "settings.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "told"),
+    [([], {}, True), ([], {"SPINDLE_REMOTE_TOKEN": TOKEN}, False), (["--sandbox-network", "off"], {}, False)],
+    ids=["open", "token", "no network"],
+)
+def test_a_server_that_its_own_commands_can_use_says_so(tmp_path: Path, args: Any, env: Any, told: bool) -> None:
+    with ServerProcess(base=tmp_path, args=["--sandbox", "workspace-write", *args], env=env) as server:
+        assert ("can use this server as you do" in server.stderr) is told
 
 
 def test_a_client_of_http_chooses_a_sandbox_within_the_roots(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ async def _serve_clients(
 
     Raises `OSError`, `UsageError`.
     """
-    await _try_agent(source)
+    reaches_out = await _try_agent(source)
     ended = asyncio.Event()
 
     def end(number: int) -> None:
@@ -207,6 +207,11 @@ async def _serve_clients(
         address, began = await server.start(), time.monotonic()
     except SessionError as error:  # of the store
         raise UsageError(str(error)) from None
+    if reaches_out and server.is_open:
+        _say(
+            "Warning: commands in the sandbox can use this server as you do, and so reach around the sandbox. "
+            "Give it a token (--remote-token-file), or the sandbox no network"
+        )
     _say(f"Listening on {address}")
     if server.has_owner:
         server.permit.tell = _say_code
@@ -236,8 +241,11 @@ async def _check(server: "RemoteServer", source: "CommandLineAgents", address: s
     return 0
 
 
-async def _try_agent(source: "CommandLineAgents") -> None:
-    """Make an agent like those of the clients, to find errors at the start. Raises `UsageError`."""
+async def _try_agent(source: "CommandLineAgents") -> bool:
+    """Make an agent like those of the clients, to find errors at the start. Raises `UsageError`.
+
+    Return whether it has a sandbox with a network.
+    """
     from spindle.models.credentials import MissingCredentials
     from spindle.protocol.registry import WantedSession
 
@@ -254,6 +262,8 @@ async def _try_agent(source: "CommandLineAgents") -> None:
             warn(agent.resources.registry.no_model_text())
         else:
             agent.resources.registry.require_credentials(agent.model)
+        sandbox = agent.sandbox_for()
+        return sandbox is not None and sandbox.network == "on"
     except MissingCredentials as error:
         raise UsageError(str(error)) from None
     finally:
