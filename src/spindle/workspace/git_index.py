@@ -2,10 +2,13 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
+
+from spindle.workspace.git_dirs import TICK
 
 _IS_PART: Final = re.compile(rb"(?:^|/)\.git(?:/|$)")
 _MAY_BE: Final = re.compile(rb"\.git[/\0]")
@@ -20,18 +23,24 @@ _NUMBERS: Final = 40
 
 def names_git(path: str) -> bool:
     """Say whether an index, or one that it shares with others, has an entry that is a `.git` or in one."""
-    folder = os.path.dirname(path)
+    folder, shared = os.path.dirname(path), list[str]()
     with suppress(OSError):
-        status = os.stat(path)
-        numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         shared = [name for name in os.listdir(folder) if name.startswith("sharedindex.")]
-        return any(_has_git(os.path.join(folder, name), numbers) for name in (os.path.basename(path), *shared))
+    return any(_looked_at(os.path.join(folder, name)) for name in (os.path.basename(path), *shared))
+
+
+def _looked_at(path: str) -> bool:
+    with suppress(OSError):  # git cannot read it, either
+        status, now = os.stat(path), time.time_ns()
+        young = now if now - status.st_ctime_ns < TICK else 0  # another change may come with the same times
+        numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, young)
+        return _has_git(path, numbers)
     return False
 
 
 @lru_cache(256)
 def _has_git(path: str, numbers: tuple[int, ...]) -> bool:
-    """`numbers` change with the file, or with the one that it is shared by."""
+    """`numbers` change with the file."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         data = file.read()
     version = int.from_bytes(data[4:8], "big")
