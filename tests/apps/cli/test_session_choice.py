@@ -78,7 +78,7 @@ def test_an_ambiguous_prefix_names_the_candidates(place: Place) -> None:
     ask(place, "--session-id", "abc-1")
     ask(place, "--session-id", "abc-2")
     done = ask(place, "--session", "abc")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "abc-1" in done.stderr
     assert "abc-2" in done.stderr
     assert ask(place, "--session", "abc-1").returncode == 0
