@@ -70,7 +70,7 @@ const changesPart = part(async () => {
   return changes;
 });
 for (const event of ['entries', 'reset', 'shell_end'])
-  session.on(event, () => session.messages.length && changesPart());
+  session.on(event, () => session.messages.length && changesPart(true));
 const notices = new Notices(session);
 const findPart = part(async () => new (await import('./find.js')).Find(session, conversation));
 async function openFind() {
@@ -150,10 +150,11 @@ function part(make) {
     await seldomStyles();
     return make();
   };
-  return () =>
+  /** @param {boolean} [quiet] nobody has asked for it: the server may be away */
+  return quiet =>
     (made ??= whole().catch(error => {
       made = undefined; // it may be there next time
-      session.complain(error);
+      if (!quiet) session.complain(error);
       return undefined;
     }));
 }
