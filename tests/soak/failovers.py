@@ -136,6 +136,11 @@ class Failovers(Attack):
         self.judge(number, fates, names, limit, gap, about)
         self.figures["prompts"] += 1
 
+    def asked(self, names: list[str]) -> int:
+        """Return how many requests came for these models: one of a prompt before, which was aborted, may come late."""
+        ids = [name.rpartition("/")[2] for name in names]
+        return sum(request.body["model"] in ids for request in self.mock.requests)
+
     def judge(
         self, number: int, fates: list[Fate], names: list[str], limit: int | None, gap: str | None, about: Any
     ) -> None:
@@ -144,7 +149,7 @@ class Failovers(Attack):
         settled = [frame for frame in frames if frame["type"] == "agent_settled"]
         self.must("Every run ends once", len(settled) == 1, about)
         asked, switches, tools, end = expected(fates, names, limit)
-        requests = len(self.mock.requests)
+        requests = self.asked(names)
         messages = agent.data("get_messages")["messages"]
         own = messages[max(at for at, message in enumerate(messages) if said(message) == f"prompt {number}") :]
         answers = [message for message in own if said(message) == f"answer {number}"]
@@ -176,7 +181,7 @@ class Failovers(Attack):
         state = agent.data("get_state")
         chosen = f"{state['model']['provider']}/{state['model']['id']}"
         self.must("The model of the session stays", chosen == names[0], (about, chosen))
-        self.must("Nothing is asked after the end", len(self.mock.requests) == requests, about)
+        self.must("Nothing is asked after the end", self.asked(names) == requests, about)
 
 
 def expected(

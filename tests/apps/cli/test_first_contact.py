@@ -381,8 +381,10 @@ def test_a_change_is_shown_and_its_input_can_be_edited(place: Place) -> None:
     shown = terminal.read_until("empty to cancel:\r\n")
     assert "Change f (+1 −1)? (no rule allows it)" in shown and "newText" not in shown
     assert "\x1b[31m-2 two\x1b[0m\r\n\x1b[32m+2 zwei\x1b[0m" in shown
+    terminal.seen = ""
     terminal.type("e\n")
-    terminal.read_until("It would fail: ")  # the same call again: there is no `two` any more
+    again = terminal.read_until("empty to cancel:\r\n")  # the same call: there is no `two` any more
+    assert "It would fail: " in again
     assert (place.project / "f").read_text() == "one\nedited\n"
     terminal.type("n\n")
     terminal.read_until("Why not? ")

@@ -35,8 +35,9 @@ class ServerProcess:
         address: str = "127.0.0.1:0",
         model: dict[str, Any] | None = None,
         fresh: bool = False,
+        before: Sequence[str] = (),
     ) -> None:
-        """`fresh`: there is no model and no setting."""
+        """`fresh`: there is no model and no setting. `before`: a program, and its arguments, that starts the server."""
         self._owned = tempfile.TemporaryDirectory() if base is None else None
         self.base = base or Path(self._owned.name)  # type: ignore[union-attr]
         self.cwd, self.agent_dir = self.base / "work", self.base / "agent"
@@ -46,8 +47,9 @@ class ServerProcess:
         if not fresh:
             write_models(self.agent_dir, self.mock.openai_url, **(model or {}))
             (self.agent_dir / "settings.json").write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
+        chosen = [] if fresh else ["--model", "mock/m1"]
         self.process = Popen(
-            [sys.executable, "-m", "spindle", "--remote", address, *([] if fresh else ["--model", "mock/m1"]), *args],
+            [*before, sys.executable, "-m", "spindle", "--remote", address, *chosen, *args],
             cwd=self.cwd,
             env=agent_environment(self.agent_dir, **(env or {})),
             stdin=subprocess.DEVNULL,

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import resource
 import socket
 import threading
 import time
@@ -292,13 +291,8 @@ def test_a_reader_sees_the_end_of_a_run_however_long_its_messages_are(tmp_path):
 
 
 def test_sessions_may_have_more_files_open_than_the_system_gives_unasked(tmp_path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    try:
-        server = ServerProcess([reply("ok")], base=tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with server:
+    few = ("bash", "-c", 'ulimit -Sn 64; exec "$@"', "bash")
+    with ServerProcess([reply("ok")], base=tmp_path, before=few) as server:
         web = Http(server)
         for _ in range(40):
             assert web.post(f"/v1/sessions/{web.open()}/prompt?wait=true", {"message": "hi"})[0] == 200
