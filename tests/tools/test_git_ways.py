@@ -182,6 +182,25 @@ def test_tools_pass_the_same_gate(top: Path) -> None:
     assert not (top.parent / "MARK").exists()
 
 
+def test_what_changed_between_two_commands_is_looked_at_again(top: Path, using: Support) -> None:
+    """What was there is not asked for again: not even if the user has made it another thing meanwhile."""
+    (top / ".git/hooks").mkdir(exist_ok=True)
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    for _ in range(3):
+        assert shell(sandbox, "sleep 0.05") == (0, "")
+    (top / "a-hook").write_text("right")
+    (top / "included").write_text("[user]\n\tname = right\n")
+    (top / ".git/hooks/post-merge").symlink_to("../../a-hook")
+    (top / ".git/config").write_text((top / ".git/config").read_text() + "[include]\n\tpath = ../included\n")
+    (top / "CLAUDE.md").write_text("right")
+    (top / "sub/late/.claude").mkdir(parents=True)
+    for _ in range(2):
+        shell(sandbox, "for one in a-hook included CLAUDE.md sub/late/.claude/x; do echo evil >>$one; done; true")
+        assert [(top / one).read_text() for one in ("a-hook", "CLAUDE.md")] == ["right", "right"]
+        assert "evil" not in (top / "included").read_text()
+        assert not (top / "sub/late/.claude/x").exists()
+
+
 @pytest.mark.parametrize(
     "evil", ["evil >>.git/config", "mkdir -p sub/.pi; touch sub/.pi/x", "hook .git/modules/libs/foo/hooks x"]
 )

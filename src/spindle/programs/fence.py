@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -76,6 +77,9 @@ _RAW = 3
 _OTHER_PROTOCOLS = (33, 132, 136, 256, 262)
 """DCCP, SCTP, UDPLITE, SMC, MPTCP: the rules for TCP ports do not see them."""
 _EACCES, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 13, 38, 93, 97
+
+_TICK = 20_000_000
+"""Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -165,8 +169,8 @@ class Fence:
         self.area = area
         self._using = using
         self._ruleset = -1
-        self._seen: tuple[tuple[int, ...], ...] = ()
-        """The state of the folders that the rules were made of."""
+        self._seen: list[tuple[str, bool, tuple[int, ...]]] = []
+        """The folders that the rules were made of: path, whether its entries count, state."""
         self.filter = b""
         """A seccomp filter for the child."""
         self.less_root = using.bwrap is None
@@ -176,6 +180,8 @@ class Fence:
             self.filter = _filter(sockets=is_open, raw=not isinstance(area.network, list))
         self._hidden: list[str] = []
         """What Landlock can hide. In a writable folder it cannot: new files there must be readable."""
+        self._there: dict[str, tuple[str, tuple[int, ...], bool]] = {}
+        """Paths with the folder around them, its state, and whether they were there."""
         self._spread: list[str] = []
         """Folders above that, whose other entries are granted one by one."""
 
@@ -218,21 +224,34 @@ class Fence:
         """Return the descriptor of the Landlock rules, as they are now; -1: there are none. Raises `OSError`."""
         if not self._using.landlock:
             return -1
-        if self._ruleset < 0 or self._state() != self._seen:
+        if self._ruleset < 0 or self._is_changed():
             if not self._using.bwrap:
                 # A secret may have become a link meanwhile.
                 paths = (*self.area.secrets, *map(os.path.realpath, self.area.secrets), "/dev")
                 self._hidden = [path for path in dict.fromkeys(paths) if not _is_below(path, self.area.writable)]
                 self._spread = [path for path in _above(self._hidden) if self._shows(path)]
-            seen = self._state()
+            seen = self._states()
             made = self._make()
             if self._ruleset >= 0:
                 os.close(self._ruleset)
             self._ruleset, self._seen = made, seen
         return self._ruleset
 
-    def _state(self) -> tuple[tuple[int, ...], ...]:
-        return (*(_state(path, entries=True) for path in self._spread), *map(_state, self.area.writable))
+    def _is_changed(self) -> bool:
+        return any(_state(path, entries=entries) != state for path, entries, state in self._seen)
+
+    def _states(self) -> list[tuple[str, bool, tuple[int, ...]]]:
+        """Return the states to compare. What is not there stays away while the folder around it is not changed."""
+        now, found = time.time_ns(), {path: _state(path, entries=True) for path in self._spread}
+
+        def is_implied(path: str) -> bool:
+            above = found.get(os.path.dirname(path))
+            if above is None or found[path] or os.path.islink(path):
+                return False
+            return not above or now - above[2] > _TICK
+
+        spread = [(path, True, state) for path, state in found.items() if not is_implied(path)]
+        return [*spread, *((path, False, _state(path)) for path in self.area.writable)]
 
     def _make(self) -> int:
         abi, area = self._using.landlock, self.area
@@ -278,6 +297,22 @@ class Fence:
 
     # -- bubblewrap ------------------------------------------------------------------------------
 
+    def _present(self, paths: Sequence[str]) -> list[str]:
+        """Return the paths that are there. One is looked at again only when the folder around it has changed."""
+        now, states, found = time.time_ns(), dict[str, tuple[int, ...]](), list[str]()
+        for path in paths:
+            above, seen, is_there = self._there.get(path) or (os.path.dirname(path), None, False)
+            if (state := states.get(above)) is None:
+                state = states[above] = _state(above, entries=True)
+            if state != seen:
+                is_there = os.path.lexists(path)
+                self._there.pop(path, None)
+                if not state or now - state[2] > _TICK:
+                    self._there[path] = above, state, is_there
+            if is_there:
+                found.append(path)
+        return found
+
     def _mounts(self) -> list[str]:
         area = self.area
         words = ["--unshare-user", "--unshare-ipc", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev"]
@@ -291,8 +326,8 @@ class Fence:
         words += _bound("--ro-bind-try", [path for path in (*area.opened, *area.kept()) if _is_below(path, private)])
         for path in area.writable:
             words += ["--dev-bind-try" if path.startswith("/dev/") else "--bind-try", path, path]
-        words += _bound("--ro-bind-try", area.protected)
-        secrets = [os.path.realpath(path) for path in area.secrets if os.path.exists(path)]
+        words += _bound("--ro-bind-try", self._present(area.protected))
+        secrets = [os.path.realpath(path) for path in self._present(area.secrets) if os.path.exists(path)]
         hidden = [path for path in secrets if os.path.isdir(path)]
         for path in secrets:
             words += ["--tmpfs", path] if path in hidden else ["--ro-bind", "/dev/null", path]

@@ -56,7 +56,8 @@ class Gate:
         self._lock = threading.RLock()
         self._active = 0
         """Commands and tools at work."""
-        self._note = -1
+        self._notes = os.fspath(agent_dir() / NOTES)
+        self._note, self._name = -1, ""
         self._noted: tuple[object, object] | None = None
         self.unsaid: list[str] = []
         """What was found at the start, until somebody is told."""
@@ -166,28 +167,27 @@ class Gate:
 
     def _at_work(self) -> Iterator[_Note]:
         """Yield what agents knew before the work that they are at now."""
-        folder = os.fspath(agent_dir() / NOTES)
         with suppress(OSError):
-            for name in os.listdir(folder):
+            for name in os.listdir(self._notes):
+                if name == self._name:
+                    continue
                 with suppress(OSError, ValueError, msgspec.MsgspecError):
-                    file = os.open(f"{folder}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    file = os.open(f"{self._notes}/{name}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                     try:
-                        if os.pread(file, 1, 0) == _BUSY and not self._is_own(file) and _is_locked(file):
+                        if os.pread(file, 1, 0) == _BUSY and _is_locked(file):
                             yield _decoded(os.pread(file, os.fstat(file).st_size, 0)[1:])
                     finally:
                         os.close(file)
-
-    def _is_own(self, file: int) -> bool:
-        return self._note >= 0 and os.path.sameopenfile(file, self._note)
 
     def _write_note(self) -> None:
         state = (self._files.kept, self._git.known)
         try:
             if self._note < 0:
-                folder = agent_dir() / NOTES
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                name = f"{hashlib.sha256(os.fsencode(self._cwd)).hexdigest()[:16]}.{os.urandom(4).hex()}"
-                self._note = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                os.makedirs(self._notes, mode=0o700, exist_ok=True)
+                self._name = f"{hashlib.sha256(os.fsencode(self._cwd)).hexdigest()[:16]}.{os.urandom(4).hex()}"
+                self._note = os.open(
+                    f"{self._notes}/{self._name}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+                )
                 fcntl.flock(self._note, fcntl.LOCK_EX)
             if self._noted is None or self._noted[0] is not state[0] or self._noted[1] is not state[1]:
                 os.ftruncate(self._note, 0)
@@ -203,13 +203,12 @@ class Gate:
 
     def recover(self) -> None:
         """Repair what work left in these folders whose agent was killed. What was found is told with the next work."""
-        folder = agent_dir() / NOTES
         try:
-            names = os.listdir(folder)
+            names = os.listdir(self._notes)
         except OSError:
             return
         for name in names:
-            path = folder / name
+            path = f"{self._notes}/{name}"
             with suppress(OSError, ValueError, msgspec.MsgspecError):
                 file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
@@ -232,7 +231,7 @@ class Gate:
             with suppress(OSError):
                 os.unlink(os.readlink(f"/proc/self/fd/{self._note}"))
             os.close(self._note)
-            self._note = -1
+            self._note, self._name = -1, ""
 
 
 def _encoded(note: _Note) -> bytes:

@@ -63,6 +63,8 @@ class GitDirs:
     def __init__(self, tops: list[str]) -> None:
         self._tops = tops
         self._known: dict[str, _Folder] = {}
+        self._times: dict[str, list[tuple[bytes, int]]] = {}
+        """By top: each folder that is known, as seen from there, and when it changed."""
         self._found: dict[str, Entry] = {}
         self._looked = 0
         self.too_many: list[str] = []
@@ -94,11 +96,16 @@ class GitDirs:
 
     def _is_unchanged(self) -> bool:
         """Say whether all folders are as they were. This is most of what the gate costs, so the loop is bare."""
-        lstat = os.lstat
+        look_up = os.stat
         try:
-            for path, folder in self._known.items():
-                if lstat(path).st_ctime_ns != folder.changed:
-                    return False
+            for top, times in self._times.items():
+                here = os.open(top, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # shorter paths are looked up faster
+                try:
+                    for path, changed in times:
+                        if look_up(path, dir_fd=here, follow_symlinks=False).st_ctime_ns != changed:
+                            return False
+                finally:
+                    os.close(here)
         except OSError:
             return False
         return bool(self._known)
@@ -106,12 +113,14 @@ class GitDirs:
     def _walk(self) -> dict[str, Entry]:
         known, now = self._known, time.time_ns()
         seen: dict[str, _Folder] = {}
+        times: dict[str, list[tuple[bytes, int]]] = {}
         found: dict[str, Entry] = {}
         most_of_one = _MOST_MADE if known and not self.too_many else MOST_FOLDERS
         self.too_many, self.obeyed, self.links, self.closed = [], set(), set(), set()
         for top in self._tops:
             # Those near the top first, and new ones last: they do not crowd out what is known.
             waiting, new, most = deque((top,)), deque[str](), len(seen) + most_of_one
+            times[top] = []
             while waiting or new:
                 path = (waiting or new).popleft()
                 if path in seen:
@@ -120,6 +129,7 @@ class GitDirs:
                 if folder is None:
                     continue
                 seen[path] = folder
+                times[top].append((os.fsencode(path[len(top) :].lstrip("/") or "."), folder.changed))
                 if len(seen) > most:
                     self.too_many.append(top)
                     break
@@ -133,7 +143,7 @@ class GitDirs:
                 self.links.update(folder.links)
                 if folder.obeyed and path != top and not _is_of_others(path, top, seen):
                     self.obeyed.update(folder.obeyed)
-        self._known = seen
+        self._known, self._times = seen, {top: below for top, below in times.items() if below}
         return found
 
     def _folder(self, path: str, known: _Folder | None, now: int) -> _Folder | None:

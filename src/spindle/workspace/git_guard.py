@@ -66,6 +66,8 @@ class GitGuard:
         self._made: set[tuple[int, int]] = set()
         """Git directories that commands made."""
         self._configs: dict[str, Config] = {}
+        self._without_links: dict[str, tuple[int, int, int]] = {}
+        """Folders of hooks in which there was no link, with the time of their last change."""
         self.links: dict[str, str] = {}
         """Links in git directories, and where they lead."""
 
@@ -310,15 +312,15 @@ class GitGuard:
     def _exact(self) -> dict[str, str]:
         """Return the files that the known git directories, and the user's own configuration, make git run or read."""
         home = [os.path.expanduser(path) for path in _HOME_CONFIGS]
-        found: dict[str, str] = dict.fromkeys(map(os.path.realpath, home), "")
-        everywhere = [text for path in home if (text := self._decoded(path)) is not None]
+        found: dict[str, str] = dict.fromkeys(_real(home), "")
+        everywhere = [text for path in home if (text := _naming(self._config(path)))]
         for path, known in self.known.items():
             place, top = known.entry.place, os.path.dirname(path)
             if not place or self._is_of_another_worktree(place):
                 continue
             found.update({os.path.join(place, name): path for name in _EXACT})
-            found.update(dict.fromkeys(_linked_hooks(os.path.join(place, "hooks"), self._tops), path))
-            texts = [text for one in known.configs if (text := self._decoded(one)) is not None]
+            found.update(dict.fromkeys(self._linked_hooks(os.path.join(place, "hooks")), path))
+            texts = [text for one in known.configs if (text := _naming(self._config(one)))]
             waiting = [(text, place) for text in texts] + [(text, os.path.dirname(home[0])) for text in everywhere]
             found.update(dict.fromkeys(self._named(waiting, top), path))
         return {one: path for one, path in found.items() if self._is_inside(one)}
@@ -332,14 +334,14 @@ class GitGuard:
                 if one not in seen:
                     seen.add(one)
                     yield from on_the_way(one)
-                    if (more := self._decoded(one)) is not None:
+                    if more := _naming(self._config(one)):
                         waiting.append((more, os.path.dirname(os.path.realpath(one))))
             for name in git_config.hook_folders(text):
                 hooks = os.path.join(top, name)
                 yield from on_the_way(hooks, links_only=True)
                 if self._is_inside(real := os.path.realpath(hooks)):
                     yield from _of_hooks(real, self._tops)
-                    yield from _linked_hooks(real, self._tops)
+                    yield from self._linked_hooks(real)
             for word in git_config.programs(text):
                 one = os.path.join(top, os.path.expanduser(word))
                 if self._is_inside(os.path.realpath(one)) and not os.path.isdir(one) and _is_named(word, one):
@@ -352,9 +354,26 @@ class GitGuard:
             return False
         return not self._is_inside(os.path.realpath(path_in(text_of(os.path.join(place, "gitdir"))) or "/"))
 
-    def _decoded(self, path: str) -> str | None:
-        config = self._config(path)
-        return None if config is None else config.content.decode("utf-8", "surrogateescape")
+    def _linked_hooks(self, folder: str) -> Iterator[str]:
+        """Yield what hooks are links to, and the folder itself, if it is one."""
+        try:
+            status = os.lstat(folder)
+        except OSError:
+            return
+        changed = (status.st_dev, status.st_ino, status.st_ctime_ns)
+        if self._without_links.get(folder) == changed:
+            return
+        now = time.time_ns()
+        if stat.S_ISLNK(status.st_mode):
+            yield from on_the_way(folder, links_only=True)
+            yield from _of_hooks(os.path.realpath(folder), self._tops)
+        links: list[str] | None = None
+        with suppress(OSError), os.scandir(folder) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink()]
+        for link in links or ():
+            yield from on_the_way(link)
+        if links == [] and stat.S_ISDIR(status.st_mode) and now - status.st_ctime_ns > TICK:
+            self._without_links[folder] = changed
 
     def _is_inside(self, path: str) -> bool:
         return is_below(path, self._tops)
@@ -386,15 +405,23 @@ def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
         yield f"{common} leads to {named}: it is put back", repair
 
 
-def _linked_hooks(folder: str, tops: list[str]) -> Iterator[str]:
-    """Yield what hooks are links to, and the folder itself, if it is one."""
-    if os.path.islink(folder):
-        yield from on_the_way(folder, links_only=True)
-        yield from _of_hooks(os.path.realpath(folder), tops)
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink():
-                yield from on_the_way(entry.path)
+def _naming(config: Config | None) -> str:
+    """Return the text of a configuration that names something; empty: it names nothing, or there is none."""
+    return config.content.decode("utf-8", "surrogateescape") if config is not None and config.named else ""
+
+
+def _real(paths: Iterable[str]) -> Iterator[str]:
+    """Yield where paths lead; folders above several of them are looked at once."""
+    plain = {"/"}
+    for path in paths:
+        here = path if os.path.normpath(path) == path and os.path.isabs(path) else ""
+        while here and here not in plain:
+            if os.path.islink(here):
+                here = ""
+            else:
+                plain.add(here)
+                here = os.path.dirname(here)
+        yield path if here else os.path.realpath(path)
 
 
 def _is_named(word: str, path: str) -> bool:

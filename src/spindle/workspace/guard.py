@@ -43,6 +43,7 @@ class PutBack:
         self._always = places
         self._more: Sequence[str] = ()
         self._places = {place: os.path.dirname(place) for place in places}
+        self._around = set(self._places.values())
         self._aside = aside
         self.kept: dict[str, dict[str, Kept]] = {}
         """By place: the files in it by path; no entry: it is too big."""
@@ -51,22 +52,21 @@ class PutBack:
 
     def remember(self, more: Sequence[str] = ()) -> None:
         """Take the files as they are now for right; there are `more` places for the time being."""
-        unchanged = self._unchanged()
-        if more != self._more:
+        is_same = more == self._more
+        if not is_same:
             self._more = more
-            self._places = {place: os.path.dirname(place) for place in (*self._always, *more)}
-        looked = {place: self._look(place, unchanged) for place in self._places}
-        kept = {place: files for place, files in looked.items() if files is not None}
-        if kept != self.kept:
-            self.kept = kept
-        now = time.time_ns()
-        times = {folder: _changed_at(folder) for folder in set(self._places.values())}
+            self._set_places((*self._always, *more))
+        now, times = time.time_ns(), self._times()
+        looked = {place: self._look(place) for place in self._to_look_at(times)}
+        if not is_same or any(files != self.kept.get(place) for place, files in looked.items()):
+            all_of_them = {place: looked[place] if place in looked else self.kept[place] for place in self._places}
+            self.kept = {place: files for place, files in all_of_them.items() if files is not None}
         self._folders = {folder: when for folder, when in times.items() if now - when > _TICK}
 
     def take(self, kept: dict[str, dict[str, Kept]]) -> None:
         """Take what an earlier agent kept for right."""
         self.kept = kept
-        self._places = {place: os.path.dirname(place) for place in (*self._places, *kept)}
+        self._set_places((*self._places, *kept))
         self._folders, self._more = {}, ()
 
     def adopt(self, kept: dict[str, dict[str, Kept]]) -> None:
@@ -87,8 +87,18 @@ class PutBack:
                 found.add((status.st_dev, status.st_ino))
         return found
 
-    def _unchanged(self) -> set[str]:
-        return {folder for folder, when in self._folders.items() if _changed_at(folder) == when}
+    def _set_places(self, places: Iterable[str]) -> None:
+        self._places = {place: os.path.dirname(place) for place in places}
+        self._around = set(self._places.values())
+
+    def _times(self) -> dict[str, int]:
+        return {folder: _changed_at(folder) for folder in self._around}
+
+    def _to_look_at(self, times: dict[str, int]) -> list[str]:
+        """Return the places but for those where nothing was, in folders that have no new entries."""
+        kept = self.kept
+        unchanged = {folder for folder, when in self._folders.items() if times.get(folder) == when}
+        return [place for place, above in self._places.items() if kept.get(place, True) or above not in unchanged]
 
     def unwatched(self) -> list[str]:
         """Return places that are too big to be kept; to be called after `remember`."""
@@ -97,11 +107,11 @@ class PutBack:
     def changed(self) -> dict[str, dict[str, Kept]]:
         """Return the places that are not as they were, each with its files as they are now."""
         found = {}
-        unchanged = self._unchanged()
-        for place, before in self.kept.items():
-            now = self._look(place, unchanged)
-            if now is not before and (now is None or _facts(now) != _facts(before)):
-                found[place] = now or {}
+        for place in self._to_look_at(self._times()):
+            if (before := self.kept.get(place)) is not None:
+                now = self._look(place)
+                if now != before and (now is None or _facts(now) != _facts(before)):
+                    found[place] = now or {}
         return found
 
     def restore(self, place: str) -> None:
@@ -130,14 +140,11 @@ class PutBack:
                     if os.geteuid() == 0:
                         os.fchown(out.fileno(), *kept.numbers[-2:])
 
-    def _look(self, place: str, unchanged: set[str]) -> dict[str, Kept] | None:
+    def _look(self, place: str) -> dict[str, Kept] | None:
         """Return the files at a place; None: there are too many."""
         found: dict[str, Kept] = {}
-        known = self.kept.get(place)
-        if known is not None and not known and self._places[place] in unchanged:
-            return known
         try:
-            self._collect(place, known or {}, found, 0)
+            self._collect(place, self.kept.get(place) or {}, found, 0)
         except _TooBig:
             return None
         return found
