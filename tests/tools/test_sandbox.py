@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
 
@@ -374,18 +375,26 @@ def test_what_is_newly_refused_says_why(work: Path, using: Support) -> None:
 
 
 def test_sockets_by_other_names_are_hidden(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ssh makes its own: bound by one name, and linked to another."""
+    """As ssh makes its own: bound by one name, and linked to another. The last program is elsewhere by now."""
     using = KINDS["bwrap"] or pytest.skip("no bubblewrap here")
     monkeypatch.chdir(work.parent / "outside")
     monkeypatch.setattr("spindle.workspace.sandbox.PRIVATE", ())
-    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+    with ExitStack() as stack:
+        one, two, three, four = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4))
         one.bind("relative")
         two.bind(f"{os.getcwd()}/t")
         os.rename("t", "renamed")
-        for local in (one, two):
+        other = work.parent / "outside/other"
+        other.mkdir()
+        os.chdir(other)
+        three.bind(str(other / "plain"))
+        four.bind("t")
+        os.rename("t", "moved")
+        for local in (one, two, three, four):
             local.listen()
+        os.chdir(work.parent / "outside")
         sandbox = Sandbox(Wanted("workspace-write", str(work), network="off"), using)
-        for name in ("relative", "renamed"):
+        for name in ("relative", "renamed", "other/plain", "other/moved"):
             code = f"import socket; socket.socket(socket.AF_UNIX).connect('../outside/{name}')"
             assert "refused" in run(sandbox, sys.executable, "-c", code)[1]
 

@@ -479,13 +479,14 @@ def _area(wanted: Wanted, cwd: str, temporary: str, using: Support) -> Area:
         private = [os.path.realpath(path) for path in expanded if path.startswith("/")]
         needed = [cwd, os.path.expanduser("~"), *map(_prefix, os.environ.get("PATH", "").split(os.pathsep))]
         opened = [*(path for path in needed if _inside(path, private) and path not in private), *opened]
+    shown_empty = tuple(dict.fromkeys(path for path in private if path not in writable))
     return Area(
         writable=tuple(dict.fromkeys(writable)),
         protected=tuple(protected),
         secrets=tuple(hidden),
         opened=tuple(opened),
-        private=tuple(dict.fromkeys(path for path in private if path not in writable)),
-        sockets=partial(sockets_to_hide, tuple(writable)),
+        private=shown_empty,
+        sockets=partial(sockets_to_hide, tuple(writable), shown_empty),
         kept=partial(_kept_outputs, time.time()),
         network=wanted.network,
     )

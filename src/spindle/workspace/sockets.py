@@ -2,20 +2,26 @@
 
 import os
 import stat
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from spindle.shapes.sandbox import HARMLESS_SOCKETS, SOCKETS
+from spindle.workspace.git_dirs import TICK
 from spindle.workspace.git_guard import is_below
 
 
-def sockets_to_hide(opened: Sequence[str] = ()) -> list[str]:
-    """Return the sockets with a path that are there, but for those in `opened` folders and those that do no harm."""
+def sockets_to_hide(opened: Sequence[str] = (), private: Sequence[str] = ()) -> list[str]:
+    """Return the sockets with a path that are there, but for those in `opened` folders and those that do no harm.
+
+    Folders that are `private` are hidden as a whole, so they need not be searched.
+    """
     expanded = [os.path.expandvars(path) for path in SOCKETS]
     found = {os.path.realpath(path) for path in expanded if "$" not in path}
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
         names = {parts[7].rstrip("\n") for line in lines if len(parts := line.split(None, 7)) == 8}
-        found |= _placed_sockets({name for name in names if not name.startswith("@") and name != "Path"})
+        found |= _placed_sockets({name for name in names if not name.startswith("@") and name != "Path"}, private)
     return [
         path
         for path in sorted(found)
@@ -36,16 +42,27 @@ def _can_reach(path: str) -> bool:
     return True
 
 
-def _placed_sockets(names: set[str]) -> set[str]:
-    """Return where sockets are now: those that were renamed beside their old names, relative ones by their programs."""
+def _placed_sockets(names: set[str], private: Sequence[str]) -> set[str]:
+    """Return where sockets are now. Those with a relative name are looked for where programs are; and beside a socket
+    there may be others, which were renamed, or whose program is elsewhere by now."""
     found = {name for name in names if name.startswith("/")}
     relative = names - found
-    folders = {os.path.dirname(name) for name in found if not os.path.lexists(name)}
     for process in os.listdir("/proc") if relative else ():
         with suppress(OSError):
             here = os.readlink(f"/proc/{process}/cwd")
             found |= {os.path.normpath(os.path.join(here, name)) for name in relative}
-    for folder in folders:
-        with suppress(OSError), os.scandir(folder) as entries:
-            found |= {one.path for one in entries if stat.S_ISSOCK(one.stat(follow_symlinks=False).st_mode)}
+    now = time.time_ns()
+    for folder in {os.path.dirname(name) for name in found}:
+        with suppress(OSError):
+            if not is_below(folder, private):
+                changed = os.stat(folder).st_ctime_ns
+                found |= _sockets_in(folder, changed, now if now - changed < TICK else 0)
     return found
+
+
+@lru_cache(256)
+def _sockets_in(folder: str, changed: int, young: int) -> frozenset[str]:
+    """Return the sockets in a folder. Its time of change tells of new entries, unless it is still `young`."""
+    with os.scandir(folder) as entries:
+        others = [one for one in entries if not (one.is_symlink() or one.is_file() or one.is_dir())]
+        return frozenset(one.path for one in others if stat.S_ISSOCK(one.stat(follow_symlinks=False).st_mode))
