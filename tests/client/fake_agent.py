@@ -34,6 +34,7 @@ ANSWERS: dict[str, Any] = {
     "export_page": {"html": "<html>"},
     "upload_file": {"path": "/tmp/n"},
     "complete_path": {"paths": ["a.py"]},
+    "find_files": {"paths": ["a.py"]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
     **{

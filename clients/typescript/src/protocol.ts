@@ -154,6 +154,10 @@ export interface ExportPageData {
   html: string;
 }
 
+export interface FindFilesData {
+  paths: string[];
+}
+
 export interface FindTextData {
   found: FoundText[];
 }
@@ -735,6 +739,20 @@ export interface Checkpoint {
   restored?: string | null;
 }
 
+export interface FolderContent {
+  path: string;
+  entries: FolderEntry[];
+  total: number;
+}
+
+export interface FolderEntry {
+  name: string;
+  kind: string;
+  size?: number | null;
+  link?: string | null;
+  isClosed?: boolean;
+}
+
 export interface Folders {
   path: string;
   parent: string | null;
@@ -812,6 +830,18 @@ export interface PromptData {
 
 export interface PullModelData {
   model: string;
+}
+
+export interface FilePart {
+  path: string;
+  kind: string;
+  size: number;
+  text?: string;
+  byte?: number;
+  line?: number | null;
+  nextByte?: number | null;
+  mimeType?: string | null;
+  data?: string | null;
 }
 
 export interface RemoveMcpServerData {
@@ -1861,6 +1891,15 @@ export interface ExportPageCommand {
   sessionId?: string;
 }
 
+/** Return those of some paths, at most 200, that are files which the agent may read. */
+export interface FindFilesCommand {
+  type: "find_files";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  paths: string[];
+}
+
 /** Return the entries of the current branch that contain a text, the oldest first. Messages, thoughts, summaries, arguments and results of tools are searched; upper and lower case are the same. */
 export interface FindTextCommand {
   type: "find_text";
@@ -2130,6 +2169,15 @@ export interface ListCheckpointsCommand {
   sessionId?: string;
 }
 
+/** Return what is in a folder, as tools see it. What the agent may not read is marked; a folder that it may not read is refused. */
+export interface ListFilesCommand {
+  type: "list_files";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  path?: string;
+}
+
 /** Return the folders in a folder that sessions may work in, for a client that lets a person choose one. */
 export interface ListFoldersCommand {
   type: "list_folders";
@@ -2258,6 +2306,17 @@ export interface PullModelCommand {
   id?: unknown;
   sessionId?: string;
   name: string;
+}
+
+/** Return a text from a line on, at most 1 MiB, or an image. With `byte`, the `nextByte` of an earlier answer, the next part. Refused if the agent may not read it. */
+export interface ReadFileCommand {
+  type: "read_file";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  path: string;
+  line?: number;
+  byte?: number | null;
 }
 
 /** Read settings, skills, prompts, extensions and MCP servers again. */
@@ -2822,6 +2881,15 @@ export interface ExportPageResponse {
   data: ExportPageData;
 }
 
+export interface FindFilesResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "find_files";
+  success: true;
+  data: FindFilesData;
+}
+
 export interface FindTextResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3100,6 +3168,15 @@ export interface ListCheckpointsResponse {
   data: CheckpointList;
 }
 
+export interface ListFilesResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "list_files";
+  success: true;
+  data: FolderContent;
+}
+
 export interface ListFoldersResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3206,6 +3283,15 @@ export interface PullModelResponse {
   command: "pull_model";
   success: true;
   data: PullModelData;
+}
+
+export interface ReadFileResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "read_file";
+  success: true;
+  data: FilePart;
 }
 
 export interface ReloadResponse {
@@ -3542,9 +3628,9 @@ export interface ErrorResponse {
   code?: string;
 }
 
-export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAccountCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
+export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindFilesCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAccountCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFilesCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReadFileCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
 
-export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAccountResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
+export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindFilesResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAccountResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFilesResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReadFileResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
 
 /** What each command takes and what it answers. */
 export interface Commands {
@@ -3594,6 +3680,8 @@ export interface Commands {
   export_html: { fields: Omit<ExportHtmlCommand, 'id' | 'type' | 'sessionId'>; data: ExportHtmlData };
   /** Return the session as one HTML page. */
   export_page: { fields: Omit<ExportPageCommand, 'id' | 'type' | 'sessionId'>; data: ExportPageData };
+  /** Return those of some paths, at most 200, that are files which the agent may read. */
+  find_files: { fields: Omit<FindFilesCommand, 'id' | 'type' | 'sessionId'>; data: FindFilesData };
   /** Return the entries of the current branch that contain a text, the oldest first. Messages, thoughts, summaries, arguments and results of tools are searched; upper and lower case are the same. */
   find_text: { fields: Omit<FindTextCommand, 'id' | 'type' | 'sessionId'>; data: FindTextData };
   /** Queue a message that the model gets when the run would otherwise end. */
@@ -3656,6 +3744,8 @@ export interface Commands {
   kill_background: { fields: Omit<KillBackgroundCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Return the checkpoints of this session: the states of the files before turns that wrote to them. */
   list_checkpoints: { fields: Omit<ListCheckpointsCommand, 'id' | 'type' | 'sessionId'>; data: CheckpointList };
+  /** Return what is in a folder, as tools see it. What the agent may not read is marked; a folder that it may not read is refused. */
+  list_files: { fields: Omit<ListFilesCommand, 'id' | 'type' | 'sessionId'>; data: FolderContent };
   /** Return the folders in a folder that sessions may work in, for a client that lets a person choose one. */
   list_folders: { fields: Omit<ListFoldersCommand, 'id' | 'type' | 'sessionId'>; data: Folders };
   /** Return the live sessions of this process, in the order in which they were opened. */
@@ -3680,6 +3770,8 @@ export interface Commands {
   prompt: { fields: Omit<PromptCommand, 'id' | 'type' | 'sessionId'>; data: PromptData };
   /** Get a model that runs on this machine, as `spindle models pull NAME`; `pull_progress` tells how far it is. Returns its id: its provider is `local`. */
   pull_model: { fields: Omit<PullModelCommand, 'id' | 'type' | 'sessionId'>; data: PullModelData };
+  /** Return a text from a line on, at most 1 MiB, or an image. With `byte`, the `nextByte` of an earlier answer, the next part. Refused if the agent may not read it. */
+  read_file: { fields: Omit<ReadFileCommand, 'id' | 'type' | 'sessionId'>; data: FilePart };
   /** Read settings, skills, prompts, extensions and MCP servers again. */
   reload: { fields: Omit<ReloadCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Forget the key or the login of a provider in `auth.json`. */

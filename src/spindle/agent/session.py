@@ -418,6 +418,10 @@ class AgentSession:
         that is not declared."""
         return self._approval.state(tool, arguments, effect)
 
+    async def unreadable(self, paths: Sequence[str]) -> set[str]:
+        """Return those of some absolute paths that the permission rules let no call read. Raises `ToolError`."""
+        return await self._approval.unreadable(paths)
+
     def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":
         """Return the sandbox that another program of the session should have, of at least this level."""
         return self._approval.sandbox_for(level)

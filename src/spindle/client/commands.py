@@ -134,6 +134,24 @@ class Commands(Sender):
         of the agent's runs are only overwritten with `force`.
         """
 
+    # -- folder ---------------------------------------------------------------------------------------
+
+    @command()
+    async def list_files(self, path: str = ".", *, timeout: Timeout = UNSET) -> Json:
+        """Return what is in a folder, as tools see it. What the agent may not read is marked; a folder that it may
+        not read is refused.
+        """
+
+    @command()
+    async def read_file(self, path: str, line: int = 1, byte: int | None = None, *, timeout: Timeout = UNSET) -> Json:
+        """Return a text from a line on, at most 1 MiB, or an image. With `byte`, the `nextByte` of an earlier
+        answer, the next part. Refused if the agent may not read it.
+        """
+
+    @command("paths")
+    async def find_files(self, paths: Sequence[str], *, timeout: Timeout = UNSET) -> list[str]:
+        """Return those of some paths, at most 200, that are files which the agent may read."""
+
     # -- owner ----------------------------------------------------------------------------------------
 
     @command("permit")

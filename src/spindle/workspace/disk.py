@@ -204,7 +204,7 @@ def list_folder(cancel: Cancel, path: str, limit: int) -> tuple[list[str], bool]
     """
     require_folder(path)
     try:
-        names = sorted(os.listdir(path), key=_collation_key)
+        names = sorted(os.listdir(path), key=collation_key)
     except OSError as error:
         raise ToolError(f"Cannot read directory: {os_error_text(error, 'scandir', path)}") from None
     lines: list[str] = []
@@ -224,7 +224,7 @@ _ALPHABET = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789abcdefghijklmnopqrstuv
 _RANKS = {character: rank for rank, character in enumerate(_ALPHABET)}
 
 
-def _collation_key(name: str) -> tuple[list[int], str, str]:
+def collation_key(name: str) -> tuple[list[int], str, str]:
     """Sort as dictionaries do: case does not count, accents only between names that are otherwise equal."""
     from unicodedata import combining, normalize
 
@@ -324,14 +324,14 @@ def read_stretch(cancel: Cancel, path: str, cwd: str, start: int, limit: int | N
             head = os.read(file, SNIFF_BYTES)
             mime_type = sniff_image(head)
             if mime_type is None:
-                return window_of(_chunks(file, head, cancel), start, limit)
-            data = None if size > largest_image else b"".join(_chunks(file, head, cancel))
+                return window_of(read_on(file, head, cancel), start, limit)
+            data = None if size > largest_image else b"".join(read_on(file, head, cancel))
             return Stretch(picture=Picture(mime_type, size, data))
     finally:
         os.close(file)
 
 
-def _chunks(file: int, head: bytes, cancel: Cancel) -> Iterator[bytes]:
+def read_on(file: int, head: bytes, cancel: Cancel) -> Iterator[bytes]:
     chunk = head
     while chunk:
         yield chunk

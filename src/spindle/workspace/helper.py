@@ -22,12 +22,12 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from spindle.programs.search_path import on_path
-from spindle.workspace import disk, replacing, states, texts
+from spindle.workspace import disk, replacing, states, texts, viewing
 from spindle.workspace.disk import Cancel, ToolError, doing, find_shell
 from spindle.workspace.frames import PART, Decoder, FrameError, frame, parts, unpack
 from spindle.workspace.texts import OutputFile, Spool
 
-_MODULES = (disk, replacing, texts, states)
+_MODULES = (disk, replacing, texts, states, viewing)
 _LOOK = 0.1
 _WAITING = 8
 """Frames that wait for the pipe. If there are too many, the thread that has more waits."""

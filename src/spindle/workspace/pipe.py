@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MODULES: Final = (
     *("base.globs", "programs.search_path", "workspace.put_back", "workspace.rules_files", "workspace.texts"),
     *("workspace.disk", "workspace.replacing", "workspace.states", "workspace.frames", "workspace.search"),
-    "workspace.helper",
+    *("workspace.viewing", "workspace.helper"),
 )
 """The helper, each module after those that it needs."""
 _BOOT: Final = """

@@ -319,6 +319,17 @@ class Approval(Hooks):
         with links or nullcontext():
             return decide(policy, "read", {"path": path}).behavior != "deny"
 
+    async def unreadable(self, paths: Sequence[str]) -> set[str]:
+        """Return those of some absolute paths that no call may read. Raises `ToolError` if the pipe breaks."""
+        if self._rules.policy() is None:
+            return set()
+        from spindle.agent.fences.links import with_links
+
+        def decided() -> set[str]:
+            return {path for path in paths if self._decide("read", {"path": path}).behavior == "deny"}
+
+        return (await with_links(self._port.resources.far, decided))[0]
+
     def _decide(self, tool: str, arguments: Any, effect: Effect | None = None) -> Decision:
         asked = self.tools or self._options.ask_before_tools
         policy = self._rules.policy(even_if_all_allowed=asked)

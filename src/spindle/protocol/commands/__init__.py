@@ -6,6 +6,7 @@ response. `COMMANDS` is the only list of commands: dispatch, the JSON Schema and
 
 from spindle.protocol.commands import (
     contents,
+    folder,
     owner,
     places,
     setup,
@@ -14,4 +15,4 @@ from spindle.protocol.commands import (
 )  # each adds its commands to the list
 from spindle.protocol.registry import COMMANDS
 
-__all__ = ["COMMANDS", "contents", "owner", "places", "setup", "subagents", "work"]
+__all__ = ["COMMANDS", "contents", "folder", "owner", "places", "setup", "subagents", "work"]
