@@ -35,12 +35,14 @@ _TAGS = {
     "places": SESSIONS,
     "setup": "Setup",
     "subagents": "Runs",
+    "folder": "Files",
     "owner": "Owner",
 }
 """By the module of the command."""
 _TAG_TEXTS = {
     "Runs": "Prompts, queues and what stops them.",
     "Conversation": "What a session holds: messages, entries, files that changed.",
+    "Files": "The files around a session: what the agent may read.",
     SESSIONS: "Which sessions there are, and which one a client goes on with.",
     STORED: "Sessions on disk: listed, read, renamed and deleted without opening them.",
     "Owner": "Keys, settings, rules and MCP servers that are kept, for the owner of the agent directory.",
