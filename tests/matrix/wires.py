@@ -113,6 +113,7 @@ class _Server(Wire):
             self.token = add_user(self.agent_dir / "tokens.json", "anna", {})
             args += ["--tokens"]
         with ServerProcess(self.steps, base=self.base, args=args, model=PRICE) as server:
+            self.token = self.token or server.made_token
             with ExitStack() as stack:
                 told = self.talk(server, stack)
             assert server.stop() == 0

@@ -30,6 +30,7 @@ from spindle.server.users import User, UsersFile
 from spindle.sessions.entries import SessionError
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.store import SessionHeld
+from spindle.shapes.sandbox import Network
 from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
@@ -183,11 +184,15 @@ class RemoteServer:
 
     # -- life ------------------------------------------------------------------------------------
 
-    async def start(self) -> str:
-        """Begin to listen. Return the address of the page, with the token if one was made. Raises `OSError`."""
+    async def start(self, reach: Network = "off") -> str:
+        """Begin to listen. Return the address of the page, with the token if one was made. Raises `OSError`.
+
+        `reach`: the network that fenced commands have. They are processes of the user, too, so a token keeps them out.
+        """
         options = self._options
         made_token = ""
-        if self._access.only_owner and not await asyncio.to_thread(can_tell):
+        is_reached = reach == "on" or (reach != "off" and (options.port in reach or not options.port))
+        if self._access.only_owner and (is_reached or not await asyncio.to_thread(can_tell)):
             made_token = secrets.token_urlsafe(32)
             self._access = replace(self._access, token=made_token)
         context = self.tls()

@@ -360,6 +360,10 @@ class Sandbox:
             lines += self._gaps_of_landlock()
         if not using.seatbelt:
             lines.append("Files that can be read can be locked (flock)")
+        if network != "off":
+            lines.append(
+                "Servers on this machine that ask for no token take commands for you (spindle serve without one)"
+            )
         if isinstance(network, list):
             lines.append("UDP is open")
         if network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:

@@ -63,6 +63,8 @@ class ServerProcess:
             assert line, f"the server ended: {self.stderr}"
             self.stderr += line
         self.address = found[1]
+        made = re.search(r"#token=(\S+)", self.stderr)
+        self.made_token = None if made is None else made[1]
         self.port = int(self.address.rpartition(":")[2])
         self.drained = threading.Event()
         """Set when all it had to say on stderr is in `stderr`."""

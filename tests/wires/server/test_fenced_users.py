@@ -1,6 +1,9 @@
 """Sandboxes on a server: the level of a user that nothing loosens, and the option over HTTP within `--root`."""
 
 import json
+import shlex
+import socket
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -158,13 +161,35 @@ def test_what_the_server_says_holds_for_users_who_have_nothing_else(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("args", "env", "told"),
-    [([], {}, True), ([], {"SPINDLE_REMOTE_TOKEN": TOKEN}, False), (["--sandbox-network", "off"], {}, False)],
-    ids=["open", "token", "no network"],
+    ("args", "env", "is_made"),
+    [
+        ([], {}, True),
+        ([], {"SPINDLE_REMOTE_TOKEN": TOKEN}, False),
+        (["--sandbox-network", "off"], {}, False),
+        (["--sandbox-network", "65000", "--remote", "127.0.0.1:{port}"], {}, False),
+        (["--sandbox-network", "{port}", "--remote", "127.0.0.1:{port}"], {}, True),
+        (["--sandbox", "off"], {}, False),
+    ],
+    ids=["network", "token", "no network", "other port", "its port", "no sandbox"],
 )
-def test_a_server_that_its_own_commands_can_use_says_so(tmp_path: Path, args: Any, env: Any, told: bool) -> None:
-    with ServerProcess(base=tmp_path, args=["--sandbox", "workspace-write", *args], env=env) as server:
-        assert ("can use this server as you do" in server.stderr) is told
+def test_a_server_that_its_own_commands_could_use_makes_a_token(
+    tmp_path: Path, args: list[str], env: dict[str, str], is_made: bool
+) -> None:
+    """Else a command behind the fence could open a session without one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    reach = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], b'{}').status)"
+    line = f"exec {sys.executable} -c {shlex.quote(reach)} http://127.0.0.1:$(cat port)/v1/sessions"
+    args = ["--sandbox", "workspace-write", *(word.format(port=port) for word in args)]
+    with ServerProcess([reply("ok")], base=tmp_path, args=args, env=env) as server:
+        assert (server.made_token is not None) is is_made
+        assert ("clients need the token in its address" in server.stderr) is is_made
+        (server.cwd / "port").write_text(str(server.port))
+        http = Http(server, server.made_token or env.get("SPINDLE_REMOTE_TOKEN"))
+        told = http.post(f"/v1/sessions/{http.open()}/bash", {"command": line})[2]
+        assert (told["exitCode"] == 0) is ("off" in args[2:] and "--sandbox-network" not in args), told
+        assert not is_made or "401" in told["output"]
+        assert not is_made or Http(server).post("/v1/sessions", {})[0] == 401
 
 
 def test_a_client_of_http_chooses_a_sandbox_within_the_roots(tmp_path: Path) -> None:

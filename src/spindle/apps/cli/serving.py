@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come 
     from spindle.protocol.pool import PoolBounds, SessionPool
     from spindle.server.users import User
     from spindle.sessions.store import SessionStore
+    from spindle.shapes.sandbox import Network
     from spindle.wires.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -191,7 +192,7 @@ async def _serve_clients(
 
     Raises `OSError`, `UsageError`.
     """
-    reaches_out = await _try_agent(source)
+    reach = await _try_agent(source)
     ended = asyncio.Event()
 
     def end(number: int) -> None:
@@ -204,15 +205,20 @@ async def _serve_clients(
     on_stop((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), end, seconds=drain + PROCESS_END)
     server.recovers = recover
     try:
-        address, began = await server.start(), time.monotonic()
+        address, began = await server.start(reach), time.monotonic()
     except SessionError as error:  # of the store
         raise UsageError(str(error)) from None
-    if reaches_out and server.is_open:
+    if reach == "on" and server.is_open:
         _say(
             "Warning: commands in the sandbox can use this server as you do, and so reach around the sandbox. "
             "Give it a token (--remote-token-file), or the sandbox no network"
         )
+    page, _, token = address.partition("#token=")
+    if token and reach != "off":
+        _say("Commands in the sandbox could connect to this server, so clients need the token in its address")
     _say(f"Listening on {address}")
+    # A browser would have the token in its command line, where commands can read it.
+    address = address if reach == "off" else page
     if server.has_owner:
         server.permit.tell = _say_code
         _say_code(server.permit.code)
@@ -241,10 +247,10 @@ async def _check(server: "RemoteServer", source: "CommandLineAgents", address: s
     return 0
 
 
-async def _try_agent(source: "CommandLineAgents") -> bool:
+async def _try_agent(source: "CommandLineAgents") -> "Network":
     """Make an agent like those of the clients, to find errors at the start. Raises `UsageError`.
 
-    Return whether it has a sandbox with a network.
+    Return the network of its commands, if they are fenced; else `off`.
     """
     from spindle.models.credentials import MissingCredentials
     from spindle.protocol.registry import WantedSession
@@ -263,7 +269,7 @@ async def _try_agent(source: "CommandLineAgents") -> bool:
         else:
             agent.resources.registry.require_credentials(agent.model)
         sandbox = agent.sandbox_for()
-        return sandbox is not None and sandbox.network == "on"
+        return "off" if sandbox is None else sandbox.network
     except MissingCredentials as error:
         raise UsageError(str(error)) from None
     finally:
