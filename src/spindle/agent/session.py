@@ -428,7 +428,7 @@ class AgentSession:
 
     def check_far(self, command: str, resources: Resources) -> None:
         """Raise `AgentError` if tools must not work at a far side, because there is to be a sandbox."""
-        self._approval.check_far(command, resources)
+        self._approval.fencing.check_far(command, resources)
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         """Return what a tool gets that is called now; it hands progress to `update`."""

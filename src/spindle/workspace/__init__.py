@@ -119,7 +119,9 @@ class Workspace(Protocol):
     def kept(self) -> KeptOutput:
         """Return a file for the whole output of a command; it is made when it is needed."""
 
-    async def shell(self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink, kept: KeptOutput) -> Running:
+    async def shell(
+        self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink, kept: KeptOutput | None = None
+    ) -> Running:
         """Start a command in the user's shell. `env` is added to the environment there. Raises `ToolError`.
 
         `kept` gets the output too, from `on_output` or there.

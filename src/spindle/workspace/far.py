@@ -34,8 +34,8 @@ for path; do readlink -f -- "$path" 2>/dev/null || printf '%s\\n' "$path"; done
 """
 _NOT_RUN = (126, 127)
 """What a shell says of a program that it cannot run."""
-_STAYS_HERE = ("PI_SESSION_FILE",)
-"""Variables of a session that mean nothing elsewhere."""
+_STAYS_HERE = ("PI_SESSION_FILE", "SPINDLE_TASK_DIR")
+"""Variables with paths of this machine, which mean nothing elsewhere."""
 
 
 class _Begun(Struct):
@@ -147,7 +147,7 @@ class Far:
         line = f"test ! -f {shlex.quote(path)} || {shlex.join(words)}"
         try:
             async with asyncio.timeout(seconds):
-                running = await self.shell(line, cwd, self._settings.variables, output.extend, self.kept())
+                running = await self.shell(line, cwd, self._settings.variables, output.extend)
                 code = await running.wait()
         except (ToolError, TimeoutError):
             return NO_FINDINGS
@@ -156,14 +156,16 @@ class Far:
     def kept(self) -> "FarKept":
         return FarKept()
 
-    async def shell(self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink, kept: KeptOutput) -> Running:
+    async def shell(
+        self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink, kept: KeptOutput | None = None
+    ) -> Running:
         await self._pipe.open()
         text = shell_text(command, self._settings)
         if not self._pipe.facts.python:
             return BareCommand(self._pipe, text, cwd, self._env(env), on_output)
-        assert isinstance(kept, FarKept)
-        process = FarProcess(self._pipe, on_output, news=kept.learn)
-        return await process.begin({**self._request(text, cwd, env), "spool": True})
+        news = kept.learn if isinstance(kept, FarKept) else self._pipe.unwanted
+        process = FarProcess(self._pipe, on_output, news=news)
+        return await process.begin({**self._request(text, cwd, env), "spool": kept is not None})
 
     async def background(
         self, command: str, cwd: str, env: Mapping[str, str], on_change: Callable[[], None]

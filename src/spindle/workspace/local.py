@@ -103,7 +103,9 @@ class Local:
     def kept(self) -> KeptOutput:
         return Spool()
 
-    async def shell(self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink, kept: KeptOutput) -> Running:
+    async def shell(
+        self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink, kept: KeptOutput | None = None
+    ) -> Running:
         return self._shell(command, cwd, env, on_output, self._settings.keep_background_processes)
 
     async def background(

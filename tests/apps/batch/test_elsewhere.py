@@ -31,9 +31,10 @@ def test_setup_agent_verify_and_patch_are_there(tasks: Tasks) -> None:
         {"id": "bad", "prompt": "x", "verify": "pwd; exit 3", **far(there)},
         {"id": "none", "prompt": "x", **far(there), "start": "echo no image; exit 125"},
         {"id": "alone", "prompt": "x", "start": "true"},
+        {"id": "fenced", "prompt": "x", **far(there), "sandbox": "read-only"},
     )
     tasks.run("--jobs", "1", "--retries", "0")
-    assert tasks.statuses() == {"good": "ok", "bad": "failed", "none": "error", "alone": "error"}
+    assert tasks.statuses() == {"good": "ok", "bad": "failed", "none": "error", "alone": "error", "fenced": "error"}
     patch = (tasks.runs / "good/patch.diff").read_text()
     assert "+more" in patch and "b/new" in patch and "set-up" not in patch
     log = (tasks.runs / "bad/log").read_text()
@@ -41,6 +42,7 @@ def test_setup_agent_verify_and_patch_are_there(tasks: Tasks) -> None:
     assert patch.startswith("diff --git ")
     assert "no image" in (tasks.runs / "none/log").read_text()
     assert "start and stop are for tasks that work elsewhere" in (tasks.runs / "alone/log").read_text()
+    assert "fence them there" in (tasks.runs / "fenced/log").read_text() and not (there / "fenced").exists()
     assert sorted(path.stem for path in there.glob("*.stopped")) == ["bad", "good", "none"]
     assert not (tasks.runs / "good/work").exists()
     shutil.rmtree(there)

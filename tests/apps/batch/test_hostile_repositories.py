@@ -286,18 +286,6 @@ def test_an_honest_patch_says_what_the_user_would_commit(tasks: Tasks, workspace
 # -- where the agent works, and what its neighbours get ------------------------------------------
 
 
-def test_setup_and_verify_get_no_keys(tasks: Tasks) -> None:
-    tasks.place.env |= KEYS
-    tasks.place.env["OTHER"] = "stays"
-    dump = 'env > "$SPINDLE_TASK_DIR/%s"'
-    tasks.script("done")
-    tasks.write({"id": "a", "prompt": "p", "setup": dump % "setup-env", "verify": dump % "verify-env"})
-    assert tasks.run().returncode == 0
-    for name in ("setup-env", "verify-env"):
-        text = (tasks.runs / "a" / name).read_text()
-        assert "OTHER=stays" in text and not any(value in text for value in KEYS.values())
-
-
 @pytest.mark.parametrize("workspace", ["worktree", "clone", "copy", "none"])
 def test_a_link_does_not_decide_where_the_agent_works(tasks: Tasks, workspace: str) -> None:
     repo = make_repo(tasks.place.project / "repo", a_txt="a\n")

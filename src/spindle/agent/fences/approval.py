@@ -174,21 +174,13 @@ class Approval(Hooks):
         """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if there can be none."""
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         if resources.far is not None:
-            self.check_far(resources.far.command, resources)
+            self.fencing.check_far(resources.far.command, resources)
         if self.fencing.level(resources) == "off":
             return self.fencing.sandbox(resources, cwd, None)
         made = self.fencing.sandbox(resources, cwd, self._rules.policy())
         if made is not None:
             made.is_outside, made.ask = self._is_outside, self._ask_outside
         return made
-
-    def check_far(self, command: str, resources: Resources) -> None:
-        """Raise `AgentError` if tools must not work at a far side, because there is to be a sandbox."""
-        if (level := self.fencing.level(resources)) != "off":
-            raise AgentError(
-                f'The sandbox ("{level}") fences programs of this machine, and tools work at the far side of '
-                f"`{command}`: fence them there, and set the sandbox to off"
-            )
 
     def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":
         """Return the sandbox that another program of the session should have, of at least this level."""

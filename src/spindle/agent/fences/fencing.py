@@ -84,6 +84,14 @@ class Fencing:
         """Return the level that is asked for. Raises `AgentError` if the settings make no sense."""
         return self._client.level or self.given.level or _settings(resources).level
 
+    def check_far(self, command: str, resources: Resources) -> None:
+        """Raise `AgentError` if tools must not work at a far side, because there is to be a sandbox."""
+        if (level := self.level(resources)) != "off":
+            raise AgentError(
+                f'The sandbox ("{level}") fences programs of this machine, and tools work at the far side of '
+                f"`{command}`: fence them there, and set the sandbox to off"
+            )
+
     def sandbox(self, resources: Resources, cwd: str, policy: "Policy | None") -> "Sandbox | None":
         """Return the sandbox; None: it is off. Raises `AgentError` if this machine cannot provide it."""
         if self.level(resources) == "off":

@@ -9,9 +9,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from msgspec.structs import asdict, replace
 
@@ -30,7 +29,6 @@ from spindle.apps.batch.tasks import Job
 from spindle.base import trace
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.programs.children import environment, kill_all
-from spindle.programs.process import Process
 from spindle.recipe import check_tools, make_agent
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
@@ -44,10 +42,8 @@ from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.run_result import RunResult, RunTokens
 from spindle.shapes.sandbox import read_sandbox
 from spindle.tools.base import Tool
-from spindle.workspace import Sink
-
-if TYPE_CHECKING:
-    from spindle.workspace.sandbox import Sandbox
+from spindle.workspace.disk import ToolError
+from spindle.workspace.settings import ToolSettings
 
 FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
 _STATUSES = {
@@ -339,6 +335,7 @@ class Try:
     async def _work(self) -> None:
         job, shared = self._job, self._shared
         if (far := self._far_task()) is not None:
+            self._fencing.check_far(far.command, shared.resources)
             env = environment(shared.withheld)
             await self._work_in(FarSpace(far, self._folder, shared.turns, env, self._shell_here), far.command)
             return
@@ -472,31 +469,25 @@ class Try:
             line.error = f"verify ended with {line.exit}, see {LOG}" if line.exit else None
 
     async def _shell(self, name: str, command: str) -> int:
-        """Run a command of the user in the workspace; the end of its output goes to the log. Returns its exit code.
-
-        Processes that it leaves running may go on until the end of the attempt.
-        """
+        """Run a command of the user in the workspace, as its tools do. Returns its exit code."""
         assert self._space is not None
-        if isinstance(space := self._space, FarSpace):
-            extra = {"SPINDLE_TASK_ID": self._job.id}
-            return await self._logged(name, command, lambda keep: space.shell(command, extra, keep))
-        space.check()  # the agent may have put a link there
-        cwd = str(space.cwd)
-        sandbox = self._fencing.sandbox(self._shared.resources, cwd, None)
-        return await self._logged(name, command, lambda keep: self._started(command, cwd, sandbox, keep))
+        self._space.check()  # the agent may have put a link there
+        cwd, resources = self._space.workdir, self._shared.resources
+        settings = resources.tool_settings(self, self._fencing.sandbox(resources, cwd, None))
+        return await self._logged(name, command, cwd, replace(settings, far=self._space.pipe))
 
     async def _shell_here(self, name: str, command: str) -> int:
         """Run a command of the user on this machine, though the workspace is elsewhere."""
-        return await self._logged(name, command, lambda keep: self._started(command, str(self._folder), None, keep))
+        return await self._logged(name, command, str(self._folder), self._shared.resources.tool_settings(self, None))
 
-    async def _started(self, command: str, cwd: str, sandbox: "Sandbox | None", keep: Sink) -> int:
-        extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
-        env = environment(self._shared.withheld, extra)
-        start = Process if sandbox is None else partial(sandbox.start, command)
-        return await start(["/bin/sh", "-c", command], cwd=cwd, env=env, on_output=keep, owner=self).wait()
+    async def _logged(self, name: str, command: str, cwd: str, settings: ToolSettings) -> int:
+        """Run a command; the end of its output goes to the log.
 
-    async def _logged(self, name: str, command: str, run: Callable[[Sink], Awaitable[int]]) -> int:
+        Processes that it leaves running may go on until the end of the attempt.
+        """
         self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost or 0.0))
+        hands = replace(settings, keep_background_processes=False).workspace
+        extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
         said = bytearray()
 
         def keep(data: bytes) -> None:
@@ -504,7 +495,11 @@ class Try:
             if len(said) > 2 * _SAID:
                 del said[:-_SAID]
 
-        code = await run(keep)
+        try:
+            running = await hands.shell(command, cwd, {**settings.variables, **extra}, keep)
+            code = await running.wait()
+        except ToolError as error:
+            raise WorkspaceError(str(error)) from None
         self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
         return code
 

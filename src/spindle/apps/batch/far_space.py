@@ -75,7 +75,7 @@ def far_task(
 
 
 class FarSpace:
-    """The workspace; it has the steps of `Workspace`."""
+    """The workspace; it has the steps of `AttemptFolder`."""
 
     kind = "far"
 
@@ -88,8 +88,7 @@ class FarSpace:
         self._turns = turns
         self._held: asyncio.Lock | None = None
         self._here = here
-        self._pipe = Pipe(task.command, env)
-        self._far = Far(self._pipe, ToolSettings())
+        self.pipe = Pipe(task.command, env)
         self._before = ""
         """The tree of the files at the beginning, if they are in a repository."""
 
@@ -104,7 +103,7 @@ class FarSpace:
         if self.task.start is not None and (code := await self._here("start", self.task.start)):
             raise WorkspaceError(f"start ended with {code}, see the log")
         try:
-            await self._pipe.open()
+            await self.pipe.open()
         except ToolError as error:
             raise WorkspaceError(str(error)) from None
         self.commit = (await self._said(_COMMIT)).strip() or None
@@ -113,22 +112,21 @@ class FarSpace:
         pass  # a link there leads nowhere here
 
     @property
-    def _workdir(self) -> str:
-        facts = self._pipe.facts
+    def workdir(self) -> str:
+        facts = self.pipe.facts
         return facts.cwd if self.task.cwd is None else str(Path(facts.cwd, self.task.cwd))
 
-    async def shell(self, command: str, env: Mapping[str, str], on_output: Callable[[bytes], None]) -> int:
-        """Run a shell command there; return its exit code. Raises `WorkspaceError`."""
+    async def _shell(self, script: str, on_output: Callable[[bytes], None]) -> int:
         try:
-            running = await self._far.shell(command, self._workdir, env, on_output, self._far.kept())
+            running = await Far(self.pipe, ToolSettings()).shell(script, self.workdir, _PLAIN, on_output)
             return await running.wait()
         except ToolError as error:
             raise WorkspaceError(str(error)) from None
 
     async def _said(self, script: str, **words: str) -> str:
         output = bytearray()
-        text = script.format(cwd=shlex.quote(self._workdir), **words)
-        code = await self.shell(text, _PLAIN, output.extend)
+        text = script.format(cwd=shlex.quote(self.workdir), **words)
+        code = await self._shell(text, output.extend)
         return "" if code else output.decode("utf-8", "replace")
 
     async def baseline(self, *, is_fresh: bool) -> None:
@@ -140,10 +138,10 @@ class FarSpace:
         after = (await self._said(_TREE)).strip() if self._before else ""
         if not after:
             return None
-        command = _PATCH.format(cwd=shlex.quote(self._workdir), a=self._before, b=after)
+        command = _PATCH.format(cwd=shlex.quote(self.workdir), a=self._before, b=after)
         file = os.open(patch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
-            await self.shell(command, _PLAIN, lambda data: write_all(file, data))
+            await self._shell(command, lambda data: write_all(file, data))
         finally:
             os.close(file)
         return patch.stat().st_size
@@ -151,7 +149,7 @@ class FarSpace:
     async def leave(self, *, keep: bool) -> None:
         """Stop the far side, whatever has happened."""
         try:
-            await self._pipe.close()
+            await self.pipe.close()
             if self.task.stop is not None:
                 with suppress(OSError):
                     await self._here("stop", self.task.stop)

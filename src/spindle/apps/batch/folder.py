@@ -106,6 +106,8 @@ async def obeyed(place: Place, withheld: Collection[str]) -> bytes:
 class AttemptFolder:
     """The directory of one attempt. `make`, then `baseline`, then `changes`, then `leave`."""
 
+    pipe = None
+
     def __init__(
         self,
         place: Place,
@@ -139,6 +141,11 @@ class AttemptFolder:
         """Every repository in the workspace: what records its states, and its tree at the beginning."""
         self.root = Path(os.path.realpath(place.source if kind == "none" else folder / "work"))
         self.cwd = self.root / place.inside
+
+    @property
+    def workdir(self) -> str:
+        """Where commands of the task begin."""
+        return str(self.cwd)
 
     async def take_turn(self) -> None:
         """Wait until no other task works in the directory itself."""
