@@ -767,6 +767,7 @@ export interface ListLiveSessionsData {
 export interface LiveInfo {
   id: string;
   currentId: string;
+  node?: string | null;
   sessionFile?: string | null;
   name?: string | null;
   cwd: string;
@@ -2187,7 +2188,7 @@ export interface ListFoldersCommand {
   path?: string | null;
 }
 
-/** Return the live sessions of this process, in the order in which they were opened. */
+/** Return the live sessions of this process, in the order in which they were opened; on a server with a store also those of the other servers, each with its `node`. */
 export interface ListLiveSessionsCommand {
   type: "list_live_sessions";
   /** Any JSON value; the response has the same. */
@@ -3748,7 +3749,7 @@ export interface Commands {
   list_files: { fields: Omit<ListFilesCommand, 'id' | 'type' | 'sessionId'>; data: FolderContent };
   /** Return the folders in a folder that sessions may work in, for a client that lets a person choose one. */
   list_folders: { fields: Omit<ListFoldersCommand, 'id' | 'type' | 'sessionId'>; data: Folders };
-  /** Return the live sessions of this process, in the order in which they were opened. */
+  /** Return the live sessions of this process, in the order in which they were opened; on a server with a store also those of the other servers, each with its `node`. */
   list_live_sessions: { fields: Omit<ListLiveSessionsCommand, 'id' | 'type' | 'sessionId'>; data: ListLiveSessionsData };
   /** Return the stored sessions of this working directory, the latest first; with `limit`, page by page. With `everywhere`, of all directories that sessions may work in, in pages of 500 without `limit`; `open_session` takes their ids. `changedSince`, the `asOf` of an earlier answer: only what has changed since, the latest change included. */
   list_sessions: { fields: Omit<ListSessionsCommand, 'id' | 'type' | 'sessionId'>; data: SessionList };

@@ -288,7 +288,9 @@ class Commands(Sender):
 
     @command("sessions")
     async def list_live_sessions(self, *, timeout: Timeout = UNSET) -> list[Json]:
-        """Return the live sessions of this process, in the order in which they were opened."""
+        """Return the live sessions of this process, in the order in which they were opened; on a server with a store
+        also those of the other servers, each with its `node`.
+        """
 
     @command("sessions")
     async def list_sessions(

@@ -150,9 +150,11 @@ class LiveSession(NeverFull):
     async def info(self) -> LiveInfo:
         agent = self.agent
         model, path, stats = agent.model, agent.session.path, await agent.stats()
+        store = agent.session.store
         return LiveInfo(
             id=self.handle,
             current_id=agent.session.id,
+            node=None if store is None else store.node.word,
             session_file=None if path is None else str(path),
             name=agent.session.name,
             cwd=agent.cwd,

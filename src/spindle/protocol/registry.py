@@ -27,6 +27,8 @@ class LiveInfo(Wire, kw_only=True):
     """The `sessionId` of its commands and events. It stays the same when the conversation goes on in another file."""
     current_id: str
     """Id of the stored session that the conversation is in now."""
+    node: str | None = None
+    """The server that works on it, as its `/healthz` says; left out if sessions are files."""
     session_file: str | None = None
     name: str | None = None
     cwd: str

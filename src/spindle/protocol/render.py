@@ -117,6 +117,11 @@ class Wishes(msgspec.Struct):
     """What such a client is told of subagents."""
 
 
+def tag_for(session_id: str) -> bytes:
+    """Return what comes in place of the brace at the beginning of each line of a session that has a name."""
+    return b'{"sessionId":' + codec.encode_str(session_id) + b","
+
+
 class Renderer:
     def __init__(
         self,
@@ -126,7 +131,7 @@ class Renderer:
         wishes: Wishes | None = None,
     ) -> None:
         """`session_id` goes into every line: it tells a client which of its sessions the line is about."""
-        self._tag = b"" if session_id is None else b'{"sessionId":' + codec.encode_str(session_id) + b","
+        self._tag = b"" if session_id is None else tag_for(session_id)
         self.update_mode: UpdateMode = update_mode or dialect.updates
         self.wishes = wishes or Wishes()
         self._live: LiveJson | None = None

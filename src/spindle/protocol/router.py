@@ -4,12 +4,13 @@ Frames of a client's first session have no name, so a client with one session ne
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import proxy
 
-from msgspec import UNSET
+from msgspec import UNSET, convert
 
 from spindle.agent import AgentError
 from spindle.agent.lifecycle import SESSION_ENDED
@@ -25,10 +26,16 @@ from spindle.protocol.registry import REPLIES, LiveInfo, WantedSession
 from spindle.protocol.render import Response
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
+from spindle.sessions.store import SessionHeld
 from spindle.shapes.events import SessionClosed
 
 if TYPE_CHECKING:  # loaded only if the client asks for what they do
     from spindle.protocol.negotiated import Outcomes
+    from spindle.protocol.passed import PassedSeat
+    from spindle.server.passage import Passage
+
+PASSES = 3
+"""How often the node that has a session is looked for, if that changes meanwhile."""
 
 
 class Router:
@@ -43,7 +50,11 @@ class Router:
         self._first = first
         self.to_first: Callable[[dict[str, Any]], None] = lambda frame: None
         """Takes frames of a seat whose session turns out to be the first."""
-        self._seats: dict[str, RoutedSeat] = {}
+        self.passage: Passage | None = None
+        """The way to sessions of other nodes, if there are any."""
+        self.terms: dict[str, str] = {}
+        """What a connection to another node asks for, as this one did."""
+        self._seats: dict[str, RoutedSeat | PassedSeat] = {}
         """By the handle of the session; while it is being opened, by the name that the client has used."""
 
     def route(self, frame: dict[str, Any]) -> bool:
@@ -72,7 +83,12 @@ class Router:
     async def _open(self, seat: "RoutedSeat", name: str) -> None:
         """Open the session that a client has named."""
         try:
-            self._place(seat, await self.pool.get(name, seat))
+            found = await self._here_or_there(partial(self.pool.get, name, seat))
+            if isinstance(found, LiveSession):
+                self._place(seat, found)
+            else:
+                for frame in self.forget(seat):
+                    self._seats[found.id].receive(frame)
         except (AgentError, SessionError) as error:
             self._give_up(seat, str(error))
         except Exception as error:  # of an extension, or of the disk
@@ -82,13 +98,50 @@ class Router:
         """Open a session for the client. Raises the errors of `SessionPool.open`."""
         seat = RoutedSeat(self)
         try:
-            live = await self.pool.open(wanted, seat)
-            info = await live.info()
+            found = await self._here_or_there(partial(self.pool.open, wanted, seat))
+            if not isinstance(found, LiveSession):
+                return found
+            info = await found.info()
         except asyncio.CancelledError:
             self.pool.forsake(seat)
             raise
-        self._place(seat, live)  # no await after this: the response goes out before the first event
+        self._place(seat, found)  # no await after this: the response goes out before the first event
         return info
+
+    async def _here_or_there(self, opened: Callable[[], Coroutine[Any, Any, LiveSession]]) -> LiveSession | LiveInfo:
+        """Open a session here, or take a seat at the node that has it. Raises the errors of `SessionPool.open`."""
+        for _ in range(PASSES):
+            try:
+                return await opened()
+            except SessionHeld as error:
+                held = error
+                if self.passage is None:
+                    break
+                if (info := await self._seated(self.passage, str(held.path))) is not None:
+                    return info
+        raise held
+
+    async def _seated(self, passage: "Passage", session: str) -> LiveInfo | None:
+        """Take a seat in a session of another node; None: no other node has it any more."""
+        if (found := await passage.info(session)) is None:
+            return None
+        from spindle.protocol.passed import PassedSeat
+
+        info = convert(found, LiveInfo)
+        if not isinstance(self._seats.get(info.id), PassedSeat):
+            link = await passage.link(session, "/rpc", {"session": session, **self.terms})
+            if link is None:
+                return None
+            if isinstance(self._seats.get(info.id), PassedSeat):  # the client has asked for it twice at once
+                await link.close()
+            else:
+                self._seats[info.id] = PassedSeat(self, passage, info.id, link)
+        return info
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        """Return the live sessions, those of other nodes as well. Raises `SessionError`."""
+        found, _ = ([], []) if self.passage is None else await self.passage.live()
+        return [*await self.pool.infos(), *(convert(one, LiveInfo) for one in found)]
 
     def negotiate(self) -> None:
         """Speak version 2 in all sessions that are open; later ones do so from their beginning."""
@@ -120,7 +173,7 @@ class Router:
         lane = self.outbox.lane(name) if isinstance(name, str) else self.outbox
         lane.put(Response(id=frame.get("id", UNSET), command=frame.get("type", "parse"), success=False, error=error))
 
-    def forget(self, seat: "RoutedSeat") -> list[dict[str, Any]]:
+    def forget(self, seat: "RoutedSeat | PassedSeat") -> list[dict[str, Any]]:
         """Remove a seat, and return the frames that wait in it."""
         self._seats = {name: other for name, other in self._seats.items() if other is not seat}
         return seat.waiting
@@ -265,4 +318,4 @@ class RoutedSeat(Seat):
         await self._router.pool.close_session(self._live)
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return await self._router.pool.infos()
+        return await self._router.live_sessions()

@@ -7,10 +7,10 @@ each other: addresses come from the store, and whoever can write there has all s
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -24,11 +24,20 @@ PASSED = "Spindle-Passed-On"
 TAKE_OVER_SECONDS = 12.0
 """How long a request waits for the end of a dead node's leases, at most."""
 LOOK_SECONDS = 0.25
+ALIVE_SECONDS = 1.0
+"""Seconds between two looks whether the nodes that requests were passed on to are alive."""
 CONNECT_SECONDS = 2.0
-CHUNK = 64 << 10
+ENDED, ENDED_TEXT = 1012, b"the node that has the session ended"
+"""How a WebSocket is closed if the node behind it is lost."""
 _HOPS = ("connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer")
 """Headers that are about one connection, in lower case."""
 _SOCKET_ONLY = ("sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-protocol")
+_NOT_OURS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Headers that the library would add: an answer would be packed for a client that cannot unpack it."""
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""What is raised if there was no connection."""
+
+T = TypeVar("T")
 
 log = logging.getLogger("spindle.nodes")
 
@@ -44,12 +53,15 @@ class Nodes:
         self._changed = asyncio.Event()
         """Set when a lease may have been given back."""
         self._hearers: list[Callable[[], None]] = []
+        self._used: dict[str, set[asyncio.Timeout]] = {}
+        """Node → what is being done there for clients of ours."""
+        self._looking: asyncio.Task[None] | None = None
         self._stop_watching: Callable[[], None] = lambda: None
 
     @property
     def name(self) -> str:
         """The name by which the health check of this node can be told from that of another one."""
-        return self._store.node.node.rpartition("-")[2]
+        return self._store.node.word
 
     def is_alive(self) -> bool:
         """Say whether other nodes see this one as alive: its database answers. Blocks."""
@@ -82,7 +94,8 @@ class Nodes:
     async def _node_at(self, address: str) -> str | None:
         """Return the name of the node whose health check answers at an address; None if none does."""
         try:
-            async with self._ask().get(f"{address}/healthz", timeout=aiohttp.ClientTimeout(CONNECT_SECONDS)) as answer:
+            within = aiohttp.ClientTimeout(CONNECT_SECONDS)
+            async with self.client().get(f"{address}/healthz", timeout=within) as answer:
                 value = await answer.json()
             return str(value.get("node", "")) if isinstance(value, dict) else ""
         except (OSError, TimeoutError, ValueError, aiohttp.ClientError):
@@ -103,9 +116,75 @@ class Nodes:
 
     async def end(self) -> None:
         self._stop_watching()
+        if self._looking is not None:
+            self._looking.cancel()
         if self._client is not None:
             await self._client.close()
         await asyncio.to_thread(self._store.close)
+
+    # -- the others ------------------------------------------------------------------------------
+
+    async def others(self) -> list[Holder]:
+        """Return the other nodes that are alive. Raises `StoreError`."""
+        alive = await asyncio.to_thread(self._store.nodes)
+        return [one for one in alive if one.node != self._store.node.node and one.address is not None]
+
+    async def at_owner(self, store: SessionStore, session: str, do: Callable[[Holder], Awaitable[T]]) -> T | None:
+        """Do something at the node that has a session; None if that is this one, or no node has it.
+
+        Raises `NodeSilent`, `StoreError`.
+        """
+        end = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
+        while True:
+            self._changed.clear()
+            holder = await asyncio.to_thread(store.holder, session)
+            if holder is None or holder.node == self._store.node.node:
+                return None
+            if holder.address is not None:
+                try:
+                    return await do(holder)
+                except NotThere:
+                    pass  # it may be dead: then its leases end soon
+            if asyncio.get_running_loop().time() > end:
+                raise NodeSilent(f"The node that has session {session} does not answer ({holder.node})")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+
+    @asynccontextmanager
+    async def while_alive(self, holder: Holder) -> AsyncIterator[None]:
+        """Raise `TimeoutError` in what is done meanwhile once the leases of that node have ended."""
+        async with asyncio.timeout(None) as until:
+            self._used.setdefault(holder.node, set()).add(until)
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look(), name="spindle-nodes-alive")
+            try:
+                yield
+            finally:
+                self._used.get(holder.node, set()).discard(until)
+
+    async def _look(self) -> None:
+        while self._used:
+            await asyncio.sleep(ALIVE_SECONDS)
+            self._used = {node: works for node, works in self._used.items() if works}
+            try:
+                alive = [holder.node for holder in await self.others()]
+            except SessionError:
+                continue  # then no other node takes over either
+            for node in [node for node in self._used if node not in alive]:
+                for work in self._used.pop(node):
+                    work.reschedule(0)
+        self._looking = None
+
+    def client(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                auto_decompress=False,
+                skip_auto_headers=_NOT_OURS,
+                connector=aiohttp.TCPConnector(limit=0, ssl_shutdown_timeout=0),
+            )
+        return self._client
 
     # -- passing on ------------------------------------------------------------------------------
 
@@ -116,67 +195,39 @@ class Nodes:
 
         Raises `NodeSilent`, `StoreError`.
         """
-        end = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
-        while True:
-            self._changed.clear()
-            holder = await asyncio.to_thread(store.holder, session)
-            if holder is None or holder.node == self._store.node.node or PASSED in request.headers:
-                return None
-            if holder.address is not None:
-                try:
-                    return await (self._socket if socket else self._plain)(request, holder)
-                except _NotThere:
-                    pass  # it may be dead: then its leases end soon
-            if asyncio.get_running_loop().time() > end:
-                raise NodeSilent(f"The node that has session {session} does not answer ({holder.node})")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._changed.wait()
+        if PASSED in request.headers:
+            return None
+        return await self.at_owner(store, session, partial(self._socket if socket else self._plain, request))
 
     async def _plain(self, request: web.BaseRequest, holder: Holder) -> web.StreamResponse:
-        body = await request.read()
-        url = f"{holder.address}{request.path_qs}"
+        body, ours = await request.read(), web.StreamResponse()
         try:
-            theirs = await self._ask().request(
-                request.method, url, data=body or None, headers=_headers(request), allow_redirects=False
-            )
+            async with self.while_alive(holder):
+                theirs = await self.client().request(
+                    request.method,
+                    f"{holder.address}{request.path_qs}",
+                    data=body or None,
+                    headers=headers_for(request),
+                    allow_redirects=False,
+                )
+                try:
+                    await _answer_as(theirs, ours, request)
+                finally:
+                    theirs.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if isinstance(error, aiohttp.ClientConnectorError) or request.method in ("GET", "HEAD"):
-                raise _NotThere from error
+            if ours.prepared:  # the node has ended in the middle: so does our answer
+                ours.force_close()
+                if request.transport is not None:
+                    request.transport.abort()
+                return ours
+            if isinstance(error, _UNSENT) or request.method in ("GET", "HEAD"):
+                raise NotThere from error
             return _lost()
-        ours = web.StreamResponse(status=theirs.status)
-        for name, value in theirs.headers.items():
-            if name.lower() not in _HOPS:
-                ours.headers.add(name, value)
-        if (length := theirs.headers.get("Content-Length")) is not None and request.method != "HEAD":
-            ours.content_length = int(length)
-        try:
-            await ours.prepare(request)
-            async for chunk in theirs.content.iter_any():
-                await ours.write(chunk)
-            await ours.write_eof()
-        except aiohttp.ClientError:  # the node has ended in the middle: so does our answer
-            ours.force_close()
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            theirs.close()
         return ours
 
     async def _socket(self, request: web.BaseRequest, holder: Holder) -> web.StreamResponse:
-        protocols = [part.strip() for part in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if part]
-        headers = {name: value for name, value in _headers(request).items() if name.lower() not in _SOCKET_ONLY}
         try:
-            theirs = await self._ask().ws_connect(
-                f"{holder.address}{request.path_qs}",
-                headers=headers,
-                protocols=protocols,
-                autoping=False,
-                autoclose=False,
-                max_msg_size=0,
-            )
-        except aiohttp.ClientConnectorError as error:
-            raise _NotThere from error
+            theirs = await self.connect(request, holder, request.path_qs)
         except aiohttp.WSServerHandshakeError as error:
             told = error.headers.get("X-Reason", "") if error.headers is not None else ""
             return web.Response(status=error.status, text=f"{told}\n", headers={"X-Reason": told})
@@ -187,8 +238,12 @@ class Nodes:
         await ours.prepare(request)
         both = asyncio.create_task(_copy(ours, theirs)), asyncio.create_task(_copy(theirs, ours))
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            async with self.while_alive(holder):
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(both, timeout=1.0)  # the other side says goodbye, too
+        except TimeoutError:
+            with suppress(aiohttp.ClientError, OSError):
+                await ours.close(code=ENDED, message=ENDED_TEXT)
         finally:
             for one in both:
                 one.cancel()
@@ -196,22 +251,49 @@ class Nodes:
             await asyncio.gather(theirs.close(), ours.close(), return_exceptions=True)
         return ours  # type: ignore[no-any-return]
 
-    def _ask(self) -> aiohttp.ClientSession:
-        if self._client is None:
-            none = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-            self._client = aiohttp.ClientSession(
-                timeout=none, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0, ssl_shutdown_timeout=0)
-            )
-        return self._client
+    async def connect(
+        self, request: web.BaseRequest, holder: Holder, path: str
+    ) -> "aiohttp.ClientWebSocketResponse[bool]":
+        """Open a WebSocket at a node for the client of `request`. Raises `NotThere`, `aiohttp.ClientError`."""
+        protocols = [part.strip() for part in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if part]
+        try:
+            async with self.while_alive(holder):
+                return await self.client().ws_connect(
+                    f"{holder.address}{path}",
+                    headers=headers_for(request, _SOCKET_ONLY),
+                    protocols=protocols,
+                    autoping=False,
+                    autoclose=False,
+                    max_msg_size=0,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                )
+        except (*_UNSENT, TimeoutError) as error:  # nothing was asked of it
+            raise NotThere from error
 
 
-class _NotThere(Exception):
-    """No connection to the node was made, so it knows nothing of the request."""
+class NotThere(Exception):
+    """The node does not answer, and knows nothing of the request."""
 
 
-def _headers(request: web.BaseRequest) -> dict[str, str]:
-    kept = {name: value for name, value in request.headers.items() if name.lower() not in _HOPS}
+def headers_for(request: web.BaseRequest, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the headers of a client that go with its request to another node."""
+    left_out = (*_HOPS, *without)
+    kept = {name: value for name, value in request.headers.items() if name.lower() not in left_out}
     return {**kept, PASSED: "1"}
+
+
+async def _answer_as(theirs: aiohttp.ClientResponse, ours: web.StreamResponse, request: web.BaseRequest) -> None:
+    """Answer as another node does, byte for byte."""
+    ours.set_status(theirs.status)
+    for name, value in theirs.headers.items():
+        if name.lower() not in _HOPS:
+            ours.headers.add(name, value)
+    if (length := theirs.headers.get("Content-Length")) is not None and request.method != "HEAD":
+        ours.content_length = int(length)
+    await ours.prepare(request)
+    async for chunk in theirs.content.iter_any():
+        await ours.write(chunk)
+    await ours.write_eof()
 
 
 def _lost() -> web.Response:
@@ -237,5 +319,5 @@ async def _copy(source: Any, target: Any) -> None:
                 await target.close(code=message.data or 1000, message=(message.extra or "").encode())
                 return
             case _:  # lost, without a word
-                await target.close(code=1012, message=b"the node that has the session ended")
+                await target.close(code=ENDED, message=ENDED_TEXT)
                 return

@@ -124,11 +124,14 @@ def loaded_from(
     Raises `SessionNotFound`, `SessionHeld`, `StoreError`.
     """
     from spindle.sessions.named import SessionNotFound
+    from spindle.sessions.store import SessionHeld
     from spindle.sessions.store_keeper import QUEUE, StoreKeeper
 
     lease = None
     if not read_only:
         if store.load(id, sys.maxsize >> 32) is None:  # else the lease would make it
+            if (holder := store.holder(id)) is not None:
+                raise SessionHeld(id, holder)  # it has no line yet
             raise SessionNotFound(f"No session {id} in {store.name}")
         lease = store.lease(id)
     try:

@@ -256,6 +256,10 @@ class PostgresStore:
         self._core.alive()
         return time.monotonic() < self._core.sure_until
 
+    def nodes(self) -> list[Holder]:
+        rows = self._all("SELECT name, address FROM spindle_nodes WHERE until > clock_timestamp() ORDER BY name", ())
+        return [Holder(*row) for row in rows]
+
     def seen_as(self) -> str:
         (host,) = self._one("SELECT host(inet_client_addr())", ())
         return str(host or "127.0.0.1")

@@ -89,7 +89,8 @@ class StoreShelf:
         self.store = store
 
     def find(self, session: str, cwd: str) -> str | None:
-        return None if self.store.load(session, NO_LINES) is None else session
+        is_there = self.store.load(session, NO_LINES) is not None or self.store.holder(session) is not None
+        return session if is_there else None
 
     def page(self, cwd: str | None, limit: int | None, cursor: str | None, fits: Fits | None) -> Page:
         return page_of_store(self.store, cwd, limit=limit, cursor=cursor, fits=fits)

@@ -58,6 +58,11 @@ class Holder(Struct, frozen=True):
     address: str | None = None
     """Where the node answers, if it is a server that others can reach."""
 
+    @property
+    def word(self) -> str:
+        """The word of its own, which tells it from the others and says nothing of the machine."""
+        return self.node.rpartition("-")[2]
+
 
 class Lease(Struct, frozen=True):
     """The right to write to a session. It ends with its node; the number is greater than that of any lease before."""
@@ -166,6 +171,9 @@ class SessionStore(Protocol):
     @property
     def is_alive(self) -> bool:
         """Whether others see this process as alive."""
+
+    def nodes(self) -> list[Holder]:
+        """Return the processes that are alive, as far as others see."""
 
     def seen_as(self) -> str:
         """Return the host by which others may reach this machine."""

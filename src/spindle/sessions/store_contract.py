@@ -101,6 +101,7 @@ def leases_to_one(one: SessionStore, other: SessionStore) -> None:
     holder = other.holder("s")
     _must(holder is not None, "others see who holds it")
     _must(one.holds(lease), "the holder knows that it holds it")
+    _must(one.node.node in [node.node for node in one.nodes()], "who holds a lease is one of the nodes that are alive")
     with _raises(SessionHeld, "a session that is held is not deleted"):
         other.delete("s")
     one.release(lease)

@@ -25,6 +25,7 @@ from spindle.protocol.registry import WantedSession
 from spindle.server.account import Account, NotAllowed
 from spindle.server.day_book import DayBook, StoreBook
 from spindle.server.nodes import PASSED, Nodes
+from spindle.server.passage import Passage
 from spindle.server.permit import Permit
 from spindle.server.users import User, UsersFile
 from spindle.sessions.entries import SessionError
@@ -67,11 +68,19 @@ log = logging.getLogger("spindle.remote")
 class Tenant:
     """A user of the server with all that is kept for the user; without users there is one, whose name is None."""
 
-    def __init__(self, account: Account, source: AgentSource, pool: SessionPool, options: RemoteOptions) -> None:
+    def __init__(
+        self, account: Account, source: AgentSource, pool: SessionPool, options: RemoteOptions, nodes: Nodes | None
+    ) -> None:
         self.account = account
         self.source = source
         self.pool = pool
-        self.api = HttpApi(pool, options)
+        self.api = HttpApi(pool, options, self.passage)
+        self._nodes = nodes
+
+    def passage(self, request: web.BaseRequest) -> Passage | None:
+        """Return the way of a client to the sessions that other nodes have; None if there are no nodes."""
+        store = self.source.store
+        return None if self._nodes is None or store is None else Passage(self._nodes, store, request)
 
 
 class RemoteServer:
@@ -134,7 +143,7 @@ class RemoteServer:
                 beside=self._pools,
                 recovers=self.recovers and source.store is not None,
             )
-            tenant = self._tenants[name] = Tenant(account, source, pool, options)
+            tenant = self._tenants[name] = Tenant(account, source, pool, options, self._nodes)
         return tenant
 
     def _whose(self, request: web.BaseRequest, query: dict[str, str]) -> str | None:
@@ -480,9 +489,9 @@ class RemoteServer:
                 elif path == ACP_PATH:
                     from spindle.wires.acp.socket import EditorSocket
 
-                    await peer.run(EditorSocket(tenant.source, tenant.pool))
+                    await peer.run(EditorSocket(tenant.source, tenant.pool, tenant.passage(request)))
                 else:
-                    await self._attach(peer, path, query, tenant)
+                    await self._attach(peer, request, path, query, tenant)
                 await peer.close()
             except Exception as error:  # a bug
                 log.exception("connection %d failed", number)
@@ -494,12 +503,16 @@ class RemoteServer:
                 span.set(code=socket.close_code, frames_in=peer.frames_in, frames_out=peer.frames_out)
         return socket
 
-    async def _attach(self, peer: Peer, path: str, query: dict[str, str], tenant: Tenant) -> None:
+    async def _attach(
+        self, peer: Peer, request: web.BaseRequest, path: str, query: dict[str, str], tenant: Tenant
+    ) -> None:
         is_rpc, pool = path == RPC_PATH, tenant.pool
         dialect = dialect_named(query.get("dialect", SPINDLE.name)) if is_rpc else SPINDLE
         gathers = query.get("deltas") == "gathered"
         seat = (
-            RpcSeat(peer, pool, dialect, gathers=gathers) if is_rpc else ChatSeat(peer, self._options, tenant.account)
+            RpcSeat(peer, pool, dialect, gathers=gathers, passage=tenant.passage(request))
+            if is_rpc
+            else ChatSeat(peer, self._options, tenant.account)
         )
         copy = query.get("copy") == "true"
         wanted = WantedSession(session=query.get("session"), copy=copy, interrupt_mode=dialect.interrupt_mode)

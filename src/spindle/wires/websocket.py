@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
@@ -21,6 +22,9 @@ from spindle.protocol.seat import Seat
 from spindle.shapes.codec import encode
 from spindle.wires.network.peer import BYE, Peer
 
+if TYPE_CHECKING:
+    from spindle.server.passage import Passage
+
 GATHER_SECONDS = 0.016
 """For about a frame of a screen."""
 
@@ -31,8 +35,20 @@ class RpcSeat(Seat):
     holds = True
     busy = True
 
-    def __init__(self, peer: Peer, pool: SessionPool, dialect: Dialect, *, gathers: bool = False) -> None:
-        """With `gathers`, deltas come together about sixty times a second, for a client that shows them to a person."""
+    def __init__(
+        self,
+        peer: Peer,
+        pool: SessionPool,
+        dialect: Dialect,
+        *,
+        gathers: bool = False,
+        passage: "Passage | None" = None,
+    ) -> None:
+        """With `gathers`, deltas come together about sixty times a second, for a client that shows them to a person.
+
+        `passage`: the way to sessions of other nodes.
+        """
+        self._passage = passage
         self._peer = peer
         self._pool = pool
         self.account = pool.account
@@ -50,6 +66,8 @@ class RpcSeat(Seat):
         """Listen to the session. `since` is the number of the last event the client saw before its connection broke."""
         self._live = live
         self._router = Router(self._pool, live, self, self._outbox)
+        self._router.passage = self._passage
+        self._router.terms = {"dialect": self.dialect.name, "deltas": "gathered" if self._gathers else "all"}
         self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
         self._router.to_first = weakly(self._dispatcher.receive_value)
         # A dialect leaves events out, so its clients cannot count them.
@@ -92,7 +110,7 @@ class RpcSeat(Seat):
         raise AgentError("This is the first session of the connection, and ends with it")
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return await self._router.pool.infos()
+        return await self._router.live_sessions()
 
     # -- for the peer ----------------------------------------------------------------------------
 

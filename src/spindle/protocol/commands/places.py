@@ -110,7 +110,8 @@ async def close_session(call: Call) -> None:
 
 @command("list_live_sessions", key="sessions")
 async def list_live_sessions(call: Call) -> list[LiveInfo]:
-    """Return the live sessions of this process, in the order in which they were opened."""
+    """Return the live sessions of this process, in the order in which they were opened; on a server with a store also
+    those of the other servers, each with its `node`."""
     return await call.client.live_sessions()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
 from spindle.sessions.open import branched
 from spindle.sessions.pages import BadCursor
+from spindle.sessions.store import SessionHeld
 from spindle.wires.acp.json_rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -29,6 +30,10 @@ from spindle.wires.acp.json_rpc import (
 from spindle.wires.acp.options import modes, options
 from spindle.wires.acp.seat import EditorChoices, EditorSeat
 from spindle.wires.acp.view import EditorAbilities
+
+if TYPE_CHECKING:
+    from spindle.server.passage import Passage
+    from spindle.wires.acp.passed import PassedSession
 
 PAGE = 100
 """Sessions in one answer of `session/list`."""
@@ -71,14 +76,23 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class Editor:
-    def __init__(self, source: AgentSource, pool: SessionPool, *, signs_in: bool = True) -> None:
-        """`signs_in`: the editor may be told how to get a key, as it has the agent's environment."""
+    def __init__(
+        self, source: AgentSource, pool: SessionPool, *, signs_in: bool = True, passage: "Passage | None" = None
+    ) -> None:
+        """`signs_in`: the editor may be told how to get a key, as it has the agent's environment.
+
+        `passage`: the way to sessions of other nodes.
+        """
         self._source = source
         self._pool = pool
         self._signs_in = signs_in
         self.connection = RpcConnection(self._handle)
         self._can = EditorAbilities()
-        self._initialized = False
+        self._hello: dict[str, Any] | None = None
+        """What the editor began with."""
+        self._passage = passage
+        self._passed: dict[str, PassedSession] = {}
+        """Sessions that other nodes have, by id."""
         self._seats: dict[str, EditorSeat] = {}
         self._kept: dict[str, EditorChoices] = {}
         """Wishes for sessions that are no longer in memory, by id."""
@@ -109,7 +123,7 @@ class Editor:
         seats, self._seats = list(self._seats.values()), {}
         for seat in seats:
             self._pool.leave(seat, seat.live)
-        await asyncio.gather(*(seat.end() for seat in seats))
+        await asyncio.gather(*(seat.end() for seat in seats), *(passed.leave() for passed in self._passed.values()))
         await self.connection.close()
 
     async def end(self) -> None:
@@ -126,8 +140,39 @@ class Editor:
         if method == "$/cancel_request":
             self.connection.cancel(params.get("requestId"))
             return None
-        if not self._initialized:
+        if self._hello is None:
             raise JsonRpcError(INVALID_REQUEST, "The first request must be initialize")
+        session = params.get("sessionId")
+        passed = self._passed.get(session) if isinstance(session, str) else None
+        if passed is None:
+            try:
+                return await self._here(method, params, id)
+            except SessionHeld as error:
+                if (passed := await self._pass_on(str(error.path), self._hello)) is None:
+                    raise
+        result = await passed.ask(method, params, id)
+        if method == "session/fork":
+            self._passed[result["sessionId"]] = passed
+        return result
+
+    async def _pass_on(self, session: str, hello: dict[str, Any]) -> "PassedSession | None":
+        """Begin at the node that has a session; None if there is none. Raises `JsonRpcError`, `SessionError`."""
+        link = None if self._passage is None else await self._passage.link(session, "/acp")
+        if link is None:
+            return None
+        from spindle.wires.acp.passed import PassedSession
+
+        if (passed := self._passed.get(session)) is not None:  # another request was quicker
+            await link.close()
+            return passed
+        passed = self._passed[session] = PassedSession(self.connection, link, self._not_there)
+        await passed.begin(hello)
+        return passed
+
+    def _not_there(self, lost: "PassedSession") -> None:
+        self._passed = {id: passed for id, passed in self._passed.items() if passed is not lost}
+
+    async def _here(self, method: str, params: dict[str, Any], id: Any) -> Any:
         if method.startswith(OURS) and (name := method.removeprefix(OURS)) in _OUR_FRAMES:
             given = {key: value for key, value in params.items() if key not in ("sessionId", "_meta")}
             return await (await self._seat(str(params.get("sessionId", "")))).command(name, given)
@@ -148,7 +193,7 @@ class Editor:
             output_key=next((key for key in OUTPUT_KEYS if _at(offered, "_meta").get(key) is True), ""),
             events=_at(_at(params, "_meta"), "spindle").get("events") is True,
         )
-        self._initialized = True
+        self._hello = params
         capabilities: dict[str, Any] = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "embeddedContext": True},

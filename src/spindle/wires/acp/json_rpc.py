@@ -66,6 +66,12 @@ class RpcConnection:
         finally:
             del self._asked[number]
 
+    def fail(self, reason: str) -> None:
+        """Let our requests fail: the other side is gone."""
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(JsonRpcError(INTERNAL_ERROR, reason))
+
     # -- in --------------------------------------------------------------------------------------
 
     async def close(self) -> None:

@@ -3,14 +3,15 @@
 import asyncio
 
 from spindle.protocol.pool import AgentSource, SessionPool
+from spindle.server.passage import Passage
 from spindle.wires.acp.editor import Editor
 
 
 class EditorSocket:
     """One connection. Its sessions are those of the user, and stay in memory for a while when it is gone."""
 
-    def __init__(self, source: AgentSource, pool: SessionPool) -> None:
-        self._editor = Editor(source, pool, signs_in=False)
+    def __init__(self, source: AgentSource, pool: SessionPool, passage: Passage | None) -> None:
+        self._editor = Editor(source, pool, signs_in=False, passage=passage)
         self._outbox = self._editor.connection.outbox
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set

@@ -5,9 +5,9 @@ The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -39,6 +39,9 @@ from spindle.wires.network.answers import SAFETY, SHARED, bytes_answer, failed, 
 from spindle.wires.network.listener import HttpConnection
 from spindle.wires.network.options import RemoteOptions
 
+if TYPE_CHECKING:
+    from spindle.server.passage import Passage
+
 T = TypeVar("T")
 
 API_PATHS = ("/v1/", "/openapi.json")
@@ -60,8 +63,12 @@ class NotFound(Exception):
 
 
 class HttpApi:
-    def __init__(self, pool: SessionPool, options: RemoteOptions) -> None:
+    def __init__(
+        self, pool: SessionPool, options: RemoteOptions, passage: Callable[[web.BaseRequest], "Passage | None"]
+    ) -> None:
+        """`passage` returns the way of a client to the sessions of other nodes, if there are any."""
         self._pool = pool
+        self._passage = passage
         self._options = options
         self._stored = StoredSessions(pool)
         self._tasks = Tasks()
@@ -123,7 +130,7 @@ class HttpApi:
             case "GET" | "HEAD", ["openapi.json"]:
                 return json_answer(_document(query.get("version", "3.1")))
             case "GET" | "HEAD", ["v1", "sessions"]:
-                return json_answer({"sessions": await self._pool.infos()})
+                return json_answer(await self._all(self._passage(request)))
             case "POST", ["v1", "sessions"]:
                 return json_answer(await self._open(await _body(request)), 201)
             case "GET" | "HEAD", ["v1", "sessions", id]:
@@ -149,6 +156,12 @@ class HttpApi:
         if methods := _methods_of(parts):
             return _not_allowed(methods)
         raise NotFound("No such path")
+
+    async def _all(self, passage: "Passage | None") -> dict[str, Any]:
+        """Return the live sessions of all nodes, and the nodes that do not answer. Raises `StoreError`."""
+        here = await self._pool.infos()
+        there, silent = ([], []) if passage is None else await passage.live()
+        return {"sessions": [*here, *there], **({"silent": silent} if silent else {})}
 
     async def _of_stored(self, request: web.BaseRequest, id: str | None, query: dict[str, str]) -> web.Response:
         match request.method, id:
@@ -201,7 +214,7 @@ class HttpApi:
         if waits not in ("true", "false"):
             raise BadRequest("wait must be true or false")
         live = await self._session(id)
-        seat = HttpSeat(self, self._pool, live)
+        seat = HttpSeat(self, self._pool, live, self._passage(request))
         live.in_hand += 1
         try:
             data = await carry_out(Call(live.agent, seat, UNSET), frame, spec)
@@ -340,13 +353,14 @@ class _Viewer(Seat, NeverFull):
 class HttpSeat(Seat):
     """A client for the time of one request."""
 
-    def __init__(self, api: HttpApi, pool: SessionPool, live: LiveSession) -> None:
+    def __init__(self, api: HttpApi, pool: SessionPool, live: LiveSession, passage: "Passage | None") -> None:
         self.run: Run | None = None
         """The run of the prompt that was taken."""
         self._api = api
         self._pool = pool
         self.account = pool.account
         self._live = live
+        self._passage = passage
 
     def accepted(self, run: Run) -> None:
         self.run = run
@@ -355,13 +369,20 @@ class HttpSeat(Seat):
         raise AgentError("Over HTTP events always carry only what is new")
 
     async def open_session(self, wanted: WantedSession) -> LiveInfo:
-        return await self._api.open(wanted)
+        try:
+            return await self._api.open(wanted)
+        except SessionHeld as error:
+            found = None if self._passage is None else await self._passage.info(str(error.path))
+            if found is None:
+                raise
+            return convert(found, LiveInfo)
 
     async def close_session(self) -> None:
         await self._pool.close_session(self._live)
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return await self._pool.infos()
+        found, _ = ([], []) if self._passage is None else await self._passage.live()
+        return [*await self._pool.infos(), *(convert(one, LiveInfo) for one in found)]
 
 
 async def _result_of(run: Run, gone: asyncio.Event) -> RunResult:

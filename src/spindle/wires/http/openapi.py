@@ -57,6 +57,11 @@ _WAIT = {
     "description": "Answer when the run is over, with what came of it.",
     "schema": {"type": "boolean", "default": False},
 }
+_SILENT = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Other servers on the same store that do not answer; left out if there are none.",
+}
 _FAILURES = {status: {"$ref": f"#/components/responses/{status}"} for status in ERRORS}
 
 
@@ -120,7 +125,7 @@ def openapi(version: Version = "3.1") -> dict[str, Any]:
     session, events = "/v1/sessions/{id}", "/v1/sessions/{id}/events"
     components["PromptAccepted"] = components.pop(data["prompt"]["$ref"].rpartition("/")[2])
     data["prompt"] = {"$ref": REFS.format(name="PromptAccepted")}
-    listed = {"sessions": {"type": "array", "items": info}}
+    listed = {"sessions": {"type": "array", "items": info}, "silent": _SILENT}
     sessions = {"type": "object", "properties": listed, "required": ["sessions"]}
     lists = {"questions": {"type": "array", "items": question}, "requests": {"type": "array", "items": request}}
     questions = {"type": "object", "properties": lists}
