@@ -17,7 +17,6 @@ from spindle.sessions.store import open_store
 from tests.support.mock_model import gate, reply
 
 from .test_acp import Editor
-from .test_http import Http
 from .test_nodes import Cluster, until
 
 
@@ -129,7 +128,7 @@ def test_a_request_at_a_frozen_node_is_answered_by_the_next_owner(cluster: Clust
     assert time.monotonic() - began < 12
     assert answers["read"][0] == 200 and answers["read"][2]["id"] == id
     assert answers["prompt"][0] == 502 and "look before you repeat it" in answers["prompt"][2]["error"]
-    with pytest.raises(Exception, match="IncompleteRead|closed|reset"):
+    with pytest.raises(Exception, match=r"IncompleteRead|closed|reset"):
         while stream.next() is not None:
             pass
         raise ConnectionError("the stream is closed")
