@@ -24,7 +24,7 @@ NO_QUERY: Mapping[str, str] = {}
 _OF_A_SOCKET = ("sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "content-type")
 
 
-class Link:
+class NodeLink:
     """A WebSocket to the node that has a session, for a client of this one."""
 
     def __init__(self, nodes: Nodes, holder: Holder, socket: Any) -> None:
@@ -104,7 +104,7 @@ class Passage:
         """End a session that another node has. Raises `NodeSilent`, `StoreError`."""
         await self._at_owner(session, "DELETE", f"/v1/sessions/{quote(session, safe='')}")
 
-    async def link(self, session: str, path: str, query: Mapping[str, str] = NO_QUERY) -> Link | None:
+    async def link(self, session: str, path: str, query: Mapping[str, str] = NO_QUERY) -> NodeLink | None:
         """Open a WebSocket to the node that has a session; None: no other node has it.
 
         Raises `NodeSilent`, `StoreError`, and `AgentError` if that node refuses.
@@ -119,8 +119,8 @@ class Passage:
         except (aiohttp.ClientError, OSError) as error:
             raise AgentError(f"The node that has session {session} cannot be used: {error}") from None
 
-    async def _connect(self, path: str, holder: Holder) -> Link:
-        return Link(self._nodes, holder, await self._nodes.connect(self._request, holder, path))
+    async def _connect(self, path: str, holder: Holder) -> NodeLink:
+        return NodeLink(self._nodes, holder, await self._nodes.connect(self._request, holder, path))
 
     async def _at_owner(self, session: str, method: str, path: str) -> dict[str, Any] | None:
         return (
