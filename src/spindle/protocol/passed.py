@@ -12,7 +12,7 @@ from spindle.shapes.events import SessionClosed
 
 if TYPE_CHECKING:
     from spindle.protocol.router import Router
-    from spindle.server.passage import NodeLink, Passage
+    from spindle.server.passage import Link, Passage
 
 _MODE = "spindle-form-of-updates"
 """Id of the command by which the other node learns what form of updates the client wants."""
@@ -23,7 +23,7 @@ _MODE_ANSWER = b'{"id":"%b"' % _MODE.encode()
 class PassedSeat:
     ended = False
 
-    def __init__(self, router: "Router", passage: "Passage", handle: str, link: "NodeLink") -> None:
+    def __init__(self, router: "Router", passage: "Passage", handle: str, link: "Link") -> None:
         """`handle`: what the node that has the session calls it."""
         self.handle = handle
         self.waiting: list[dict[str, Any]] = []

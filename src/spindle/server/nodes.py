@@ -143,7 +143,7 @@ class Nodes:
             if holder.address is not None:
                 try:
                     return await do(holder)
-                except NotThere:
+                except NodeGone:
                     pass  # it may be dead: then its leases end soon
             if asyncio.get_running_loop().time() > end:
                 raise NodeSilent(f"The node that has session {session} does not answer ({holder.node})")
@@ -221,7 +221,7 @@ class Nodes:
                     request.transport.abort()
                 return ours
             if isinstance(error, _UNSENT) or request.method in ("GET", "HEAD"):
-                raise NotThere from error
+                raise NodeGone from error
             return _lost()
         return ours
 
@@ -254,7 +254,7 @@ class Nodes:
     async def connect(
         self, request: web.BaseRequest, holder: Holder, path: str
     ) -> "aiohttp.ClientWebSocketResponse[bool]":
-        """Open a WebSocket at a node for the client of `request`. Raises `NotThere`, `aiohttp.ClientError`."""
+        """Open a WebSocket at a node for the client of `request`. Raises `NodeGone`, `aiohttp.ClientError`."""
         protocols = [part.strip() for part in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if part]
         try:
             async with self.while_alive(holder):
@@ -268,10 +268,10 @@ class Nodes:
                     timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
                 )
         except (*_UNSENT, TimeoutError) as error:  # nothing was asked of it
-            raise NotThere from error
+            raise NodeGone from error
 
 
-class NotThere(Exception):
+class NodeGone(Exception):
     """The node does not answer, and knows nothing of the request."""
 
 

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 
 from spindle.agent import AgentError
-from spindle.server.nodes import ENDED_TEXT, PASSED, Nodes, NotThere, headers_for
+from spindle.server.nodes import ENDED_TEXT, PASSED, NodeGone, Nodes, headers_for
 from spindle.sessions.store import Holder, SessionStore
 from spindle.shapes.codec import DecodeError, decode
 
@@ -24,7 +24,7 @@ NO_QUERY: Mapping[str, str] = {}
 _OF_A_SOCKET = ("sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "content-type")
 
 
-class NodeLink:
+class Link:
     """A WebSocket to the node that has a session, for a client of this one."""
 
     def __init__(self, nodes: Nodes, holder: Holder, socket: Any) -> None:
@@ -104,7 +104,7 @@ class Passage:
         """End a session that another node has. Raises `NodeSilent`, `StoreError`."""
         await self._at_owner(session, "DELETE", f"/v1/sessions/{quote(session, safe='')}")
 
-    async def link(self, session: str, path: str, query: Mapping[str, str] = NO_QUERY) -> NodeLink | None:
+    async def link(self, session: str, path: str, query: Mapping[str, str] = NO_QUERY) -> Link | None:
         """Open a WebSocket to the node that has a session; None: no other node has it.
 
         Raises `NodeSilent`, `StoreError`, and `AgentError` if that node refuses.
@@ -119,8 +119,8 @@ class Passage:
         except (aiohttp.ClientError, OSError) as error:
             raise AgentError(f"The node that has session {session} cannot be used: {error}") from None
 
-    async def _connect(self, path: str, holder: Holder) -> NodeLink:
-        return NodeLink(self._nodes, holder, await self._nodes.connect(self._request, holder, path))
+    async def _connect(self, path: str, holder: Holder) -> Link:
+        return Link(self._nodes, holder, await self._nodes.connect(self._request, holder, path))
 
     async def _at_owner(self, session: str, method: str, path: str) -> dict[str, Any] | None:
         return (
@@ -130,7 +130,7 @@ class Passage:
         )
 
     async def _ask(self, method: str, path: str, holder: Holder) -> dict[str, Any]:
-        """Return what a node answers. Raises `NotThere`, and `AgentError` if it refuses."""
+        """Return what a node answers. Raises `NodeGone`, and `AgentError` if it refuses."""
         headers = {**headers_for(self._request, _OF_A_SOCKET), "Accept-Encoding": "identity"}
         url = f"{holder.address}{self._path(path)}"
         try:
@@ -140,7 +140,7 @@ class Passage:
             ):
                 value = decode(await answer.read() or b"{}")
         except (aiohttp.ClientError, TimeoutError, OSError, DecodeError) as error:
-            raise NotThere from error
+            raise NodeGone from error
         if answer.status >= 400 or not isinstance(value, dict):
             raise AgentError(str(value.get("error")) if isinstance(value, dict) else f"status {answer.status}")
         return value

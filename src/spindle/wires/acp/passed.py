@@ -8,12 +8,12 @@ from typing import Any
 
 from spindle.base.flow import Tasks
 from spindle.base.limits import TASKS_END
-from spindle.server.passage import NodeLink
+from spindle.server.passage import Link
 from spindle.wires.acp.json_rpc import RpcConnection
 
 
 class PassedSession:
-    def __init__(self, editor: RpcConnection, link: NodeLink, on_end: Callable[["PassedSession"], None]) -> None:
+    def __init__(self, editor: RpcConnection, link: Link, on_end: Callable[["PassedSession"], None]) -> None:
         self._editor = editor
         self._link = link
         self._there = RpcConnection(self._from_there)
