@@ -145,6 +145,8 @@ class Here(_Operations):
         self._is_too_large = False
         self._signs: tuple[int, ...] | None = None
         """Of the index with what the inventory has; another process may work with the same store."""
+        self._tidied = 0
+        """Time of the git directory when nothing in it was in the way."""
 
     async def _place(self) -> str:
         await self.open()
@@ -176,8 +178,13 @@ class Here(_Operations):
         self._is_open = True
 
     def clear_up(self) -> None:
-        clear_up(str(self._store / "git"))
-        Path(self.root, RESTORING).unlink(missing_ok=True)
+        git_dir = f"{self._store}/git"
+        with suppress(FileNotFoundError):
+            if os.stat(git_dir).st_mtime_ns != self._tidied:  # else no name has come into it
+                clear_up(git_dir)
+                self._tidied = os.stat(git_dir).st_mtime_ns
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self.root}/{RESTORING}")
 
     def keep(self, objects: Collection[str]) -> None:
         for oid in objects:

@@ -127,14 +127,14 @@ class Snapshots:
 
     def keep(self, id: str, state: State, like: tuple[str, State] | None = None) -> None:
         """Keep a state under a name, until it is too old. `like`: one that is kept, and may be the same."""
-        states = self.store / "states"
+        states = f"{self.store}/states"
         if like is not None and msgspec.structs.replace(like[1], time=state.time) == state:
             with suppress(OSError):  # not every disk has links
                 os.link(f"{states}/{like[0]}.json", f"{states}/{id}.json")
                 return
         self.recorder.keep(state.objects())
-        if not states.exists():
-            states.mkdir(mode=0o700)
+        if not os.path.exists(states):
+            os.mkdir(states, 0o700)
             write_file(f"{self.store}/folder", os.fsencode(self.root))
         write_file(f"{states}/{id}.json", json.dumps(msgspec.to_builtins(state)).encode())
 
@@ -196,7 +196,7 @@ class Snapshots:
 
     async def now(self) -> State:
         """Return the state of the folder; inside of `alone`. Raises `GitError`, `OSError`."""
-        os.utime(self.store / "lock")
+        os.utime(f"{self.store}/lock")
         return await self.recorder.state()
 
     async def copy(self, path: str) -> Copy | None:
@@ -236,8 +236,12 @@ class Snapshots:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        file = os.open(path, how, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        file = os.open(path, how, 0o600)
     try:
         yield file
     finally:
