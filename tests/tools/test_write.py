@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from spindle.tools import files
+from spindle.tools.diff_preview import whole_preview
 from spindle.tools.files import file_lock
+from spindle.tools.replace import Region, display_diff, find_changes, split_lines, unified_patch
 from spindle.workspace.disk import Cancel
 from spindle.workspace.threads import run_to_end
 
@@ -301,3 +303,21 @@ def test_many_writers_of_one_file_leave_one_whole_content(tmp_path: Path) -> Non
         assert (tmp_path / "f").read_text() == contents[-1]
 
     run(body)
+
+
+@pytest.mark.parametrize("lines", [10, 20_000])
+def test_a_preview_of_a_long_text_ends_early_and_counts_all(lines: int) -> None:
+    """A question costs what is shown of the change, not the whole of it twice."""
+    old = "".join(f"old line {number} {'x' * 40}\n" for number in range(lines))
+    new = "".join(f"new line {number} {'y' * 40}\n" for number in range(lines - 3))
+    before, after = split_lines(old), split_lines(new)
+    changes = find_changes(before, [Region(0, len(before), after)])
+    shown = whole_preview("f", old, new, None)
+    assert (shown.added, shown.removed) == (lines - 3, lines)
+    assert shown.cut is (lines > 10)
+    for text, whole in [
+        (shown.diff, display_diff(before, after, changes)),
+        (shown.patch, unified_patch(before, after, changes, "f")),
+    ]:
+        assert whole.startswith(text) and (len(text) == len(whole)) is not shown.cut
+        assert not shown.cut or len(text) > 510_000

@@ -390,7 +390,7 @@ export interface Denial {
 export interface PermissionRequest {
   type: "permission_request";
   id: string;
-  kind: "confirm" | "outside" | "tool" | "trust" | "turns";
+  kind: "confirm" | "outside" | "place" | "tool" | "trust" | "turns";
   session: string;
   run?: string | null;
   toolCallId?: string | null;
@@ -1740,7 +1740,7 @@ export interface AddMcpServerCommand {
   config: Record<string, unknown>;
 }
 
-/** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server all but `session` wants its code (`unlock`). With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
+/** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server all but `session` wants its code (`unlock`), and so does a yes to a question of the kind `trust` or `place`. With `deny`: `reason` is told to the model, `stop` ends the run. With the kind `trust`, `keep` `user` remembers the answer, else it holds for the session. An answer that makes no sense is an error, and the question stays open. */
 export interface AnswerPermissionCommand {
   type: "answer_permission";
   /** Any JSON value; the response has the same. */
@@ -2645,7 +2645,7 @@ export interface SwitchMcpServerCommand {
   on: boolean;
 }
 
-/** Go on with another session file. */
+/** Go on with another session file. If it worked at a far side that was never used here, you are asked about it. */
 export interface SwitchSessionCommand {
   type: "switch_session";
   /** Any JSON value; the response has the same. */
@@ -3649,7 +3649,7 @@ export interface Commands {
   abort_retry: { fields: Omit<AbortRetryCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Write an MCP server into the user's `mcp.json`, in the form of `mcpServers`, and use it from now on. */
   add_mcp_server: { fields: Omit<AddMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: AddMcpServerData };
-  /** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server all but `session` wants its code (`unlock`). With `deny`: `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question stays open. */
+  /** Answer the `permission_request` with the id `question`. The first answer counts. With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep` (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server all but `session` wants its code (`unlock`), and so does a yes to a question of the kind `trust` or `place`. With `deny`: `reason` is told to the model, `stop` ends the run. With the kind `trust`, `keep` `user` remembers the answer, else it holds for the session. An answer that makes no sense is an error, and the question stays open. */
   answer_permission: { fields: Omit<AnswerPermissionCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Answer a question as `answer_permission` does, also one whose run waits in the session (`interruptedRun`). `started`: no other question waits, and the run goes on with the answer; its events follow. `answered`: the run goes on anyway, or waits for the answer to another question. */
   answer_question: { fields: Omit<AnswerQuestionCommand, 'id' | 'type' | 'sessionId'>; data: AnswerQuestionData };
@@ -3841,7 +3841,7 @@ export interface Commands {
   stop_subagent: { fields: Omit<StopSubagentCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Switch an MCP server of the user's `mcp.json` on or off. */
   switch_mcp_server: { fields: Omit<SwitchMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: SwitchMcpServerData };
-  /** Go on with another session file. */
+  /** Go on with another session file. If it worked at a far side that was never used here, you are asked about it. */
   switch_session: { fields: Omit<SwitchSessionCommand, 'id' | 'type' | 'sessionId'>; data: Switched };
   /** Take over the keys that pi has in its own folder, where there are none yet. */
   take_keys: { fields: Omit<TakeKeysCommand, 'id' | 'type' | 'sessionId'>; data: TakeKeysData };

@@ -70,6 +70,7 @@ from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashOutput
 
 if TYPE_CHECKING:
+    from spindle.agent.features.project_trust import ProjectTrust
     from spindle.agent.features.undo.undo import Undo
     from spindle.agent.navigate import Navigated
     from spindle.workspace.pipe import Pipe
@@ -114,6 +115,8 @@ class AgentSession:
         """Raises `AgentError` if no session may work in that directory."""
         self.mcp_servers: McpServers = NoMcpServers()
         self.subagents = SubagentList()
+        self._trust: ProjectTrust | None = None
+        """Asks about the project; None: there was nothing to ask."""
         self._noticed: str | None = None
         """The notice about trust that clients were told last."""
         self._told_run: str | None = None
@@ -477,6 +480,11 @@ class AgentSession:
         self.publish(events.StateChanged())
         return ready
 
+    def question_kind(self, id: str) -> QuestionKind | None:
+        """Return the kind of an open question; None: it is not open."""
+        found = self._approval.questions.open_requests()
+        return next((request.kind for request in found if request.id == id), None)
+
     async def confirm(self, kind: QuestionKind, title: str, message: str, **fields: Any) -> bool | None:
         """Ask the user a yes-or-no question that is not about a call. None: there is no answer."""
         return await self._approval.confirm(kind, title, message, **fields)
@@ -651,6 +659,7 @@ class AgentSession:
         if notice is not None and notice.message != self._noticed:
             self._noticed = notice.message
             self.publish(events.Notice(notice.message))
+        self._ask_for_trust()
         if (text := self._engine.choice.notice) is not None:
             self._engine.choice.notice = None
             self.publish(events.Notice(text))
@@ -660,6 +669,21 @@ class AgentSession:
             self.publish(events.RunInterrupted(run))
         await self.plugins.begin()
         self._prompting.begun()
+
+    def _ask_for_trust(self) -> None:
+        """Let the user decide about the project. Nothing waits for the answer."""
+        found, is_guest = self.resources.trust, self.resources.options.user_folder is not None
+        if self._trust is None and found.is_open and not is_guest and not self._approval.reaches_nobody:
+            from spindle.agent.features.project_trust import ProjectTrust
+
+            self._trust = ProjectTrust(self.port, self._approval.ask_for_trust)
+        if self._trust is not None:
+            self._trust.look()
+
+    async def trust_answered(self) -> None:
+        """Return when the user was asked about the project, if there is such a question."""
+        if self._trust is not None:
+            await self._trust.answered()
 
     def _tell_damage(self) -> None:
         """Tell clients which facts of the session are passed over, once."""
@@ -708,6 +732,8 @@ class AgentSession:
         self._host_tools.disconnect()
         self._host_uris.disconnect()
         self._todos.close()
+        if self._trust is not None:
+            await self._trust.close()
         if not self.busy:  # the last run has ended by itself, and extensions may handle its last events
             self.dialogs.withdraw()
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)

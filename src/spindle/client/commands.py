@@ -268,7 +268,9 @@ class Commands(Sender):
 
     @command()
     async def switch_session(self, session_path: str | Path, *, timeout: Timeout = UNSET) -> Json:
-        """Go on with another session file."""
+        """Go on with another session file. If it worked at a far side that was never used here, you are asked about
+        it.
+        """
 
     @command()
     async def fork(self, entry_id: str, *, timeout: Timeout = UNSET) -> Json:
@@ -453,8 +455,10 @@ class Commands(Sender):
 
         With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep`
         (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on
-        a server all but `session` wants its code (`unlock`). With `deny`: `reason` is told to the model, `stop`
-        ends the run. An answer that makes no sense is an error, and the question stays open.
+        a server all but `session` wants its code (`unlock`), and so does a yes to a question of the kind `trust`
+        or `place`. With `deny`: `reason` is told to the model, `stop` ends the run. With the kind `trust`, `keep`
+        `user` remembers the answer, else it holds for the session. An answer that makes no sense is an error, and
+        the question stays open.
         """
 
     @command("toolNames")

@@ -37,6 +37,7 @@ class _SyncHandle(Commands, PlainCalls, ABC):
 
     def __init__(self, client: AgentHandle) -> None:
         self._handle = client
+        self._asked: Callable[[Event], Any] | None = None
         self.subscribe = client.subscribe
         self.tool = client.tool
         self.host_tool_update = client.host_tool_update
@@ -69,6 +70,22 @@ class _SyncHandle(Commands, PlainCalls, ABC):
     @on_ui_request.setter
     def on_ui_request(self, handler: UiHandler | None) -> None:
         self._handle.on_ui_request = handler
+
+    @property
+    def on_permission_request(self) -> Callable[[Event], Any] | None:
+        """The function that is asked about tool calls, and answers with `answer_permission`; it is called in a thread
+        of its own. Without one the question comes as one of `on_ui_request`."""
+        return self._asked
+
+    @on_permission_request.setter
+    def on_permission_request(self, handler: Callable[[Event], Any] | None) -> None:
+        asked = self._asked = handler
+
+        async def ask(request: Event) -> None:
+            if asked is not None:
+                await asyncio.to_thread(asked, request)
+
+        self._handle.on_permission_request = None if asked is None else ask
 
     def events(self) -> Iterator[Event]:
         """Give every event from now on."""

@@ -13,7 +13,7 @@ from spindle.base.weakly import weakly
 from spindle.protocol.event_log import EventLog, StoredEventLog
 from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.seat import Seat
-from spindle.shapes.events import Event, ExtensionUIRequest, SessionChanged
+from spindle.shapes.events import Event, ExtensionUIRequest, PermissionRequest, SessionChanged
 
 
 class LiveSession(NeverFull):
@@ -51,7 +51,7 @@ class LiveSession(NeverFull):
         self.touch()
         if isinstance(event, SessionChanged):
             self._follow()
-        if isinstance(event, ExtensionUIRequest):
+        if isinstance(event, ExtensionUIRequest | PermissionRequest):
             self._withdraw_unanswerable()
             self._wait_for_client()
 

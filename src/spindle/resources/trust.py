@@ -53,6 +53,8 @@ class TrustDecision(Struct, frozen=True):
     reason: str
     project: Path = Path()
     """The directory that the decision is about."""
+    is_open: bool = False
+    """Whether the user has not decided yet and may be asked."""
     for_now: bool = False
     """Whether the user, or an extension, has trusted the project as it was when this process began with it."""
     skipped: list[Path] = field(default_factory=list)
@@ -204,20 +206,20 @@ def decide(
     """
     paths, project = gated_paths(cwd), source or cwd
 
-    def decision(trusted: bool, reason: str, *, for_now: bool = False) -> TrustDecision:
-        return TrustDecision(trusted, reason, project, for_now, [] if trusted else paths)
+    def decision(trusted: bool, reason: str, *, for_now: bool = False, is_open: bool = False) -> TrustDecision:
+        return TrustDecision(trusted, reason, project, is_open, for_now, [] if trusted else paths)
 
     if not paths:
         return TrustDecision(bool(approve), "nothing to trust", project, for_now=bool(approve))
     if approve is not None:
         return decision(approve, "--approve" if approve else "--no-approve", for_now=True)
     if ask is not None and (answer := ask(cwd)) is not None:
-        return decision(answer, "an extension said so", for_now=True)
+        return decision(answer, "the user or an extension said so for this session", for_now=True)
     found = store.lookup(project)
     if found is not None and found.trusted is not None:
         return decision(found.trusted, f"remembered for {found.directory}")
     if found is not None and default == "ask":
-        return decision(False, f"the trust of {found.directory} ends at this repository")
+        return decision(False, f"the trust of {found.directory} ends at this repository", is_open=True)
     if default == "ask":
-        return decision(False, "nobody was asked")
+        return decision(False, "nobody has decided yet", is_open=True)
     return decision(default == "always", f"defaultProjectTrust is {default}")

@@ -4,7 +4,7 @@ A program makes an `Allow` or a `Deny`; a client sends the same as JSON.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, field
 
@@ -17,9 +17,12 @@ Keep: TypeAlias = Literal["session", "project", "user"]
 By: TypeAlias = Literal["rule", "mode", "user", "program", "extension", "definition", "nobody", "error"]
 """Who refused: a rule, the mode, the user, the program that holds the agent, an extension, the definition of a
 subagent, nobody (there was no answer), or an error: whoever was to answer failed."""
-QuestionKind: TypeAlias = Literal["tool", "outside", "turns", "trust", "confirm"]
+QuestionKind: TypeAlias = Literal["tool", "outside", "turns", "trust", "place", "confirm"]
 """`tool`: may this call run; `outside`: may a command that the sandbox has stopped run without it; `turns`: may the
-model go on; `trust`: may files of the project be used; `confirm`: a yes-or-no question of an extension or a server."""
+model go on; `trust`: may files of the project be used; `place`: may a command run that a session names and that was
+never used here; `confirm`: a yes-or-no question of an extension or a server."""
+FOR_OWNER: Final = ("trust", "place")
+"""Kinds of questions that only the owner of the machine may say yes to."""
 
 
 # -- previews ------------------------------------------------------------------------------------
@@ -112,7 +115,8 @@ class Allow(Wire, metaclass=MadeByHand, tag_field="behavior", tag="allow"):
     input: Any = UNSET
     """Arguments to run with, in the place of those of the model. They are checked again."""
     keep: Keep | None = None
-    """Where to keep rules that allow such calls from now on; None: this call only."""
+    """Where to keep rules that allow such calls from now on; None: this call only. With the kind `trust`, `user` keeps
+    the yes itself."""
     rules: Sequence[str] = ()
     """With `keep`: the rules; empty: those of the first suggestion."""
 
@@ -124,6 +128,8 @@ class Deny(Wire, metaclass=MadeByHand, tag_field="behavior", tag="deny"):
     """Told to the model."""
     stop: bool = False
     """Whether the run ends, too."""
+    keep: Literal["user"] | None = None
+    """With the kind `trust`: whether the no is kept, so that the question is not put again."""
 
 
 Answer: TypeAlias = Allow | Deny

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from typing import overload
 
 from msgspec import Struct
@@ -245,8 +246,11 @@ def find_changes(old: Sequence[str], regions: Sequence[Region]) -> list[LineChan
     return changes
 
 
-def display_diff(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange]) -> str:
-    """Return numbered lines marked `+`, `-` or blank; lines far from any change are left out, marked `...`."""
+def display_diff(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], most: float = inf) -> str:
+    """Return numbered lines marked `+`, `-` or blank; lines far from any change are left out, marked `...`.
+
+    It ends after the line that makes it longer than `most` characters.
+    """
     width = len(str(max(_line_count(old), _line_count(new))))
     skipped = f" {'':{width}} ..."
     out: list[str] = []
@@ -256,14 +260,19 @@ def display_diff(old: Sequence[str], new: Sequence[str], changes: Sequence[LineC
             out.append(skipped)
         for sign, number, line in _marked(hunk, old, new):
             out.append(f"{sign}{number + 1:{width}} {line.removesuffix(chr(10))}")
+            most -= len(out[-1]) + 1
+            if most < -1:  # the last line ends without a newline
+                return "\n".join(out)
         shown = hunk.end
     if shown < len(old):
         out.append(skipped)
     return "\n".join(out)
 
 
-def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], path: str) -> str:
-    """Return a unified diff that `patch` and `git apply` read."""
+def unified_patch(
+    old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], path: str, most: float = inf
+) -> str:
+    """Return a unified diff that `patch` and `git apply` read; it ends as `display_diff` does."""
     out = [f"--- {path}\n+++ {path}\n"]
     for hunk in _hunks(changes, len(old)):
         count = hunk.end - hunk.start
@@ -272,6 +281,9 @@ def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[Line
         out.append(f"@@ -{start},{count} +{new_start},{new_count} @@\n")
         for sign, _, line in _marked(hunk, old, new):
             out.append(sign + (line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"))
+            most -= len(out[-1])
+            if most < 0:
+                return "".join(out)
     return "".join(out)
 
 

@@ -1,5 +1,6 @@
 """What a newcomer sees: nothing is silent, on a terminal there are signs of life, errors are in words."""
 
+import json
 import os
 import pty
 import re
@@ -368,6 +369,43 @@ def test_questions_are_not_written_over(place: Place) -> None:
     assert terminal.is_quiet(3 * PROGRESS_TICK)
     terminal.type("1\n")
     assert terminal.end() == (0, "done\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"), [("2", {"trusted": True}), ("1", None), ("n", None), ("4", {"trusted": False})]
+)
+def test_a_person_is_asked_whether_a_project_is_trusted(place: Place, typed: str, kept: dict[str, bool] | None) -> None:
+    place.write("project/.pi/prompts/greet.md", "Say hello.")
+    model = place.script({"match": "Say hello.", "text": "Hello."}, {"match": "/greet", "text": "What?"})
+    arguments = "--no-session", "--model", model, "-p", "/greet"
+    terminal = Terminal(place, *arguments)
+    shown = terminal.read_until("empty to cancel:\r\n")
+    assert f"Trust {place.project}?" in " ".join(shown.split()) and ".pi/prompts" in shown
+    terminal.type(f"{typed}\n")
+    assert terminal.end() == (0, "Hello.\n" if typed in "12" else "What?\n")
+    file = place.agent / "trust.json"
+    assert file.exists() is (kept is not None)
+    if kept is not None:
+        assert json.loads(file.read_text()) == {str(place.project): kept["trusted"]}
+        again = Terminal(place, *arguments)
+        assert again.end()[0] == 0 and "empty to cancel" not in again.seen
+
+
+def test_a_person_is_asked_whether_to_go_on_at_a_far_side(place: Place) -> None:
+    model = place.script("One.", "Two.")
+    assert place.run("--model", model, "-p", "hi").returncode == 0
+    file, ran = session_file(place), place.project / "ran"
+    note = {"type": "custom", "customType": "spindle.exec", "data": {"command": f"touch {ran}"}}
+    last = json.loads(file.read_text().splitlines()[-1])
+    entry = note | {"id": "abcd0001", "parentId": last["id"], "timestamp": last["timestamp"]}
+    with file.open("a") as text:
+        text.write(f"{json.dumps(entry)}\n")
+    for typed in ("n", "y"):
+        terminal = Terminal(place, "--model", model, "-c", "-p", "more")
+        assert f"touch {ran}" in terminal.read_until("anything else is no:\r\n")
+        terminal.type(f"{typed}\n")
+        assert terminal.end()[0] == 1 and ran.exists() is (typed == "y")
+        assert ("worked at the far side" in terminal.seen) is (typed == "n")
 
 
 def test_a_change_is_shown_and_its_input_can_be_edited(place: Place) -> None:

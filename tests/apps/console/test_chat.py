@@ -275,6 +275,26 @@ def test_a_change_is_shown_in_full_and_can_be_edited(place: Place, chat: Chat) -
     assert "✓ edit main.py (changed) · Successfully" in terminal.text
 
 
+def test_a_project_is_trusted_where_the_chat_begins(place: Place, chat: Chat) -> None:
+    place.write("project/.pi/prompts/greet.md", "Say hello.")
+    terminal = chat(steps=[{"match": "Say hello.", "text": "Hello."}, "What?"], ready="do not ask again", lines=30)
+    terminal.wait_for("Trust", ".pi/prompts", "❯ No", "Yes, from now on")
+    terminal.keys("yes, a message that was typed ahead")  # it is no answer
+    terminal.wait_for("(nothing fits)")
+    terminal.keys("\r\x15from now")
+    terminal.wait_for("❯ Yes, from now on")
+    assert not (place.agent / "trust.json").exists()
+    terminal.quiet()
+    terminal.keys("\r")
+    terminal.wait_for("→ Yes, from now on")
+    terminal.wait_for(PROMPT)
+    while "/greet" not in terminal.text:  # until the prompts of the project are there
+        terminal.keys("\x15/gre")
+        terminal.quiet()
+    terminal.keys("et\r")
+    terminal.wait_for("Hello.")
+
+
 def test_a_change_that_was_agreed_to_is_not_shown_twice(place: Place, chat: Chat) -> None:
     steps = [{"calls": [{"name": "edit", "arguments": {"path": "a.py", "edits": EDITS}}]}, "Done."]
     (place.project / "a.py").write_text("one = 1\ntwo = 2\n")

@@ -206,6 +206,22 @@ def test_dialogs_of_an_extension_are_forms_or_refused(tmp_path) -> None:
         assert "[True, 'b', None]" in editor.text(session, "agent_thought")
 
 
+def test_a_project_is_trusted_in_the_editor(tmp_path: Path) -> None:
+    (tmp_path / "work" / ".pi").mkdir(parents=True)
+    (tmp_path / "work" / ".pi" / "settings.json").write_text("{}")
+    with EditorProcess([reply("hi")], base=tmp_path) as editor:
+        session = editor.new()
+        assert editor.stop_reason(editor.say(session, "go")) == "end_turn"  # nothing waits for the answer
+        asked = editor.choose("allow_always")["params"]
+        assert asked["toolCall"]["title"] == f"Trust {editor.cwd}?"
+        assert "settings.json" in asked["toolCall"]["content"][0]["content"]["text"]
+        kinds = [option["kind"] for option in asked["options"]]
+        assert kinds == ["allow_once", "allow_always", "reject_once", "reject_always"]
+        while editor.ok("_spindle/get_state", sessionId=session).get("untrustedResources"):
+            pass  # it is loaded again
+    assert "true" in (tmp_path / "agent" / "trust.json").read_text()
+
+
 # -- stored sessions --------------------------------------------------------------------------------
 
 

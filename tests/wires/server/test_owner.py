@@ -105,6 +105,31 @@ def test_an_answer_keeps_a_rule_for_other_sessions_only_with_the_code() -> None:
         assert json.loads(settings.read_text())["permissions"]["allow"] == ["Bash", "Write"]
 
 
+def test_a_project_is_trusted_with_the_code_only(tmp_path: Path) -> None:
+    (tmp_path / "work" / ".pi").mkdir(parents=True)
+    (tmp_path / "work" / ".pi" / "settings.json").write_text('{"checkpoints": false}')
+    with (
+        ServerProcess(base=tmp_path) as server,
+        server.rpc() as wire,
+        server.rpc(f"?session={wire.ready['sessionId']}") as other,
+    ):
+        asked = wire.wait("permission_request")
+        assert asked["kind"] == "trust" and other.wait("permission_request")["id"] == asked["id"]
+        answer = {"question": asked["id"], "behavior": "allow"}
+        assert other.call("answer_permission", **answer)["code"] == "locked"
+        assert other.call("answer_permission", **answer, keep="user")["code"] == "locked"
+        assert other.call("answer_permission", question=asked["id"], behavior="deny", keep="user")["code"] == "locked"
+        reply = {"type": "extension_ui_response", "id": asked["id"], "confirmed": True}
+        other.write(json.dumps(reply))  # there is no dialog that could be answered
+        assert wire.call("get_state")["data"]["untrustedResources"]
+        assert wire.call("unlock", code=code_of(server))["success"]
+        assert wire.call("answer_permission", **answer)["success"]
+        assert other.wait("permission_answered")["behavior"] == "allow"
+        while other.call("get_state")["data"].get("untrustedResources"):
+            pass  # it is loaded again
+    assert not (tmp_path / "agent" / "trust.json").exists()
+
+
 def test_of_clients_that_show_a_code_at_the_same_moment_one_gets_a_permit(server: ServerProcess) -> None:
     with ExitStack() as stack:
         wires = [stack.enter_context(server.rpc()) for _ in range(8)]
@@ -236,6 +261,17 @@ def test_servers_folders_and_what_is_loaded(server: ServerProcess) -> None:
 
 
 # -- users -------------------------------------------------------------------------------------------
+
+
+def test_users_of_a_server_are_not_asked_about_a_project(tmp_path: Path) -> None:
+    (tmp_path / "work" / ".pi").mkdir(parents=True)
+    (tmp_path / "work" / ".pi" / "settings.json").write_text("{}")
+    with Team(tmp_path, {"anna": {"owner": True}}) as server, server.socket("anna") as anna:
+        anna.call("prompt", message="hi")
+        anna.wait("agent_settled")
+        assert anna.call("get_state")["data"]["untrustedResources"]
+        (live,) = anna.call("list_live_sessions")["data"]["sessions"]
+        assert not live.get("waiting")
 
 
 def test_users_see_their_own_account_and_change_nothing_of_the_server(tmp_path: Path) -> None:

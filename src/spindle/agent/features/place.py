@@ -7,6 +7,7 @@ by this user before.
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -43,6 +44,26 @@ class FarPlace(Fact):
     """None: where the command leads by itself."""
 
 
+class UnknownPlace(AgentError):
+    """A session names a command that was never used here."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            f"This session worked at the far side of `{command}`, which was never used here. If you want to run that "
+            f"command, give it with --exec; --exec '' goes on with the session on this machine"
+        )
+        self.command = command
+
+    @property
+    def title(self) -> str:
+        """The question whether to run it."""
+        return "Run the command that leads to where this session worked?"
+
+    @property
+    def text(self) -> str:
+        return f"{self.command}\nIt was never used here, and a session file may come from anybody."
+
+
 def place_of(session: Session) -> FarPlace | None:
     """Return the far side that a session notes; None: it works here.
 
@@ -66,10 +87,7 @@ def wanted_place(session: Session, given: FarPlace | None, resources: Resources)
         return given if given.command else None
     if (noted := place_of(session)) is not None:
         if noted.command not in known_commands():
-            raise AgentError(
-                f"This session worked at the far side of `{noted.command}`, which was never used here. If you want to "
-                f"run that command, give it with --exec; --exec '' goes on with the session on this machine"
-            )
+            raise UnknownPlace(noted.command)
         return noted
     settings = resources.settings
     return FarPlace(settings.exec, settings.exec_cwd) if settings.exec and not session.has_messages() else None
@@ -93,11 +111,14 @@ def _remember(session: Session, pipe: "Pipe") -> None:
     place = FarPlace(pipe.command, pipe.cwd)
     if facts(session.entries, FarPlace)[-1:] != [place]:
         keep(session, place)
-    if pipe.command not in (known := known_commands()):
-        try:
-            edit_json(_known_file(), lambda file: file.update(commands=[*known, pipe.command][-_MOST_KNOWN:]), 0o600)
-        except (BadFile, OSError):
-            pass  # then the session has to be given the command again
+    with suppress(BadFile, OSError):  # then the session has to be given the command again
+        agree_to(pipe.command)
+
+
+def agree_to(command: str) -> None:
+    """Remember that this user uses a command. Raises `BadFile`, `OSError`."""
+    if command not in (known := known_commands()):
+        edit_json(_known_file(), lambda file: file.update(commands=[*known, command][-_MOST_KNOWN:]), 0o600)
 
 
 async def open_pipe(session: Session, place: FarPlace, resources: Resources) -> "Pipe":

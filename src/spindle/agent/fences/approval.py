@@ -28,6 +28,7 @@ from spindle.agent.fences.wording import (
     call_dialog,
     input_of,
     outside_question,
+    plain_yes,
     refusal,
     require_offered,
     rules_to_keep,
@@ -483,6 +484,21 @@ class Approval(Hooks):
         dialog = Dialog(title, message=message)
         given = await self.questions.ask(request, self._options, partial(unchanged, request), dialog)
         return None if given.by in ("nobody", "error") else isinstance(given.answer, Allow)
+
+    @property
+    def reaches_nobody(self) -> bool:
+        """Whether no user can be asked."""
+        return not self._dialogs.has_ui
+
+    async def ask_for_trust(self, title: str, message: str) -> Answer | None:
+        """Ask whether the project is trusted. None: there is no answer.
+
+        Nobody has asked for this question, so clients that know only dialogs do not get it.
+        """
+        keeps: list[Keep] = ["user"]
+        request = self._request("trust", summary=title, preview=TextPreview(text=message), keeps=keeps)
+        given = await self.questions.ask(request, RunOptions(), partial(plain_yes, request), None)
+        return None if given.by in ("nobody", "error") else given.answer
 
     async def _confirm_turns(self) -> bool:
         message = f"The model has been called {self._turns} times in a row."

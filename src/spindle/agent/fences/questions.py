@@ -17,7 +17,7 @@ from spindle.agent.dialogs import Dialogs, WireDialogs
 from spindle.agent.fences.callback import CanUseTool, called
 from spindle.agent.hooks import Blocked
 from spindle.agent.run.options import RunOptions
-from spindle.shapes.approvals import Allow, Answer, By, Deny
+from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, By, Deny
 from spindle.shapes.events import Event, ExtensionUIRequest, Notice, PermissionAnswered, PermissionRequest
 from spindle.tools.base import ToolError
 
@@ -76,8 +76,13 @@ class Asker:
         """Return the questions that wait for an answer of the user, for a client that has just connected."""
         return [one.request for one in self._open.values()]
 
-    async def ask(self, request: PermissionRequest, options: RunOptions, check: Check, dialog: "Dialog") -> GivenAnswer:
-        """Return the answer of whoever is asked. Raises `Blocked` if the client of the request refuses in its words."""
+    async def ask(
+        self, request: PermissionRequest, options: RunOptions, check: Check, dialog: "Dialog | None"
+    ) -> GivenAnswer:
+        """Return the answer of whoever is asked. Raises `Blocked` if the client of the request refuses in its words.
+
+        Without a dialog, clients that know only dialogs are not asked.
+        """
         verdict = await self._asked(request, options, check, dialog)
         if verdict.error is not None:
             if verdict.exception is not None:  # of the program, which reads its log
@@ -87,7 +92,7 @@ class Asker:
         return verdict
 
     async def _asked(
-        self, request: PermissionRequest, options: RunOptions, check: Check, dialog: "Dialog"
+        self, request: PermissionRequest, options: RunOptions, check: Check, dialog: "Dialog | None"
     ) -> GivenAnswer:
         is_call = request.kind in ("tool", "outside")
         if options.ask is not None and (is_call or request.kind == "turns"):
@@ -120,7 +125,7 @@ class Asker:
 
     # -- the user --------------------------------------------------------------------------------
 
-    async def _by_user(self, request: PermissionRequest, check: Check, dialog: "Dialog") -> GivenAnswer:
+    async def _by_user(self, request: PermissionRequest, check: Check, dialog: "Dialog | None") -> GivenAnswer:
         question = _OpenQuestion(request, check, asyncio.get_running_loop().create_future(), asyncio.timeout(None))
         self._open[request.id] = question
         self._port.publish(request)
@@ -145,15 +150,19 @@ class Asker:
             await asyncio.wait([replying])
             self._port.publish(told)
 
-    async def _replied(self, request: PermissionRequest, check: Check, dialog: "Dialog") -> GivenAnswer:
+    async def _replied(self, request: PermissionRequest, check: Check, dialog: "Dialog | None") -> GivenAnswer:
         """Return what the reply to the dialog says."""
         try:
             if isinstance(self._dialogs, Approver):
                 answer = await self._dialogs.approve(request)
                 checked = await check(answer) if isinstance(answer, Allow) else answer
                 return GivenAnswer(Deny(), "nobody") if checked is None else GivenAnswer(checked, "user")
-            if isinstance(self._dialogs, WireDialogs) and self._dialogs.shared:
-                dialog = dialog.of_session()  # a server wants its code for more, and a dialog has no room for it
+            if isinstance(self._dialogs, WireDialogs) and self._dialogs.shared and dialog is not None:
+                # A server wants its code for more, and a dialog has no room for it.
+                dialog = None if request.kind in FOR_OWNER else dialog.of_session()
+            if dialog is None:
+                await asyncio.get_running_loop().create_future()  # it ends with the question
+                raise AssertionError
             given = await self._dialogs.ask(dialog.of(request))
         except Exception as error:  # dialogs may be foreign code
             return GivenAnswer(Deny(), "error", f"{type(error).__name__}: {error}", error)

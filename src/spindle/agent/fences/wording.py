@@ -84,6 +84,15 @@ async def unchanged(request: PermissionRequest, answer: Allow) -> Allow:
     return Allow(keep=answer.keep, rules=rules)
 
 
+async def plain_yes(request: PermissionRequest, answer: Allow) -> Allow:
+    """Check a yes that may itself be kept. Raises `AgentError`."""
+    if answer.input is not UNSET or answer.rules:
+        raise AgentError("This question is about no call: it takes no input and no rules")
+    if answer.keep is not None and answer.keep not in request.keeps:
+        raise AgentError(f'"keep" cannot be "{answer.keep}" for this question. Possible: {", ".join(request.keeps)}')
+    return Allow(keep=answer.keep)
+
+
 def input_of(answer: Allow) -> Any:
     """Return a copy of the changed input of a yes, as it will be recorded. Raises `AgentError` if it is no JSON."""
     try:

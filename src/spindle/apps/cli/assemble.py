@@ -4,14 +4,14 @@ import asyncio
 import os
 import re
 import sys
+import uuid
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle.agent.dialogs import Dialogs
 from spindle.agent.fences.options import PermissionOptions
 from spindle.agent.session import AgentSession
 from spindle.apps.cli import end_of_start, tell, warn
@@ -24,11 +24,17 @@ from spindle.plugins.extensions.discover import find_candidates
 from spindle.programs.children import kill_all
 from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.sessions.session import Session
+from spindle.shapes.approvals import Allow, TextPreview
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.events import PermissionRequest
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.sandbox import SandboxOptions, read_network, read_sandbox
 from spindle.shapes.tool_lists import bare, unmatched
+
+if TYPE_CHECKING:  # loaded only if there is a terminal
+    from spindle.apps.cli.terminal import TerminalDialogs
 
 
 def from_here(options: AnyOptions) -> AnyOptions:
@@ -76,6 +82,8 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     session = choose_session(options, resources.settings, os.getcwd())
     resources = resources.at(session.cwd)
     report(resources.diagnostics, verbose=options.verbose)
+    if wanted.exec is None and (dialogs := _terminal()) is not None and mode in ("chat", "print"):
+        await _ask_about_place(session, resources, dialogs)
     agent, extensions = await make_agent(session, wanted, resources)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
@@ -90,6 +98,27 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     tell_unfenced(agent)
     end_of_start()
     return agent
+
+
+async def _ask_about_place(session: Session, resources: Resources, dialogs: "TerminalDialogs") -> None:
+    """Ask whether the command may run that leads to where the session worked, if it was never used here.
+
+    Without a yes `make_agent` refuses the session.
+    """
+    from spindle.agent.features.place import UnknownPlace, agree_to, wanted_place
+
+    try:
+        wanted_place(session, None, resources)
+    except UnknownPlace as unknown:
+        preview = TextPreview(text=unknown.text)
+        request = PermissionRequest(
+            id=str(uuid.uuid4()), kind="place", session=session.id, summary=unknown.title, preview=preview, waits=False
+        )
+        if isinstance(await dialogs.approve(request), Allow):
+            try:
+                agree_to(unknown.command)
+            except (BadFile, OSError) as error:
+                warn(f"Cannot remember it: {error}")
 
 
 def tell_slips(options: Options, agent: AgentSession) -> None:
@@ -219,7 +248,7 @@ def result_schema(options: Options) -> dict[str, Any] | None:
     return schema
 
 
-def _terminal() -> Dialogs | None:
+def _terminal() -> "TerminalDialogs | None":
     """Return dialogs on the terminal, if there is one."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None

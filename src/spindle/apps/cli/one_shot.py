@@ -138,6 +138,7 @@ async def _play(
         agent.subscribe(_ErrorTeller())
         await agent.begin()
         agent.subscribe(_NoticeTeller())
+        await agent.trust_answered()  # only a person at a terminal is asked
         messages, images = inputs
         _check_tools(options, agent)
         _check_images(images, agent)

@@ -45,7 +45,7 @@ class TerminalDialogs:
 
     async def approve(self, request: PermissionRequest) -> Answer | None:
         """Ask about a tool call, with what it would do; other questions are yes-or-no ones."""
-        if request.kind not in ("tool", "outside"):
+        if request.kind not in ("tool", "outside") and not request.keeps:
             given = await self.ask(
                 ExtensionUIRequest(
                     id=request.id,
@@ -102,14 +102,15 @@ class TerminalDialogs:
             while True:
                 self._forget_typed()
                 lines = [f"  {number}. {text}" for number, text in enumerate(choices, 1)]
-                self._say("\n".join([*lines, "Number of your choice, or y, n, e; empty to cancel:"]))
+                letters = "y, n, e" if request.kind == "tool" else "y, n"
+                self._say("\n".join([*lines, f"Number of your choice, or {letters}; empty to cancel:"]))
                 if not (typed := (await self._line()).strip()):
                     return None
                 text = _meant(typed, list(choices))
                 if text == _EDIT:
                     if (answer := await self._edited(request)) is not None:
                         return answer
-                elif text == _NO:
+                elif text == _NO and request.kind != "trust":
                     self._say("Why not? The model reads it (empty: no reason):")
                     return Deny((await self._line()).strip())
                 elif text is not None:
@@ -117,7 +118,7 @@ class TerminalDialogs:
 
     def _show(self, request: PermissionRequest) -> None:
         """Show what a call would do, a change in colours."""
-        self._say(f"\n{request.summary}? ({request.reason})")
+        self._say(f"\n{request.summary.removesuffix('?')}?" + (f" ({request.reason})" if request.reason else ""))
         if request.subagent:
             self._say(f"The subagent {request.subagent} asks.")
         text = plain(in_words(request.preview))
@@ -163,6 +164,9 @@ class TerminalDialogs:
 
 
 def _choices(request: PermissionRequest) -> dict[str, Answer]:
+    if request.kind == "trust":
+        yes, no = Allow(keep="user"), Deny(keep="user")
+        return {"Yes, for this session": Allow(), "Yes, from now on": yes, _NO: Deny(), "No, and do not ask again": no}
     choices: dict[str, Answer] = {ONCE: Allow()}
     for one in request.suggestions:
         choices[one.text] = Allow(keep="session", rules=one.rules)

@@ -44,7 +44,7 @@ class PermissionQuestions:
                     answer = await self._answer(request, question.options[chosen], answers)
                     if answer is not None and not await self._send(request, answer):
                         answer = None
-            if answer is None and self._talk.view.since is not None:
+            if answer is None and self._talk.view.since is not None and request["kind"] != "trust":
                 await self._talk.interrupt()
             elif answer is None:  # something else than a run waits
                 await self._send(request, {"behavior": "deny"})
@@ -120,11 +120,21 @@ class PermissionQuestions:
 
 def _question(request: Event) -> tuple[Question, dict[str, Json]]:
     """Return the question, and what its options answer."""
+    answers: dict[str, Json]
     yes: Json = {"behavior": "allow"}
     title = visible(_title(request)).strip()
+    if request["kind"] == "trust" and request.get("keeps"):
+        answers = {
+            "Yes, for this session": yes,
+            "Yes, from now on": {**yes, "keep": "user"},
+            "No": {"behavior": "deny"},
+            "No, and do not ask again": {"behavior": "deny", "keep": "user"},
+        }
+        # Nobody has asked for it: a message that is being typed must not be the answer, so there are no keys.
+        return Question(title, list(answers), chosen=2), answers
     if request["kind"] not in ("tool", "outside"):
         return Question(title, ["Yes", "No"], "yn"), {"Yes": yes, "No": {"behavior": "deny"}}
-    answers: dict[str, Json] = {"Allow once": yes}
+    answers = {"Allow once": yes}
     suggestions = request.get("suggestions") or []
     for one in suggestions:
         answers[one_line(one["text"])] = {**yes, "keep": "session", "rules": one["rules"]}
@@ -153,6 +163,8 @@ def _title(request: Event) -> str:
 def _words(answer: Json) -> str:
     if answer["behavior"] == "deny":
         return f"Deny: {answer['reason']}" if answer.get("reason") else "Deny"
+    if answer.get("keep") and "rules" not in answer:
+        return "Yes, from now on"
     if "input" in answer:
         return "Allow, with another input"
     return f"Always allow {', '.join(answer['rules'])}" if answer.get("keep") else "Allow once"

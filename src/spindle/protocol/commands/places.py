@@ -1,9 +1,14 @@
 """Commands that lead elsewhere: other sessions, other places in the tree."""
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
 from spindle.agent.features.client_login import LoginProvider, log_in, login_providers
+from spindle.base import limits
+from spindle.base.user_files import BadFile
 from spindle.protocol.registry import Call, LiveInfo, WantedSession, command
 from spindle.sessions.entries import iso_time
 from spindle.shapes.messages import Wire
@@ -11,6 +16,9 @@ from spindle.shapes.sandbox import SandboxChoice
 
 if TYPE_CHECKING:
     from spindle.sessions.tally import SessionInfo
+
+
+T = TypeVar("T")
 
 
 @command("get_login_providers", key="providers")
@@ -45,8 +53,31 @@ class Switched(Wire):
 
 @command("switch_session")
 async def switch_session(call: Call, session_path: str) -> Switched:
-    """Go on with another session file."""
-    return Switched(*await call.agent.switch_session(session_path))
+    """Go on with another session file. If it worked at a far side that was never used here, you are asked about it."""
+    return Switched(*await _at_its_place(call, partial(call.agent.switch_session, session_path)))
+
+
+async def _at_its_place(call: Call, open_it: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Open a session. If it names a far side that was never used here, ask whether to use it, then open it again.
+
+    Raises `UnknownPlace` if there is no yes.
+    """
+    from spindle.agent.features.place import UnknownPlace, agree_to
+
+    try:
+        return await open_it()
+    except UnknownPlace as error:
+        agent, client, limit = call.agent, call.client, int(limits.OUTSIDE_ANSWER * 1000)
+        asks = client.answers and client.dialect.sends("permission_request")  # who is told of none waits in vain
+        if not asks or agent.resources.options.user_folder is not None:
+            raise
+        if await agent.confirm("place", error.title, error.text, timeout=limit) is not True:
+            raise
+        try:
+            await asyncio.to_thread(agree_to, error.command)
+        except (BadFile, OSError) as failed:
+            raise AgentError(str(failed)) from None
+    return await open_it()
 
 
 class Forked(Wire):
@@ -99,7 +130,7 @@ async def open_session(
     wanted = WantedSession(
         cwd=cwd, session=session, copy=copy, model=model, name=name, sandbox=sandbox, exec=exec, exec_cwd=exec_cwd
     )
-    return await call.client.open_session(wanted)
+    return await _at_its_place(call, partial(call.client.open_session, wanted))
 
 
 @command("close_session")

@@ -14,7 +14,7 @@ from spindle.agent.state import AgentState
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import Call, command
 from spindle.resources.sources import CommandItem
-from spindle.shapes.approvals import Allow, Answer, Deny, Keep
+from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, Deny, Keep
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.sandbox import SandboxChoice
@@ -207,23 +207,33 @@ async def answer_permission(
 
     With `allow`: `input` takes the place of the call's arguments, and is checked by schema and rules; `keep`
     (`session`, `project` or `user`) keeps `rules` there, those of the first suggestion if there are none; on a server
-    all but `session` wants its code (`unlock`). With `deny`:
-    `reason` is told to the model, `stop` ends the run. An answer that makes no sense is an error, and the question
-    stays open.
+    all but `session` wants its code (`unlock`), and so does a yes to a question of the kind `trust` or `place`. With
+    `deny`: `reason` is told to the model, `stop` ends the run. With the kind `trust`, `keep` `user` remembers the
+    answer, else it holds for the session. An answer that makes no sense is an error, and the question stays open.
     """
-    await call.agent.answer_permission(question, answer_of(call, behavior, input, keep, rules, reason, stop))
+    await call.agent.answer_permission(question, answer_of(call, question, behavior, input, keep, rules, reason, stop))
 
 
 def answer_of(
-    call: Call, behavior: str, input: Any, keep: Keep | None, rules: list[str] | None, reason: str | None, stop: bool
+    call: Call,
+    question: str,
+    behavior: str,
+    input: Any,
+    keep: Keep | None,
+    rules: list[str] | None,
+    reason: str | None,
+    stop: bool,
 ) -> Answer:
-    """Raises `AgentError` for fields that do not go together, and if only the owner may keep the rule there."""
-    if keep in ("project", "user"):
+    """Raises `AgentError` for fields that do not go together, and if only the owner may give this answer."""
+    kind = call.agent.question_kind(question)
+    if keep in ("project", "user") or (behavior == "allow" and kind in FOR_OWNER):
         call.client.check_owner()
     if behavior == "allow":
         if reason or stop:
             raise AgentError('"reason" and "stop" go with the behavior "deny"')
         return Allow(UNSET if input is None else input, keep, rules or ())
+    if kind == "trust" and keep == "user" and input is None and not rules:
+        return Deny(reason or "", stop, "user")
     if input is not None or keep or rules:
         raise AgentError('"input", "keep" and "rules" go with the behavior "allow"')
     return Deny(reason or "", stop)

@@ -114,7 +114,8 @@ async def answer_question(
     `started`: no other question waits, and the run goes on with the answer; its events follow. `answered`: the run goes
     on anyway, or waits for the answer to another question.
     """
-    if await call.agent.answer_question(question, answer_of(call, behavior, input, keep, rules, reason, stop)):
+    answer = answer_of(call, question, behavior, input, keep, rules, reason, stop)
+    if await call.agent.answer_question(question, answer):
         await _accepted(call, call.agent.resume_run())
         return "started"
     return "answered"

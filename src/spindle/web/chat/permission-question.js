@@ -135,6 +135,11 @@ export function aboutOf(request) {
  * @param {any} request
  */
 export function keeping(request) {
+  if (request.kind === 'trust' && list(request.keeps).length)
+    return [
+      { text: 'Yes, from now on', where: '', title: '', fields: { behavior: 'allow', keep: 'user' } },
+      { text: 'No, and do not ask again', where: '', title: '', fields: { behavior: 'deny', keep: 'user' } },
+    ];
   const found = list(request.suggestions)
     .map(obj)
     .map(one => ({

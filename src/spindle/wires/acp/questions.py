@@ -56,7 +56,7 @@ class Questions:
             self._agent.receive_reply({"type": "extension_ui_response", "id": request.id, "error": text})
             return
         kind, answer = choices.get(chosen or "", ("", Deny()))
-        if kind == "reject_always":
+        if kind == "reject_always" and request.suggestions:
             never = [*client_rules(self._agent)["deny"], *request.suggestions[0].rules]
             self._agent.set_permissions(deny=never)
         with suppress(AgentError):  # another client was quicker
@@ -131,7 +131,14 @@ def _title(request: ExtensionUIRequest) -> str:
 
 
 def _choices(request: PermissionRequest) -> dict[str, tuple[str, Answer]]:
-    """Return the options of a question about a call with their kinds and what they answer."""
+    """Return the options of a question with their kinds and what they answer."""
+    if request.kind == "trust":
+        return {
+            "Yes, for this session": ("allow_once", Allow()),
+            "Yes, from now on": ("allow_always", Allow(keep="user")),
+            "No": ("reject_once", Deny()),
+            "No, and do not ask again": ("reject_always", Deny(keep="user")),
+        }
     choices: dict[str, tuple[str, Answer]] = {ONCE: ("allow_once", Allow())}
     for one in request.suggestions:
         choices[one.text] = ("allow_always", Allow(keep="session", rules=one.rules))

@@ -209,7 +209,10 @@ class EditorView:
                 self._show_title(request.title)
 
     def _put_question(self, request: events.PermissionRequest) -> None:
-        if request.tool_name is not None:  # others are put as the dialog that follows
+        # Others are put as the dialog that follows. On a server a yes about a project wants its code, and editors have
+        # no way to show it.
+        is_about_project = request.kind == "trust" and bool(request.keeps) and self._agent.mode == "acp"
+        if request.tool_name is not None or is_about_project:
             self._questions.ask_about(request, updates.asked(request, self._agent.workdir))
 
     def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
