@@ -8,10 +8,13 @@ of the answer, and neighbouring ones are merged if the reader is behind, or if e
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from spindle.protocol.dialect import Dialect, UpdateMode
-from spindle.protocol.render import Item, Renderer, Wishes
+from spindle.protocol.render import Item, Renderer, Response, Wishes
 from spindle.shapes.events import DELTAS, MessageUpdate
 
 # Above a high mark the agent pauses until both figures are below their low marks.
@@ -32,6 +35,18 @@ Entry: TypeAlias = bytes | tuple[Renderer, MessageUpdate | UpdateMode]
 """A line, an update that is not rendered yet, or a change of the form of the updates behind it."""
 
 
+class HeldAnswer(NamedTuple):
+    """The response to a prompt that is not kept yet."""
+
+    response: Response
+    kept: asyncio.Future[str | None]
+
+    def said(self) -> Response:
+        """Return the response as it is true now."""
+        failure = self.kept.result() if self.kept.done() else None
+        return self.response if failure is None else replace(self.response, success=False, data=UNSET, error=failure)
+
+
 class Outbox:
     def __init__(self, renderer: Renderer, *, counts: bool = False) -> None:
         """With `counts`, an update that stands for several says for how many, as its `events`."""
@@ -42,8 +57,10 @@ class Outbox:
         self.update_mode = renderer.update_mode
         """As the client last asked for it."""
         self._waiting: deque[Entry] = deque()
-        self._held: dict[Renderer, tuple[asyncio.Future[None], deque[Entry]]] = {}
+        self._held: dict[Renderer, tuple[asyncio.Future[str | None], deque[Entry | HeldAnswer]]] = {}
         """Entries of sessions whose prompt is not kept yet; see `hold`."""
+        self._unanswered: set[Renderer] = set()
+        """Those whose next response is that to such a prompt."""
         self._bytes = 0
         """Length of the lines in `_waiting` and `_held`."""
         self.full = False
@@ -67,6 +84,10 @@ class Outbox:
         if type(item) is MessageUpdate:
             renderer.waits(item)
             self._append((renderer, item), renderer)
+        elif renderer in self._unanswered and type(item) is Response:
+            self._unanswered.discard(renderer)
+            kept, entries = self._held[renderer]
+            entries.append(HeldAnswer(item, kept))
         elif line := renderer.render(item):
             self._bytes += len(line)
             self._append(line, renderer)
@@ -107,11 +128,15 @@ class Outbox:
         if not self._closed:
             self._append((renderer, mode), renderer)
 
-    def hold(self, kept: asyncio.Future[None], renderer: Renderer | None = None) -> None:
-        """Hold what a session puts in from now on until its prompt is kept. Other sessions do not wait."""
+    def hold(self, kept: asyncio.Future[str | None], renderer: Renderer | None = None) -> None:
+        """Hold what a session puts in from now on until its prompt is kept. Other sessions do not wait.
+
+        The response to the prompt comes next. If the prompt cannot be kept, it says so in place of success.
+        """
         renderer = renderer or self._renderer
         if not kept.done() and not self._closed:
             self._held[renderer] = kept, self._held[renderer][1] if renderer in self._held else deque()
+            self._unanswered.add(renderer)
             kept.add_done_callback(lambda kept: self._let_go(renderer, kept))
 
     def lane(self, session_id: str) -> "Lane":
@@ -133,6 +158,7 @@ class Outbox:
         self._closed = True
         self._waiting.clear()
         self._held.clear()
+        self._unanswered.clear()
         self._bytes = 0
         self._make_room()
 
@@ -142,9 +168,14 @@ class Outbox:
         else:
             self._send(entry)
 
-    def _let_go(self, renderer: Renderer, kept: asyncio.Future[None]) -> None:
-        if renderer in self._held and self._held[renderer][0] is kept:  # else a newer prompt holds the entries
-            for entry in self._held.pop(renderer)[1]:
+    def _let_go(self, renderer: Renderer, kept: asyncio.Future[str | None]) -> None:
+        if renderer not in self._held or self._held[renderer][0] is not kept:
+            return  # a newer prompt holds the entries
+        self._unanswered.discard(renderer)
+        for entry in self._held.pop(renderer)[1]:
+            if isinstance(entry, HeldAnswer):
+                self.put(entry.said(), renderer)
+            else:
                 self._send(entry)
 
     def _send(self, entry: Entry) -> None:
@@ -242,7 +273,7 @@ class Lane:
     def use_dialect(self, dialect: Dialect) -> None:
         self._renderer.use_dialect(dialect)
 
-    def hold(self, kept: asyncio.Future[None]) -> None:
+    def hold(self, kept: asyncio.Future[str | None]) -> None:
         self._outbox.hold(kept, self._renderer)
 
     @property

@@ -228,6 +228,9 @@ def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> N
     a, on_a = cluster.node([reply("one"), reply("two"), reply("three")])
     id = on_a.open(cwd=str(cluster.work))
     assert on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})[0] == 200
+    socket = cluster.stack.enter_context(a.rpc())
+    assert socket.call("prompt", message="first")["success"]
+    socket.wait("agent_settled")
     server.stop()
     assert until(lambda: on_a.get("/readyz")[0] == 503)
     stream = on_a.events(id)
@@ -237,6 +240,9 @@ def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> N
     told = read_until(stream, "agent_settled")
     assert time.monotonic() - began < 25
     assert sent.getresponse().status == 503, "it was not accepted"
+    answer = socket.call("prompt", message="second over a WebSocket")
+    assert not answer["success"] and "does not answer" in answer["error"]
+    assert socket.wait("agent_settled")["stopReason"] == "error"
     assert "does not answer" in json.dumps(told) and told[-1][1]["stopReason"] == "error"
     server.start()
     until(lambda: on_a.get("/readyz")[0] == 200)

@@ -25,8 +25,11 @@ class Run:
     def __init__(self, agent: "AgentSession") -> None:
         self.disposition: Disposition = "started"
         """The prompt started a run, waits in a queue, or is handled by a command of an extension without a run."""
-        self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the message is in a file: that of the session, or the one beside it."""
+        self.kept: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        """Done when the message is kept: in the file of the session or the one beside it, or in its store.
+
+        The result is None, or why the store could not keep it; then the run has ended.
+        """
         self.context = copy_context()
         """Context of the sender. The run works in it, so that the trace knows who asked for the run."""
         self.exceptions: list[BaseException] = []
@@ -92,10 +95,10 @@ class Run:
 
     # -- the agent's side ------------------------------------------------------------------------
 
-    def keep(self) -> None:
-        """Note that the message is in a file."""
+    def keep(self, failure: str | None = None) -> None:
+        """Note that the message is kept, or why it is not."""
         if not self.kept.done():
-            self.kept.set_result(None)
+            self.kept.set_result(failure)
 
     def begin(self) -> None:
         """Note that the prompt is part of a run that begins, or that is going on."""
@@ -116,7 +119,8 @@ class Run:
             self._close()
 
     def _close(self) -> None:
-        self.keep()
+        session = self._agent.session
+        self.keep(None if session.store is None else session.write_error)
         self._over.set()
         for reader in self._readers:
             self._agent.unsubscribe(reader)

@@ -76,7 +76,7 @@ class EditorSeat(Seat):
         self._tasks = Tasks()
         self._view = EditorView(id, live.agent, connection, can, self._tasks)
         self.tell, self.remark = self._view.tell, self._view.remark
-        self._accepted: set[asyncio.Future[None]] = set()
+        self._accepted: set[asyncio.Future[str | None]] = set()
         """Prompts that the editor sent as commands and that are not in a file yet."""
 
     @property
@@ -234,7 +234,9 @@ class EditorSeat(Seat):
         try:
             data = await carry_out(Call(self.agent, self, str(uuid.uuid4())), frame, COMMANDS.get(name))
             if self._accepted:
-                await asyncio.wait(self._accepted)  # a prompt is in a file before the editor is told of it
+                done, _ = await asyncio.wait(self._accepted)  # a prompt is kept before the editor is told of it
+                if failures := [failure for one in done if (failure := one.result()) is not None]:
+                    raise JsonRpcError(INTERNAL_ERROR, failures[0])
         finally:
             self._in_hand -= 1
         return {} if data is msgspec.UNSET else data

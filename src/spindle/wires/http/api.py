@@ -224,10 +224,9 @@ class HttpApi:
                 connection = request.protocol
                 assert isinstance(connection, HttpConnection)
                 return json_answer(await _result_of(seat.run, connection.gone))
-            if seat.run is not None:
-                await asyncio.shield(seat.run.kept)  # others wait for it, too
-                if live.agent.session.store is not None and (error := live.agent.session.write_error) is not None:
-                    raise StoreGone(error)  # the run has ended because of that: nothing was accepted
+            # Others wait for it, too.
+            if seat.run is not None and (failure := await asyncio.shield(seat.run.kept)) is not None:
+                raise StoreGone(failure)
         finally:
             live.in_hand -= 1
             live.touch()
