@@ -20,6 +20,7 @@ from spindle.tools.user_bash import BashOutput, run_user_bash
 
 if TYPE_CHECKING:
     from spindle.workspace.sandbox import Sandbox
+    from spindle.workspace.unfenced import NoSandbox
 
 
 class ShellPort(Protocol):
@@ -31,7 +32,7 @@ class ShellPort(Protocol):
     lifecycle: Lifecycle
     resources: Resources
     owner: object
-    sandbox: Callable[[], "Sandbox | None"]
+    sandbox: Callable[[], "Sandbox | NoSandbox"]
 
     def publish(self, event: Event) -> None: ...
 

@@ -23,6 +23,7 @@ from spindle.resources.sources import CommandItem, Source, Sources
 from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool
 from spindle.workspace.settings import ToolSettings
+from spindle.workspace.unfenced import NO_SANDBOX, NoSandbox
 
 if TYPE_CHECKING:
     from spindle.workspace import Workspace
@@ -150,7 +151,9 @@ class Resources(Struct):
         said, chosen = self.settings.retention, self.options.keep_sessions
         return said if chosen is None else replace(said, sessions=chosen)
 
-    def tool_settings(self, owner: Any, sandbox: "Sandbox | None", *, for_user: bool = False) -> ToolSettings:
+    def tool_settings(
+        self, owner: Any, sandbox: "Sandbox | NoSandbox" = NO_SANDBOX, *, for_user: bool = False
+    ) -> ToolSettings:
         """Return the settings for built-in tools of `owner`. Shell commands of the user get the user's own keys."""
         settings = self.settings
         own_keys = for_user and self.options.user_folder is None
@@ -170,7 +173,7 @@ class Resources(Struct):
     @property
     def workspace(self) -> "Workspace":
         """Where the agent works on files for itself, besides its tools."""
-        return self.tool_settings(None, None).workspace
+        return self.tool_settings(None).workspace
 
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
         """Return the system prompt for these tools; `custom` takes the place of its built-in part."""

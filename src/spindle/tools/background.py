@@ -17,6 +17,7 @@ from spindle.tools.base import ToolContext, ToolError
 from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, truncate_tail
 from spindle.workspace import CommandOutput, Running
+from spindle.workspace.unfenced import NO_SANDBOX
 
 TAIL_BYTES = 4096
 TAIL_LINES = 50
@@ -80,12 +81,11 @@ class BackgroundCommand:
 
     async def may_run_outside(self) -> bool:
         """Ask whether it may run again without the sandbox, if that has stopped it."""
-        sandbox = self._ctx.settings.sandbox
-        return bool(self.exit_code) and sandbox is not None and await sandbox.may_run_outside(self._process)
+        return bool(self.exit_code) and await self._ctx.settings.sandbox.may_run_outside(self._process)
 
     def outside(self) -> ToolContext:
         """Return what it was started with, without the sandbox."""
-        return replace(self._ctx, settings=replace(self._ctx.settings, sandbox=None))
+        return replace(self._ctx, settings=replace(self._ctx.settings, sandbox=NO_SANDBOX))
 
     # -- its output ------------------------------------------------------------------------------
 

@@ -97,8 +97,7 @@ class ToolContext(Struct):
 
     def require(self, path: str, *, write: bool = False) -> None:
         """Raise `ToolError` if the sandbox does not let a tool read, or with `write` change, the file at a path."""
-        if self.settings.sandbox is not None:
-            self.settings.sandbox.require(path, write=write)
+        self.settings.sandbox.require(path, write=write)
 
 
 class Tool(Struct, frozen=True):

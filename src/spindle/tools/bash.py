@@ -27,6 +27,7 @@ from spindle.tools.base import (
 from spindle.tools.truncate import HEAD_LINES, MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
 from spindle.workspace import Running
 from spindle.workspace.disk import is_file
+from spindle.workspace.unfenced import NO_SANDBOX
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
@@ -35,7 +36,7 @@ _MAX_TIMEOUT = 2147483.647
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     timeout = check_timeout(args.get("timeout"))
     sandbox = ctx.settings.sandbox
-    if ctx.terminals is not None and sandbox is None:
+    if ctx.terminals is not None and sandbox.level == "off":
         from spindle.tools.terminal import run_in_terminal
 
         return await run_in_terminal(ctx.terminals, call_id, args["command"], timeout, ctx)
@@ -58,8 +59,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     finally:
         buffer.close()
         progress.finish()
-    if code and sandbox is not None and process is not None and await sandbox.may_run_outside(process):
-        outside = replace(ctx, settings=replace(ctx.settings, sandbox=None))
+    if code and process is not None and await sandbox.may_run_outside(process):
+        outside = replace(ctx, settings=replace(ctx.settings, sandbox=NO_SANDBOX))
         return await _execute(call_id, args, outside)
     hint = await _script_here(buffer, ctx) if code == NOT_FOUND else ""
     return ended(buffer, code, ending, hint)

@@ -37,7 +37,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     offset, limit = args.get("offset"), args.get("limit")
     stretch = max(0, int(offset or 1) - 1), None if limit is None else max(0, int(limit))
     path = resolve_path(args["path"], ctx.cwd, ctx.workspace.home)
-    if ctx.settings.sandbox is not None or ctx.files is not None:
+    if ctx.settings.sandbox.level != "off" or ctx.files is not None:
         path = existing(path)
         ctx.require(path)
     if (files := ctx.files) is not None and await ctx.workspace.do(_may_be_elsewhere, path):

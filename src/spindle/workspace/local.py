@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from spindle.programs.children import Keep, environment
@@ -73,7 +72,7 @@ class Local:
             on_output=on_output,
             on_errors=on_errors,
             owner=settings.owner,
-            fence=None if settings.sandbox is None else settings.sandbox.inner,
+            fence=settings.sandbox.inner,
         )
 
     async def look_at(self, path: str, words: Sequence[str], cwd: str, seconds: float) -> Findings:
@@ -83,21 +82,21 @@ class Local:
             return NO_FINDINGS
         settings, sandbox = self._settings, self._settings.sandbox
         env = environment(settings.withheld_variables, settings.variables)
-        remarks = [] if sandbox is None else sandbox.begin()
+        remarks = sandbox.begin()
         try:
             ended = await run(
                 words,
                 cwd=cwd,
-                env=env if sandbox is None else sandbox.environment(env),
+                env=sandbox.environment(env),
                 owner=settings.owner,
                 timeout=seconds,
                 grace=0,
-                fence=None if sandbox is None else sandbox.fence,
+                fence=sandbox.fence,
             )
         except (OSError, ValueError):
             return NO_FINDINGS._replace(remarks=remarks)
         finally:
-            remarks += [] if sandbox is None else sandbox.finish()
+            remarks += sandbox.finish()
         return Findings(ended.timed_out or ended.code == 0, ended.output + ended.errors, remarks)
 
     def kept(self) -> KeptOutput:
@@ -122,14 +121,11 @@ class Local:
         return process, _LocalOutput(output, on_change)
 
     def _shell(self, command: str, cwd: str, env: Mapping[str, str], on_output: Sink | int, keep: Keep) -> "Process":
-        from spindle.programs.process import Process
-
         settings = self._settings
-        sandbox = settings.sandbox
-        start = Process if sandbox is None or sandbox.is_outside(command) else partial(sandbox.start, command)
         argv = shell_line(command, cwd, settings)
         with doing("spawn", argv[0]):
-            return start(
+            return settings.sandbox.start(
+                command,
                 argv,
                 cwd=cwd,
                 env=_child_env(settings, env),

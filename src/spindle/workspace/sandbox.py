@@ -115,10 +115,22 @@ class Sandbox:
         self._owners: dict[int, Any] = {}
         """Those whose commands were started here, by `id`."""
         self._watched: weakref.WeakKeyDictionary[Running, _Watch] = weakref.WeakKeyDictionary()
-        self.is_outside: Callable[[str], bool] = lambda command: False
-        """Whether a rule lets a command run without the fence."""
-        self.ask: Callable[[str, str], Awaitable[bool]] = _nobody
-        """Asks whether a command may run again without the fence; takes the command, and what stopped it."""
+        self._is_outside: Callable[[str], bool] = lambda command: False
+        self._ask: Callable[[str, str], Awaitable[bool]] = _nobody
+
+    def bind(self, is_outside: Callable[[str], bool], ask: Callable[[str, str], Awaitable[bool]]) -> None:
+        """Set who says whether a rule lets a command run without the fence, and who asks whether one that was stopped
+        may run again without it: that takes the command, and what stopped it."""
+        self._is_outside, self._ask = is_outside, ask
+
+    @property
+    def network(self) -> Network:
+        return self.area.network
+
+    @property
+    def writable(self) -> Sequence[str]:
+        """Where commands may write."""
+        return self.area.writable
 
     def end(self, owner: object, tell: Callable[[str], None]) -> None:
         """Give the sandbox up. Processes of `owner` that go on are ended, and files that they have changed put back."""
@@ -149,6 +161,10 @@ class Sandbox:
                 f"EACCES: {path} is protected: it makes programs run something, so the sandbox ({self.level}) "
                 "does not let it be changed"
             )
+
+    def look(self, work: Callable[[], T]) -> T:
+        """Do work of a tool that only reads, behind the fence."""
+        return self._inner.run(work)
 
     def change(self, work: Callable[[], T]) -> T:
         """Do work of a tool that changes files, behind the fence and the gate. Raises `ToolError`."""
@@ -200,7 +216,7 @@ class Sandbox:
 
     @property
     def inner(self) -> Fence:
-        """The fence for searches and for work in our own process."""
+        """The fence for searches."""
         return self._inner
 
     # -- commands ----------------------------------------------------------------------------------
@@ -223,12 +239,15 @@ class Sandbox:
         owner: Any,
         **how: Any,
     ) -> "Process":
-        """Start a program behind the fence, and watch it. `command`: how it was asked for; the rest as for `Process`.
+        """Start a program behind the fence, unless a rule lets it run outside, and watch it.
 
+        `command`: how it was asked for; the rest as for `Process`.
         Remarks about what the fence did are added to the output.
         """
         from spindle.programs.process import Process
 
+        if self._is_outside(command):
+            return Process(argv, env=env, on_output=on_output, owner=owner, **how)
         file = -1 if callable(on_output) else os.dup(on_output)
         tell = on_output if callable(on_output) else partial(_write, file)
         for said in self.begin():
@@ -264,7 +283,7 @@ class Sandbox:
     async def may_run_outside(self, process: Running) -> bool:
         """Ask whether a command that the fence has stopped may run again without it."""
         watch = self._watched.pop(process, None)
-        return watch is not None and bool(watch.stopped_by) and await self.ask(watch.command, watch.stopped_by)
+        return watch is not None and bool(watch.stopped_by) and await self._ask(watch.command, watch.stopped_by)
 
     def _reason(self, watch: "_Watch") -> str:
         """Return what the fence refused, as far as the end of the output shows it.

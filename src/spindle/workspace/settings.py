@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from spindle.workspace.unfenced import NO_SANDBOX, NoSandbox
+
 if TYPE_CHECKING:  # loaded on use
     from spindle.workspace import Workspace
     from spindle.workspace.pipe import Pipe
@@ -27,8 +29,8 @@ class ToolSettings(Struct, frozen=True):
     """Processes that a shell command starts in the background may outlive the agent."""
     owner: Any = None
     """The owner of child processes: they end with it."""
-    sandbox: "Sandbox | None" = None
-    """What commands and tools may touch; None: what the user may."""
+    sandbox: "Sandbox | NoSandbox" = NO_SANDBOX
+    """What commands and tools may touch."""
 
     variables: Mapping[str, str] = {}
     """Variables that commands get besides ours."""

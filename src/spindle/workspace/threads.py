@@ -12,10 +12,8 @@ _DEFAULTS = ToolSettings()
 
 
 def _run(work: Callable[[Cancel], T], cancel: Cancel, settings: ToolSettings, *, changes: bool = False) -> T:
-    if settings.sandbox is None:
-        return work(cancel)
     # The kernel checks paths as they are at this moment, whatever links a program makes meanwhile.
-    run = settings.sandbox.change if changes else settings.sandbox.inner.run
+    run = settings.sandbox.change if changes else settings.sandbox.look
     return run(lambda: work(cancel))
 
 

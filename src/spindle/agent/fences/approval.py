@@ -63,6 +63,7 @@ from spindle.tools.base import Tool, ToolContext, ToolError
 if TYPE_CHECKING:
     from spindle.agent.fences.links import FarLinks
     from spindle.workspace.sandbox import Sandbox, Wanted
+    from spindle.workspace.unfenced import NoSandbox
 
 SAME_DENIALS = 3
 """Equal refusals in a row that end the run."""
@@ -90,7 +91,7 @@ class ApprovalPort(Protocol):
     chain: Chain | None
     toolbox: Toolbox
     may_read: Callable[[str], bool]
-    sandbox: Callable[[], "Sandbox | None"]
+    sandbox: Callable[[], "Sandbox | NoSandbox"]
 
     @property
     def settings(self) -> Settings: ...
@@ -171,16 +172,13 @@ class Approval(Hooks):
     def _workdir(self) -> str:
         return self._port.resources.workdir(self._port.conversation.session.cwd)
 
-    def sandbox(self) -> "Sandbox | None":
-        """Return the sandbox of the session as it is now; None: it is off. Raises `AgentError` if there can be none."""
+    def sandbox(self) -> "Sandbox | NoSandbox":
+        """Return the sandbox of the session as it is now. Raises `AgentError` if there can be none."""
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
         if resources.far is not None:
             self.fencing.check_far(resources.far.command, resources)
-        if self.fencing.level(resources) == "off":
-            return self.fencing.sandbox(resources, cwd, None)
-        made = self.fencing.sandbox(resources, cwd, self._rules.policy())
-        if made is not None:
-            made.is_outside, made.ask = self._is_outside, self._ask_outside
+        made = self.fencing.sandbox(resources, cwd, self._rules.policy)
+        made.bind(self._is_outside, self._ask_outside)
         return made
 
     def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":

@@ -24,6 +24,7 @@ from spindle.shapes.sandbox import (
     check_network,
     read_sandbox,
 )
+from spindle.workspace.unfenced import NO_SANDBOX, NoSandbox
 
 if TYPE_CHECKING:  # most sessions have no sandbox
     from spindle.agent.fences.rules import Policy
@@ -50,7 +51,7 @@ class Fencing:
         self._client = SandboxOptions()
         self.agreed: list[str] = []
         """Rules of commands that the user lets run outside, in this session."""
-        self._sandbox: Sandbox | None = None
+        self._sandbox: Sandbox | NoSandbox = NO_SANDBOX
         self._made_for: Any = None
 
     def configure(self, choice: SandboxChoice, cwd: str, check_place: Callable[[str], None]) -> None:
@@ -92,18 +93,20 @@ class Fencing:
                 f"`{command}`: fence them there, and set the sandbox to off"
             )
 
-    def sandbox(self, resources: Resources, cwd: str, policy: "Policy | None") -> "Sandbox | None":
-        """Return the sandbox; None: it is off. Raises `AgentError` if this machine cannot provide it."""
+    def sandbox(
+        self, resources: Resources, cwd: str, policy: Callable[[], "Policy | None"] = lambda: None
+    ) -> "Sandbox | NoSandbox":
+        """Return the sandbox that is wanted now. Raises `AgentError` if this machine cannot provide it."""
         if self.level(resources) == "off":
             network = self._client.network or self.given.network
             if network is not None and network != "on":
                 raise AgentError('A network that is not "on" needs a sandbox: choose a level besides "off"')
             self.close()
-            return None
+            return NO_SANDBOX
         from spindle.workspace.sandbox import Sandbox, SandboxError
 
-        wanted = self.wanted(resources, cwd, policy)
-        if self._sandbox is None or self._made_for != wanted:
+        wanted = self.wanted(resources, cwd, policy())
+        if self._made_for != wanted:
             try:
                 made = Sandbox(wanted)
             except SandboxError as error:
@@ -129,9 +132,8 @@ class Fencing:
 
     def close(self, owner: object = None, tell: Callable[[str], None] = lambda text: None) -> None:
         """Give the sandbox up. If processes of `owner` go on, end them and put back what they have changed."""
-        if self._sandbox is not None:
-            self._sandbox.end(owner, tell)
-        self._sandbox = self._made_for = None
+        self._sandbox.end(owner, tell)
+        self._sandbox, self._made_for = NO_SANDBOX, None
 
     def outside(self, command: str, cwd: str, resources: Resources) -> tuple[bool, list[str]]:
         """Return whether rules let a command run outside of the sandbox, and the rules that are missing for it."""
@@ -144,13 +146,12 @@ class Fencing:
     def has_outside_rules(self, resources: Resources) -> bool:
         return bool(self.agreed or _settings(resources).outside)
 
-    def state(self, sandbox: "Sandbox | None") -> SandboxState:
-        if sandbox is None:
-            return SandboxState(level="off")
+    @staticmethod
+    def state(sandbox: "Sandbox | NoSandbox") -> SandboxState:
         return SandboxState(
             level=sandbox.level,
-            network=sandbox.area.network,
-            writable=list(sandbox.area.writable),
+            network=sandbox.network,
+            writable=list(sandbox.writable),
             holds=sandbox.holds(),
             does_not_hold=sandbox.does_not_hold(),
         )

@@ -473,12 +473,12 @@ class Try:
         assert self._space is not None
         self._space.check()  # the agent may have put a link there
         cwd, resources = self._space.workdir, self._shared.resources
-        settings = resources.tool_settings(self, self._fencing.sandbox(resources, cwd, None))
+        settings = resources.tool_settings(self, self._fencing.sandbox(resources, cwd))
         return await self._logged(name, command, cwd, replace(settings, far=self._space.pipe))
 
     async def _shell_here(self, name: str, command: str) -> int:
         """Run a command of the user on this machine, though the workspace is elsewhere."""
-        return await self._logged(name, command, str(self._folder), self._shared.resources.tool_settings(self, None))
+        return await self._logged(name, command, str(self._folder), self._shared.resources.tool_settings(self))
 
     async def _logged(self, name: str, command: str, cwd: str, settings: ToolSettings) -> int:
         """Run a command; the end of its output goes to the log.

@@ -209,7 +209,7 @@ def _sandbox(resources: "Resources") -> Iterator[str]:
         if level == "off" and support().works:
             yield "  with --sandbox workspace-write:"
             fencing = Fencing(SandboxOptions(level="workspace-write"))
-        state = fencing.state(fencing.sandbox(resources, str(resources.cwd), None))
+        state = fencing.state(fencing.sandbox(resources, str(resources.cwd)))
     except AgentError as error:
         yield f"  error {error}"
         return
