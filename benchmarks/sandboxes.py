@@ -76,7 +76,8 @@ def run_ours(kind: str, words: list[str]) -> int:
     from msgspec.structs import replace
 
     from spindle.programs.fence import support
-    from spindle.workspace.sandbox import Sandbox, Wanted
+    from spindle.workspace.area import Wanted
+    from spindle.workspace.sandbox import Sandbox
 
     using = support()
     if kind == "bwrap" and using.bwrap is None:

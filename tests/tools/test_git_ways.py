@@ -14,8 +14,9 @@ import pytest
 from spindle import Agent
 from spindle.programs.fence import Support
 from spindle.testing import Script
+from spindle.workspace.area import Wanted
 from spindle.workspace.git_guard import GitGuard
-from spindle.workspace.sandbox import Sandbox, Wanted
+from spindle.workspace.sandbox import Sandbox
 from tests.tools.git_ways import MEANS, ORDINARY, WAYS, git, make_repository, use_git, variables
 from tests.tools.test_sandbox import KINDS, shell
 from tests.tools.test_sandbox import using as using

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from spindle.programs import fence
 from spindle.programs.fence import Support
 from spindle.shapes.sandbox import SANDBOX_LEVELS, Network, SandboxLevel, read_network, read_sandbox
+from spindle.workspace.area import SandboxError, Wanted
 from spindle.workspace.disk import ToolError
-from spindle.workspace.sandbox import Sandbox, SandboxError, Wanted
+from spindle.workspace.sandbox import Sandbox
 from spindle.workspace.texts import open_kept
 from tests.tools.outside import things_outside
 
@@ -378,7 +379,7 @@ def test_sockets_by_other_names_are_hidden(work: Path, monkeypatch: pytest.Monke
     """As ssh makes its own: bound by one name, and linked to another. The last program is elsewhere by now."""
     using = KINDS["bwrap"] or pytest.skip("no bubblewrap here")
     monkeypatch.chdir(work.parent / "outside")
-    monkeypatch.setattr("spindle.workspace.sandbox.PRIVATE", ())
+    monkeypatch.setattr("spindle.workspace.area.PRIVATE", ())
     with ExitStack() as stack:
         one, two, three, four = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4))
         one.bind("relative")

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from spindle.agent.features.project_trust import ProjectTrust
     from spindle.agent.features.undo.undo import Undo
     from spindle.agent.navigate import Navigated
+    from spindle.workspace.area import Wanted
     from spindle.workspace.pipe import Pipe
-    from spindle.workspace.sandbox import Wanted
 
 
 T = TypeVar("T")

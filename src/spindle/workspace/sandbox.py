@@ -1,49 +1,37 @@
-"""The sandbox of a session: the area its commands and tools work in, and what became of a command behind the fence.
+"""The sandbox of a session: what its commands and tools may touch, and what became of a command behind the fence.
 
 Commands get the fence of `programs/fence.py`. Built-in tools ask `require` before they touch a file, and write behind
-the same rules. Protected files that the kernel cannot protect are put back after each command (`guard`). Imported
+the same rules. Protected files that the kernel cannot protect are put back after each command (`gate`). Imported
 only if there is a sandbox.
 """
 
 import os
 import re
 import shutil
-import sys
 import tempfile
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle.base.agent_dir import agent_dir, expand_home
 from spindle.programs import children
-from spindle.programs.fence import LEAST_LANDLOCK, Area, Fence, Support, landlock, support
-from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
+from spindle.programs.fence import LEAST_LANDLOCK, Fence, Support, landlock, support
 from spindle.shapes.sandbox import (
-    OPEN_OF_AGENT,
-    PRIVATE,
-    SECRETS,
     Network,
     SandboxLevel,
 )
 from spindle.workspace import Running
+from spindle.workspace.area import SandboxError, Wanted, area_of, check, inside
 from spindle.workspace.disk import ToolError
 from spindle.workspace.gate import Gate
 from spindle.workspace.sockets import sockets_to_hide
-from spindle.workspace.texts import KEPT_PREFIXES, kept_folder
 
 if TYPE_CHECKING:
     from spindle.programs.process import Process
 
-_GIT_FILES: Final = ("hooks", "info/attributes", "commondir")
-"""Files of a git directory that make git run programs, or read such files elsewhere. In configurations the gate looks
-at lines: submodules, remotes and branches write there."""
-_SHARED_BY_WORKTREES: Final = ("objects", "refs", "logs")
 _REFUSED: Final = re.compile(
     rb"permission denied|operation not permitted|read-only file system|cross-device link|\bE(?:ACCES|PERM|ROFS|XDEV)\b"
     rb"|not permitted|no such file",
@@ -59,31 +47,12 @@ _TERMINAL: Final = re.compile(rb"pty devices|pseudo-?terminal|/dev/ptmx|/dev/pts
 _SHARED: Final = re.compile(rb"\bSemLock\b|\bsem_open\b|\bshm_open\b", re.I)
 _SIGNAL: Final = re.compile(rb"kill\b.*not permitted", re.I)
 _WORD: Final = re.compile(rb"[^\s'\"`:,;()\[\]<>\xe2]+")
-_GATED: Final = (".git", ".gitmodules")
 _TAIL: Final = 32 * 1024
 _MOST_NAMED: Final = 5
-_MOST_KEPT: Final = 20
 
 
 T = TypeVar("T")
 Output = Callable[[bytes], None]
-
-
-class SandboxError(Exception):
-    """A sandbox that was asked for is not possible here. The text says why, and what there is to choose."""
-
-
-class Wanted(Struct, frozen=True):
-    """A sandbox as it was asked for: everything that its area depends on."""
-
-    level: SandboxLevel
-    cwd: str
-    writable: tuple[str, ...] = ()
-    network: Network = "on"
-    denied: tuple[str, ...] = ()
-    """Files that a rule forbids to read."""
-    others: tuple[str, ...] = ()
-    """What belongs to other users of the server: there is no sandbox unless it can be hidden."""
 
 
 class Sandbox:
@@ -94,11 +63,11 @@ class Sandbox:
         self.using = using or support()
         self.level: SandboxLevel = wanted.level
         self.cwd = os.path.realpath(wanted.cwd)
-        _check(wanted, self.using)
+        check(wanted, self.using)
         self.temporary = os.path.realpath(tempfile.mkdtemp(prefix="spindle-"))
         """A folder of the session's own; it goes with the sandbox."""
         self._close = weakref.finalize(self, _remove, self.temporary)
-        self.area = _area(wanted, self.cwd, self.temporary, self.using)
+        self.area = area_of(wanted, self.cwd, self.temporary, self.using)
         if any(path in wanted.others for path in self._bare_secrets()):
             raise SandboxError(
                 "Files of another user of the server lie in a folder that may be written, and Landlock cannot hide them"
@@ -152,7 +121,7 @@ class Sandbox:
             if self._hides(real, self.area.private):
                 raise ToolError(f"ENOENT: {path} is hidden: the sandbox ({self.level}) shows this folder empty")
             return
-        if not _inside(real, self.area.writable):
+        if not inside(real, self.area.writable):
             raise ToolError(
                 f"EACCES: {path} is outside of what the sandbox ({self.level}) lets be written: {self.told()}"
             )
@@ -199,12 +168,12 @@ class Sandbox:
 
     def _hides(self, real: str, places: Sequence[str]) -> bool:
         """Say whether a path lies in one of these places, and not in something that is open again in there."""
-        hidden = max((len(place) for place in places if _inside(real, [place])), default=0)
+        hidden = max((len(place) for place in places if inside(real, [place])), default=0)
         area = self.area
         opened = (*area.opened, *area.writable) if hidden else ()
         if hidden and real in area.kept():
             return False
-        return hidden > max((len(place) for place in opened if _inside(real, [place])), default=0)
+        return hidden > max((len(place) for place in opened if inside(real, [place])), default=0)
 
     def _is_linked_secret(self, real: str) -> bool:
         """Say whether a file is a secret by another name."""
@@ -320,7 +289,7 @@ class Sandbox:
                         yield path, f"it may not write {path}"
 
     def _may_write(self, path: str) -> bool:
-        return _inside(path, self.area.writable) and not _inside(path, self.area.protected)
+        return inside(path, self.area.writable) and not inside(path, self.area.protected)
 
     def _paths(self, line: bytes, end: int) -> Iterable[str]:
         """Yield the files that a complaint may name: mostly the word before its last part, which is at `end`."""
@@ -407,7 +376,7 @@ class Sandbox:
         """Return secrets that Landlock cannot hide: it cannot take back what lies below a granted folder."""
         if self.using.bwrap or self.using.seatbelt:
             return []
-        return [path for path in self.area.secrets if _inside(path, self.area.writable) and os.path.lexists(path)]
+        return [path for path in self.area.secrets if inside(path, self.area.writable) and os.path.lexists(path)]
 
 
 class _Watch:
@@ -461,103 +430,6 @@ async def _nobody(command: str, reason: str) -> bool:
     return False
 
 
-# -- the area ------------------------------------------------------------------------------------
-
-
-def _check(wanted: Wanted, using: Support) -> None:
-    """Raise `SandboxError` for a level or a network that this machine cannot give."""
-    choices = (
-        'Choices: the level "off"; a kernel with Landlock ABI 3 (Linux 6.2); bubblewrap, where user namespaces work. '
-        f"Here: {using.told()}"
-    )
-    if not using.works:
-        where = "" if sys.platform in ("linux", "darwin") else f" on {sys.platform}"
-        raise SandboxError(f'The sandbox "{wanted.level}" cannot be had here{where}. {choices}')
-    if isinstance(wanted.network, list) and using.landlock < 4 and not using.seatbelt:
-        raise SandboxError(
-            "A sandbox with some ports open needs Landlock ABI 4 (Linux 6.7). "
-            f'Choices: network "on" or "off". Here: {using.told()}'
-        )
-    if wanted.network == "off" and not (using.bwrap or using.filters or using.landlock >= 4 or using.seatbelt):
-        raise SandboxError(
-            f'The network of the sandbox cannot be switched off here. Choices: network "on". Here: {using.told()}'
-        )
-
-
-def _area(wanted: Wanted, cwd: str, temporary: str, using: Support) -> Area:
-    named = [os.path.realpath(os.path.join(cwd, expand_home(path))) for path in wanted.writable]
-    writable, protected = [temporary], list[str]()
-    if wanted.level == "workspace-write":
-        more, protected = _written(dict.fromkeys([cwd, *named]))
-        writable += more
-        protected = [path for path in dict.fromkeys(protected) if not _inside(path, named, without=cwd)]
-    home = str(agent_dir())
-    secrets = [_placed(expand_home(path)) for path in (*SECRETS, home, *wanted.denied, *wanted.others)]
-    hidden = [path for path in dict.fromkeys(secrets) if not _inside(path, named, without=cwd)]
-    opened = [os.path.join(_placed(home), name) for name in OPEN_OF_AGENT]
-    opened += [cwd] if _inside(cwd, hidden) else []
-    private: list[str] = []
-    if using.bwrap:
-        expanded = [os.path.expandvars(path) for path in PRIVATE]
-        private = [os.path.realpath(path) for path in expanded if path.startswith("/")]
-        needed = [cwd, os.path.expanduser("~"), *map(_prefix, os.environ.get("PATH", "").split(os.pathsep))]
-        opened = [*(path for path in needed if _inside(path, private) and path not in private), *opened]
-    shown_empty = tuple(dict.fromkeys(path for path in private if path not in writable))
-    return Area(
-        writable=tuple(dict.fromkeys(writable)),
-        protected=tuple(protected),
-        secrets=tuple(hidden),
-        opened=tuple(opened),
-        private=shown_empty,
-        sockets=partial(sockets_to_hide, tuple(writable), shown_empty),
-        kept=partial(_kept_outputs, time.time()),
-        network=wanted.network,
-    )
-
-
-def _written(folders: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return what can be written for some folders to be written, and what in it may not change."""
-    writable, protected = list[str](), list[str]()
-    for folder in folders:
-        writable.append(folder)
-        with suppress(OSError):  # the kernel lets nothing be written to a folder that is not there
-            os.makedirs(folder, exist_ok=True)
-        if os.path.isdir(folder):
-            more, forbidden = _git_places(folder)
-            writable += more
-            protected += [os.path.join(folder, name) for name in (*PROTECTED_FOLDERS, *PROTECTED_FILES)]
-            protected = [path for path in protected if os.path.basename(path) not in _GATED] + forbidden
-    return writable, protected
-
-
-def _placed(path: str) -> str:
-    """Return a path without links above its last part, which may become a link later."""
-    return os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
-
-
-def _prefix(folder: str) -> str:
-    """Return the folder of a program: that around its `bin`."""
-    return os.path.dirname(folder) if os.path.basename(folder) in ("bin", "sbin") else folder
-
-
-def _kept_outputs(since: float) -> list[str]:
-    """Return the newest files with whole outputs of commands, which results name; each costs bubblewrap a mount."""
-    folder = os.path.realpath(kept_folder())
-    return _newest(folder, os.stat(folder).st_ctime_ns, since)
-
-
-@lru_cache(1)
-def _newest(folder: str, changed: int, since: float) -> list[str]:
-    found: dict[str, float] = {}
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            if name.startswith(KEPT_PREFIXES) and name.endswith(".log"):
-                path = os.path.join(folder, name)
-                with suppress(OSError):
-                    found[path] = os.stat(path, follow_symlinks=False).st_ctime
-    return sorted((path for path, when in found.items() if when >= since), key=found.__getitem__)[-_MOST_KEPT:]
-
-
 def _numbers(places: Iterable[str]) -> set[tuple[int, int]]:
     """Return device and inode of files, and of files in folders."""
     found = set()
@@ -569,40 +441,6 @@ def _numbers(places: Iterable[str]) -> set[tuple[int, int]]:
         except OSError:
             continue
     return found
-
-
-def _git_places(folder: str) -> tuple[list[str], list[str]]:
-    """Return what git has to write outside of a folder, and the files of git that must not change."""
-    git = os.path.join(folder, ".git")
-    own = _worktree_directory(git) if os.path.isfile(git) else None
-    if own is None:  # the gate looks after repositories to come
-        return [], [os.path.join(git, name) for name in _GIT_FILES] if os.path.isdir(git) else []
-    shared = os.path.dirname(os.path.dirname(own))
-    return [os.path.join(shared, name) for name in (*_SHARED_BY_WORKTREES, "worktrees")], [git]
-
-
-def _worktree_directory(git: str) -> str | None:
-    """Return the git directory that the file `.git` of a worktree names, if that directory names the file in turn.
-
-    Anybody can write a `.git` that names some folder; only git writes into the folder of a repository.
-    """
-    try:
-        with open(git, encoding="utf-8") as file:
-            named = re.fullmatch(r"gitdir: (.+)\n*", file.read(5000))
-        if named is None:
-            return None
-        own = os.path.realpath(os.path.join(os.path.dirname(git), named[1]))
-        with open(os.path.join(own, "gitdir"), encoding="utf-8") as file:
-            back = file.read(5000).strip()
-        is_mutual = os.path.realpath(os.path.join(own, back)) == os.path.realpath(git)
-        return own if is_mutual and os.path.basename(os.path.dirname(own)) == "worktrees" else None
-    except (OSError, UnicodeError):
-        return None
-
-
-def _inside(path: str, places: Iterable[str], without: str | None = None) -> bool:
-    """Say whether a path is one of these places, or below one; the place `without` does not count."""
-    return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places if place != without)
 
 
 def _could_write(path: str) -> bool:

@@ -62,7 +62,8 @@ from spindle.tools.base import Tool, ToolContext, ToolError
 
 if TYPE_CHECKING:
     from spindle.agent.fences.links import FarLinks
-    from spindle.workspace.sandbox import Sandbox, Wanted
+    from spindle.workspace.area import Wanted
+    from spindle.workspace.sandbox import Sandbox
     from spindle.workspace.unfenced import NoSandbox
 
 SAME_DENIALS = 3

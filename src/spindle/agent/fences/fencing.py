@@ -28,7 +28,8 @@ from spindle.workspace.unfenced import NO_SANDBOX, NoSandbox
 
 if TYPE_CHECKING:  # most sessions have no sandbox
     from spindle.agent.fences.rules import Policy
-    from spindle.workspace.sandbox import Sandbox, Wanted
+    from spindle.workspace.area import Wanted
+    from spindle.workspace.sandbox import Sandbox
 
 _OFF: Final = SandboxSettings()
 
@@ -103,7 +104,8 @@ class Fencing:
                 raise AgentError('A network that is not "on" needs a sandbox: choose a level besides "off"')
             self.close()
             return NO_SANDBOX
-        from spindle.workspace.sandbox import Sandbox, SandboxError
+        from spindle.workspace.area import SandboxError
+        from spindle.workspace.sandbox import Sandbox
 
         wanted = self.wanted(resources, cwd, policy())
         if self._made_for != wanted:
@@ -121,7 +123,7 @@ class Fencing:
         self, resources: Resources, cwd: str, policy: "Policy | None", at_least: SandboxLevel = "off"
     ) -> "Wanted":
         """Return the sandbox as it is asked for, of at least this level."""
-        from spindle.workspace.sandbox import Wanted
+        from spindle.workspace.area import Wanted
 
         client, given, settings = self._client, self.given, _settings(resources)
         level = max(self.level(resources), at_least, key=STRICTER.index)

@@ -20,7 +20,8 @@ from spindle.programs.process import Process
 from spindle.shapes.codec import encode
 
 if TYPE_CHECKING:
-    from spindle.workspace.sandbox import Sandbox, Wanted
+    from spindle.workspace.area import Wanted
+    from spindle.workspace.sandbox import Sandbox
 
 _MOST_UNSENT: Final = 64 << 20
 _ANSWER: Final = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,9})\b')
@@ -75,7 +76,8 @@ class PipeTransport:
         try:
             env, fence = children.environment(self._withheld, config.env), None
             if self._wanted is not None:
-                from spindle.workspace.sandbox import Sandbox, SandboxError
+                from spindle.workspace.area import SandboxError
+                from spindle.workspace.sandbox import Sandbox
 
                 try:
                     self._sandbox = Sandbox(self._wanted)

@@ -27,7 +27,7 @@ from spindle.shapes.codec import encode
 
 if TYPE_CHECKING:  # loaded when a server is started
     from spindle.plugins.mcp.connection import Ask, ServerConnection, ServerTransport
-    from spindle.workspace.sandbox import Wanted
+    from spindle.workspace.area import Wanted
 
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
