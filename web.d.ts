@@ -9,8 +9,9 @@ interface Element {
   key?: any;
   /** Of the line about a turn: the turn. */
   turn?: any;
-  /** Of a formula: limits stand above and below it. */
+  /** Of a formula: limits stand above and below it; it is the name of a function. */
   large?: boolean;
+  isName?: boolean;
 }
 
 /** Where the server is, and how it is reached: made by early.js. */

@@ -46,7 +46,7 @@ async def _converse(folder: Path) -> None:
             await tab.say("go")
             server.mock.wait_gate("stream")
             await tab.sees(".answer pre", "return 1")
-            assert await tab.js("document.querySelector('math').getBoundingClientRect().width > 5")
+            await tab.until("document.querySelector('math')?.getBoundingClientRect().width > 5")
             await tab.js("document.getElementById('prompt').focus()")
             await tab.write("more")
             await tab.press("Alt+Enter")

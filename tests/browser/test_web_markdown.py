@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
+from tests.support.mock_model import reply
 from tests.wires.server.server import ServerProcess
 
 from .web_page import Tab
@@ -122,3 +123,22 @@ TIRING += ["* " * 10_000 + "x", "1. a\n\n" * 8_000]
 @pytest.mark.parametrize("text", TIRING, ids=lambda text: repr(text[:6]))
 def test_no_text_takes_long(tab: Tab, text: str) -> None:
     assert tab.js(TIME, text) < 2000
+
+
+FORMULAS = r"A sum $\sum_{i=1}^n i$ and $$\left(\frac{a}{\frac{b}{c}}\right)$$ and $\nope$."
+
+
+def test_what_draws_formulas_comes_with_the_first_one(browser: Any) -> None:
+    with ServerProcess([reply("Nothing."), reply(FORMULAS)]) as server, Tab(browser, server) as tab:
+        tab.ask("none")
+        loaded = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('math')).length"
+        assert tab.js(loaded) == 0
+        tab.ask("some")
+        tab.counts("#feed math", 2)
+        assert tab.js(loaded) == 1 and tab.text("#feed .tex") == r"\nope"
+        signs = tab.js("Array.from(document.querySelectorAll('math mo[fence]'), sign => sign.getAttribute('stretchy'))")
+        assert signs == ["true", "true"]
+        tab.page.reload()
+        tab.connected()
+        tab.counts("#feed math", 2)
+    assert not tab.trouble

@@ -3,6 +3,10 @@ import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { plain } from './document.js';
 import { GrowingMarkdown, rendered } from '../../src/spindle/web/chat/growing.js';
+import { formulas } from '../../src/spindle/web/shared/inline.js';
+import { mathElement } from '../../src/spindle/web/shared/math.js';
+
+formulas.draw = mathElement;
 
 const cases = JSON.parse(await readFile(new URL('markdown.json', import.meta.url), 'utf-8'));
 

@@ -2,6 +2,7 @@
 
 import { $, button, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
+import { formulas } from '../shared/inline.js';
 import { Composer } from './composer.js';
 import { mayStop } from './confirm.js';
 import { addressWithToken, Disconnected } from './connection.js';
@@ -22,6 +23,18 @@ import { fileName, titleOf } from './titles.js';
 const LOOK_MS = 4000; // between two looks whether there is a model by now
 const STOPS = 'Another place can only be gone to when nothing runs. What was done so far is kept.';
 
+formulas.draw = (source, block) => {
+  // What draws them comes with the first one, which is seen as it was written until then.
+  const place = el('code', { class: 'tex' }, source);
+  import('../shared/math.js').then(
+    ({ mathElement }) => {
+      formulas.draw = mathElement;
+      place.replaceWith(mathElement(source, block) ?? place);
+    },
+    () => null, // the server may be away
+  );
+  return place;
+};
 const session = new Session({ askToken, report: toast });
 const status = new StatusView(session);
 const composer = new Composer(session);

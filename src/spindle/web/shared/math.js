@@ -23,7 +23,7 @@ const NAMES = new Set(
     ' ',
   ),
 );
-/** @type {Record<string, any>} */
+/** @type {Record<string, string>} */
 const SPACES = {
   ',': '0.17em',
   ':': '0.22em',
@@ -33,26 +33,33 @@ const SPACES = {
   quad: '1em',
   qquad: '2em',
 };
-/** @type {Record<string, any>} */
+/** @type {Record<string, string>} */
 const ACCENTS = {
-  hat: '^',
-  widehat: '^',
+  hat: 'ˆ',
+  widehat: 'ˆ',
   bar: '¯',
-  overline: '‾',
   vec: '→',
   overrightarrow: '→',
-  tilde: '~',
-  widetilde: '~',
+  overleftarrow: '←',
+  tilde: '˜',
+  widetilde: '˜',
   check: 'ˇ',
   dot: '˙',
   ddot: '¨',
   overbrace: '⏞',
+  underbrace: '⏟',
 };
-/** @type {Record<string, any>} */
-const UNDER = { underline: '_', underbrace: '⏟' };
+const WIDE = /^(?:wide|over|under)/; // as wide as what they belong to
+const LINES = new Set(['overline', 'underline']); // drawn as borders, which need no font
 const LABELLED = new Set(['overbrace', 'underbrace']); // what is written above or below them stands there
+/** @type {Record<string, number>} */
+const HEIGHTS = { big: 1.2, Big: 1.8, bigg: 2.4, Bigg: 3 };
+/** @type {Record<string, boolean>} */
+const STYLES = { displaystyle: true, textstyle: false };
+/** @type {Record<string, string>} */
+const AROUND = { p: '()', b: '[]', v: '||', B: '{}', V: '‖‖' };
 // Alphabets: where their capital, small letters and digits begin in Unicode.
-/** @type {Record<string, any>} */
+/** @type {Record<string, number[]>} */
 const ALPHABETS = {
   mathbf: [0x1d400, 0x1d41a, 0x1d7ce],
   boldsymbol: [0x1d468, 0x1d482, 0x1d7ce],
@@ -64,7 +71,7 @@ const ALPHABETS = {
   mathtt: [0x1d670, 0x1d68a, 0x1d7f6],
   mathbb: [0x1d538, 0x1d552, 0x1d7d8],
 };
-/** @type {Record<string, any>} */
+/** @type {Record<string, string>} */
 const OLDER = {
   '\u{1d53a}': 'ℂ',
   '\u{1d53f}': 'ℍ',
@@ -74,8 +81,9 @@ const OLDER = {
   '\u{1d549}': 'ℝ',
   '\u{1d551}': 'ℤ',
 };
-const SILENT = new Set('displaystyle textstyle limits nolimits nonumber notag hline'.split(' '));
-const SIZES = /^(?:left|right|middle|[bB]igg?[lrm]?)$/;
+const SILENT = new Set('limits nolimits nonumber notag hline'.split(' '));
+const SIZES = /^([bB]igg?)[lrm]?$/;
+const OPENS = /^[([{⟨⌊⌈|‖]?$/; // or nothing: the beginning of a row
 const TEXTS = new Set('text textrm textbf textit texttt mathrm mathit operatorname mbox'.split(' '));
 const ENVIRONMENT =
   /^(p|b|v|B|V)?matrix$|^(?:smallmatrix|cases|array|split|gathered)$|^(?:aligned|(?:align|gather|equation|eqnarray|multline)\*?)$/;
@@ -88,7 +96,8 @@ const SIGNS = { letters: table(LETTER_NAMES), operators: table(OPERATORS), large
 
 /**
  * @param {string} name
- * @param {...any} children
+ * @param {...(Element | string)} children
+ * @returns {Element}
  */
 function tag(name, ...children) {
   const node = document.createElementNS(MATHML, name);
@@ -97,19 +106,33 @@ function tag(name, ...children) {
 }
 
 /**
- * A sign that does not grow with what stands beside it.
+ * An operator with attributes.
  * @param {string} sign
+ * @param {Record<string, string>} attributes
  */
-function plainSign(sign) {
+function operator(sign, attributes) {
   const node = tag('mo', sign);
-  node.setAttribute('stretchy', 'false');
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   return node;
 }
 
 /**
+ * A sign that does not grow with what stands beside it.
+ * @param {string} sign
+ */
+const plainSign = sign => operator(sign, { stretchy: 'false' });
+
+/**
+ * A bracket that is as high as what it belongs to.
+ * @param {string} sign
+ * @param {'prefix' | 'infix' | 'postfix'} form
+ */
+const fence = (sign, form) => operator(sign, { fence: 'true', stretchy: 'true', form });
+
+/**
  * Put the letters and digits of an element into another alphabet.
  * @param {Element} node
- * @param {any} fields
+ * @param {number[]} places
  */
 function inAlphabet(node, [capital, small, digit]) {
   /** @param {string} c */
@@ -125,9 +148,9 @@ function inAlphabet(node, [capital, small, digit]) {
 }
 
 /**
- * Return a formula as an element.
+ * Return a formula as an element; null if it cannot be read.
  * @param {string} source
- * @param {any} block
+ * @param {boolean} [block]
  */
 export function mathElement(source, block) {
   try {
@@ -137,10 +160,7 @@ export function mathElement(source, block) {
     if (block) node.setAttribute('display', 'block');
     return node;
   } catch {
-    const code = document.createElement('code');
-    code.className = 'tex';
-    code.textContent = source;
-    return code;
+    return null;
   }
 }
 
@@ -165,15 +185,29 @@ class TexReader {
   /**
    * Read up to one of the `ends`, or to the end.
    * @param {number} depth
-   * @param {any} [ends]
-   * @returns {any}
+   * @param {string[]} [ends]
+   * @returns {Element[]}
    */
   row(depth, ends = []) {
     if (depth > MAX_DEPTH) throw new Error('nested too deep');
     const nodes = [];
     for (let part; (part = this.peek()) !== undefined && !ends.includes(part);) {
       if (part === '}') throw new Error('a brace too many');
-      nodes.push(this.scripts(this.atom(depth), depth));
+      const style = part[0] === '\\' ? STYLES[part.slice(1)] : undefined;
+      if (style !== undefined) {
+        this.next(); // it holds for the rest
+        const rest = tag('mrow', ...this.row(depth + 1, ends));
+        rest.setAttribute('displaystyle', String(style));
+        return [...nodes, rest];
+      }
+      const base = this.atom(depth);
+      const node = this.scripts(base, depth);
+      if (base.isName) {
+        // Room beside a name, but none inside of brackets.
+        if (OPENS.test(nodes.at(-1)?.textContent ?? '')) base.setAttribute('lspace', '0');
+        if (/^(?:[([,)\]]|\\left)?$/.test(this.peek() ?? '')) base.setAttribute('rspace', '0');
+      }
+      nodes.push(node);
     }
     return nodes;
   }
@@ -181,7 +215,7 @@ class TexReader {
   /**
    * One thing: a letter, a group, a command with what belongs to it.
    * @param {number} depth
-   * @returns {any}
+   * @returns {Element}
    */
   atom(depth) {
     const part = this.next();
@@ -196,10 +230,9 @@ class TexReader {
 
   /**
    * @param {number} depth
-   * @returns {any}
+   * @returns {Element}
    */
   group(depth) {
-    /** @type {any} */
     const nodes = this.row(depth + 1, ['}']);
     if (this.next() !== '}') throw new Error('a brace is missing');
     return nodes.length === 1 ? nodes[0] : tag('mrow', ...nodes);
@@ -208,7 +241,7 @@ class TexReader {
   /**
    * What a command takes: a group or a single thing.
    * @param {number} depth
-   * @returns {any}
+   * @returns {Element}
    */
   argument(depth) {
     return this.atom(depth + 1);
@@ -231,48 +264,64 @@ class TexReader {
   /**
    * @param {string} name
    * @param {number} depth
-   * @returns {any}
+   * @returns {Element}
    */
   command(name, depth) {
-    if (SIGNS.letters.has(name)) return tag('mi', SIGNS.letters.get(name));
-    if (SIGNS.operators.has(name)) return tag('mo', SIGNS.operators.get(name));
-    if (SIGNS.large.has(name)) return this.large(SIGNS.large.get(name) ?? '');
-    if (NAMES.has(name)) return tag('mi', name);
+    const letter = SIGNS.letters.get(name);
+    if (letter) return tag('mi', letter);
+    const sign = SIGNS.operators.get(name);
+    if (sign) return plainSign(sign);
+    const large = SIGNS.large.get(name);
+    if (large) return this.large(large);
+    if (NAMES.has(name)) return this.name(name);
     if (Object.hasOwn(SPACES, name)) {
       const space = tag('mspace');
       space.setAttribute('width', SPACES[name]);
       return space;
     }
-    if (Object.hasOwn(ACCENTS, name) || Object.hasOwn(UNDER, name)) return this.accent(name, depth);
+    if (Object.hasOwn(ACCENTS, name)) return this.accent(name, depth);
+    if (LINES.has(name)) {
+      const lined = tag('mrow', this.argument(depth));
+      lined.setAttribute('class', name);
+      return lined;
+    }
     if (Object.hasOwn(ALPHABETS, name)) return inAlphabet(this.argument(depth), ALPHABETS[name]);
-    if (SIZES.test(name)) return this.fence();
+    if (name === 'left') return this.fenced(depth);
+    const size = SIZES.exec(name);
+    if (size) {
+      const height = `${HEIGHTS[size[1]]}em`;
+      return operator(this.sign(), { stretchy: 'true', symmetric: 'true', minsize: height, maxsize: height });
+    }
     if (SILENT.has(name)) return tag('mrow');
     if (TEXTS.has(name)) {
       const starred = this.peek() === '*';
-      const node = tag('mtext', this.text().replaceAll(' ', '\u00a0')); // plain ones at its ends would be lost
-      node.large = starred;
-      return node;
+      const words = this.text().replaceAll(' ', '\u00a0'); // plain ones at its ends would be lost
+      if (name !== 'operatorname') return tag('mtext', words);
+      return starred ? this.large(words) : this.name(words);
     }
     switch (name) {
       case 'frac':
       case 'dfrac':
       case 'tfrac':
-      case 'cfrac':
-        return tag('mfrac', this.argument(depth), this.argument(depth));
+      case 'cfrac': {
+        const node = tag('mfrac', this.argument(depth), this.argument(depth));
+        if (name !== 'frac') node.setAttribute('displaystyle', String(name !== 'tfrac'));
+        return node;
+      }
       case 'binom':
-        return tag('mrow', tag('mo', '('), this.stacked(depth), tag('mo', ')'));
-      case 'pmod':
-        return tag('mrow', tag('mo', '('), tag('mo', 'mod'), this.argument(depth), tag('mo', ')'));
+        return tag('mrow', fence('(', 'prefix'), this.stacked(depth), fence(')', 'postfix'));
+      case 'pmod': {
+        const mod = operator('mod', { lspace: '0', rspace: '0.28em' });
+        return tag('mrow', plainSign('('), mod, this.argument(depth), plainSign(')'));
+      }
       case 'sqrt':
         return this.root(depth);
       case 'overset':
       case 'stackrel': {
-        /** @type {any} */
         const above = this.argument(depth);
         return tag('mover', this.argument(depth), above);
       }
       case 'underset': {
-        /** @type {any} */
         const below = this.argument(depth);
         return tag('munder', this.argument(depth), below);
       }
@@ -296,23 +345,38 @@ class TexReader {
    * @param {number} depth
    */
   accent(name, depth) {
-    const below = Object.hasOwn(UNDER, name);
-    const node = tag(below ? 'munder' : 'mover', this.argument(depth), tag('mo', below ? UNDER[name] : ACCENTS[name]));
+    const below = name === 'underbrace';
+    const sign = operator(ACCENTS[name], { stretchy: String(WIDE.test(name)) });
+    const node = tag(below ? 'munder' : 'mover', this.argument(depth), sign);
+    node.setAttribute(below ? 'accentunder' : 'accent', 'true');
     node.large = LABELLED.has(name);
     return node;
   }
 
-  /** @param {string} sign */
+  /**
+   * The name of a function.
+   * @param {string} name
+   */
+  name(name) {
+    const node = operator(name, { lspace: '0.1667em', rspace: '0.1667em' });
+    node.isName = true;
+    return node;
+  }
+
+  /**
+   * A sign or a word whose limits stand above and below it, within a line beside it.
+   * @param {string} sign
+   */
   large(sign) {
-    const node = tag('mo', sign);
-    node.setAttribute('movablelimits', 'false');
-    node.large = !/^[∫∮]/.test(sign);
+    const node = /^[a-z]/.test(sign) ? this.name(sign) : tag('mo', sign);
+    node.large = !/^[∫∬∭∮]/.test(sign);
+    if (node.large) node.setAttribute('movablelimits', 'true');
     return node;
   }
 
   /**
    * @param {number} depth
-   * @returns {any}
+   * @returns {Element}
    */
   root(depth) {
     if (this.peek() !== '[') return tag('msqrt', this.argument(depth));
@@ -329,11 +393,26 @@ class TexReader {
     return node;
   }
 
-  /** @returns {any} */
-  fence() {
+  /** A bracket after `\left` and its like; a point is none. */
+  sign() {
     const part = this.next() ?? '.';
-    if (part === '.') return tag('mrow');
-    return part[0] === '\\' ? this.command(part.slice(1), 0) : tag('mo', part);
+    if (part[0] === '\\') return this.command(part.slice(1), 0).textContent ?? '';
+    return part === '.' ? '' : ({ '<': '⟨', '>': '⟩' }[part] ?? part);
+  }
+
+  /**
+   * What stands between `\left` and `\right`, with brackets that are as high.
+   * @param {number} depth
+   */
+  fenced(depth) {
+    const nodes = [fence(this.sign(), 'prefix')];
+    for (;;) {
+      nodes.push(...this.row(depth + 1, ['\\middle', '\\right']));
+      const part = this.next();
+      if (part === undefined) throw new Error('a bracket is missing');
+      nodes.push(fence(this.sign(), part === '\\middle' ? 'infix' : 'postfix'));
+      if (part === '\\right') return tag('mrow', ...nodes);
+    }
   }
 
   /**
@@ -346,9 +425,13 @@ class TexReader {
     if (!kind) throw new Error(`unknown: ${name}`);
     if (name === 'array') this.text(); // how its columns are aligned
     const rows = [];
+    const aligned = /^(?:align|split|eqn)/.test(name);
+    /** @type {Element[]} */
     let cells = [];
     for (let open = true; open;) {
-      cells.push(tag('mtd', ...this.row(depth + 1, ['&', '\\\\', '\\end'])));
+      const cell = this.row(depth + 1, ['&', '\\\\', '\\end']);
+      // A sign at the beginning of a cell on the right stands between two things.
+      cells.push(tag('mtd', ...(aligned && cells.length % 2 ? [tag('mrow')] : []), ...cell));
       const part = this.next();
       if (part === '&') continue;
       rows.push(tag('mtr', ...cells));
@@ -358,29 +441,33 @@ class TexReader {
       else if (this.peek() === '[') while (this.next() !== ']' && this.peek() !== undefined); // room below the row
     }
     const made = tag('mtable', ...rows);
-    made.setAttribute('class', name === 'cases' ? 'cases' : /^(?:align|split|eqn)/.test(name) ? 'aligned' : '');
-    const [left, right] =
-      { p: '()', b: '[]', v: '||', B: '{}', V: '‖‖' }[kind[1]] ?? (name === 'cases' ? ['{', ''] : ['', '']);
-    return left ? tag('mrow', tag('mo', left), made, ...(right ? [tag('mo', right)] : [])) : made;
+    if (aligned || name === 'gathered') made.setAttribute('displaystyle', 'true');
+    if (aligned || name === 'cases') made.setAttribute('class', aligned ? 'aligned' : name);
+    const [left, right = ''] = name === 'cases' ? '{' : (AROUND[kind[1]] ?? '');
+    return left ? tag('mrow', fence(left, 'prefix'), made, fence(right, 'postfix')) : made;
   }
 
   /**
    * What is raised or lowered after `base`.
-   * @param {any} base
+   * @param {Element} base
    * @param {number} depth
    */
   scripts(base, depth) {
-    /** @type {any} */
-    let [low, high] = [null, null];
+    /** @type {Element | undefined} */
+    let low;
+    /** @type {Element | undefined} */
+    let high;
     let primes = '';
+    let under = base.large;
     for (let part; /^(?:[\^_']|\\(?:no)?limits)$/.test((part = this.peek() ?? ''));) {
       this.next();
       if (part === "'") high = tag('mo', (primes += '′'));
-      else if (part[0] === '\\') continue;
-      else if (part === '_') low = this.argument(depth);
+      else if (part[0] === '\\') {
+        under = part === '\\limits';
+        base.setAttribute('movablelimits', 'false');
+      } else if (part === '_') low = this.argument(depth);
       else high = this.argument(depth);
     }
-    const under = base.large === true;
     if (low && high) return tag(under ? 'munderover' : 'msubsup', base, low, high);
     if (low) return tag(under ? 'munder' : 'msub', base, low);
     return high ? tag(under ? 'mover' : 'msup', base, high) : base;

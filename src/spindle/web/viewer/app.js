@@ -1,7 +1,9 @@
 // Everything together: what is open, which branch is shown, addresses, keys and buttons.
 
 import { $, el, remembered, toggleTheme } from '../shared/dom.js';
+import { formulas } from '../shared/inline.js';
 import { levelHeadings, markdown } from '../shared/markdown.js';
+import { mathElement } from '../shared/math.js';
 import { localTime } from './articles.js';
 import { Feed } from './feed.js';
 import { Search } from './search.js';
@@ -14,6 +16,7 @@ const app = {
   hits: [],
 
   async start() {
+    formulas.draw = mathElement;
     const store = (this.store = new Store($('data').textContent));
     const status = $('status');
     await store.load(part => {
