@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
+from spindle.agent.dialogs import WireDialogs
 from spindle.agent.engine import Engine
 from spindle.agent.features.place import place_for, read_project
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, RequestKind
@@ -186,7 +187,10 @@ class SessionChanges:
         await self._engine.conversation.synced()  # or closing the file would wait for the disk
 
     async def _leave_extensions(self, reason: str, target: str | None = None) -> None:
-        self._agent.dialogs.withdraw()
+        if isinstance(dialogs := self._agent.dialogs, WireDialogs):
+            dialogs.withdraw(self._agent.questions_of_run() if reason == "reload" else ())
+        else:
+            dialogs.withdraw()
         await self._agent.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
         await self._agent.plugins.leave(reason, target)
 

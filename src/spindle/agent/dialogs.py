@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from spindle.agent.host_tools import Replies
@@ -96,9 +96,9 @@ class WireDialogs:
             answer.set_result(frame)
         return True
 
-    def withdraw(self) -> None:
-        for _, answer in self._open.values():
-            if not answer.done():
+    def withdraw(self, but: Collection[str] = ()) -> None:
+        for id, (_, answer) in self._open.items():
+            if id not in but and not answer.done():
                 answer.set_result(None)
 
 

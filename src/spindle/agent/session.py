@@ -485,6 +485,11 @@ class AgentSession:
         found = self._approval.questions.open_requests()
         return next((request.kind for request in found if request.id == id), None)
 
+    def questions_of_run(self) -> list[str]:
+        """Return the ids of open questions that a run has asked, rather than an extension or a server."""
+        found = self._approval.questions.open_requests()
+        return [request.id for request in found if request.kind in ("tool", "outside", "turns")]
+
     async def confirm(self, kind: QuestionKind, title: str, message: str, **fields: Any) -> bool | None:
         """Ask the user a yes-or-no question that is not about a call. None: there is no answer."""
         return await self._approval.confirm(kind, title, message, **fields)

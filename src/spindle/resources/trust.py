@@ -7,7 +7,7 @@ agrees to the content of these files; `<agent dir>/mcp-trust.json` has a hash of
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -102,19 +102,21 @@ class TrustStore:
             is_same = is_same and not os.path.lexists(directory / ".git")
         return around
 
-    def remember(self, directory: Path, trusted: bool) -> None:
-        """Keep a decision, and agree to the code of a trusted project. Raises `BadFile`, `OSError`."""
+    def remember(self, directory: Path, trusted: bool, code: Mapping[str, str] | None = None) -> None:
+        """Keep a decision, and agree to the code of a trusted project; without `code`, as it is now.
+
+        Raises `BadFile`, `OSError`.
+        """
         import json
 
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(self.path):
             decisions = (read_object(self.path) or {}) | {str(directory.resolve()): trusted}
             write_atomic(self.path, json.dumps(decisions, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
-        for name in MCP_FILES if trusted else ():
-            with suppress(OSError):
-                self.agree(directory / name, read_text(directory / name))
-        if trusted and (content := content_of(directory / EXTENSIONS)):
-            self.agree(directory / EXTENSIONS, content)
+        agreed = {} if not trusted else code_of(directory) if code is None else code
+        for name, text in agreed.items():
+            if text:
+                self.agree(directory / name, text)
 
     def agree(self, path: Path, text: str) -> None:
         """Remember that the user agrees to this content of a file or folder. Raises `BadFile`, `OSError`."""
@@ -131,6 +133,21 @@ class TrustStore:
         except BadFile:
             return False
         return known.get(_key(path)) == _digest(text)
+
+
+def code_of(directory: Path) -> dict[str, str]:
+    """Return what stands for the code of a project, by name; "" for what is not there, or cannot be read."""
+    code = {EXTENSIONS: content_of(directory / EXTENSIONS)}
+    for name in MCP_FILES:
+        code[name] = ""
+        with suppress(BadFile, OSError):
+            code[name] = read_text(directory / name)
+    return code
+
+
+def begin_with(project: Path, code: Mapping[str, str]) -> None:
+    """Trust this code of a project for this process. What is there later is other code, also if there is none now."""
+    _begun_with.update({_key(project / name): _digest(text) for name, text in code.items()})
 
 
 def _key(path: Path) -> str:
@@ -207,10 +224,12 @@ def decide(
     paths, project = gated_paths(cwd), source or cwd
 
     def decision(trusted: bool, reason: str, *, for_now: bool = False, is_open: bool = False) -> TrustDecision:
+        if trusted and for_now and _key(project / EXTENSIONS) not in _begun_with:
+            begin_with(project, code_of(cwd))
         return TrustDecision(trusted, reason, project, is_open, for_now, [] if trusted else paths)
 
     if not paths:
-        return TrustDecision(bool(approve), "nothing to trust", project, for_now=bool(approve))
+        return decision(bool(approve), "nothing to trust", for_now=bool(approve))
     if approve is not None:
         return decision(approve, "--approve" if approve else "--no-approve", for_now=True)
     if ask is not None and (answer := ask(cwd)) is not None:

@@ -94,6 +94,55 @@ def test_what_has_changed_since_the_question_is_not_agreed_to(base: Path) -> Non
     assert not (base / "agent" / "trust.json").exists()
 
 
+def bring_code(base: Path) -> None:
+    """Write a server and an extension of the project; both leave a file where they run."""
+    server = {"command": "touch", "args": [str(base / "server-ran")]}
+    (base / "work" / ".mcp.json").write_text(json.dumps({"mcpServers": {"one": server}}))
+    (base / "work" / ".pi" / "extensions").mkdir()
+    (base / "work" / ".pi" / "extensions" / "one.py").write_text(f"open({str(base / 'extension-ran')!r}, 'w')")
+
+
+@pytest.mark.parametrize("keep", ["user", None])
+def test_what_was_added_since_the_question_is_not_agreed_to(base: Path, keep: str | None) -> None:
+    with AgentProcess(base=base) as agent:
+        asked = agent.wait("permission_request")
+        bring_code(base)
+        agent.call("answer_permission", question=asked["id"], behavior="allow", keep=keep)
+        agent.wait(lambda frame: frame["type"] == "notice" and "changed" in frame["message"])
+        agent.data("new_session")
+        assert left_out(agent)
+    assert not list(base.glob("*-ran")) and not list((base / "agent").glob("*trust.json"))
+
+
+@pytest.mark.parametrize("how", ["--approve", "asked"])
+def test_code_that_comes_after_a_yes_for_now_is_not_agreed_to(base: Path, how: str) -> None:
+    with AgentProcess(base=base, args=["--approve"] if how == "--approve" else []) as agent:
+        if how == "asked":
+            agent.call("answer_permission", question=agent.wait("permission_request")["id"], behavior="allow")
+        until(lambda: not left_out(agent))
+        bring_code(base)
+        agent.send("new_session")
+        assert "Load the extensions" in agent.wait("permission_request")["summary"]
+        (server,) = agent.data("get_state")["mcpServers"]
+        assert "has changed since you agreed" in server["error"]
+    assert not list(base.glob("*-ran"))
+
+
+def test_a_yes_takes_no_question_from_a_run(base: Path) -> None:
+    steps = [reply("", call("bash", {"command": "echo > a"})), reply("ok")]
+    with AgentProcess(steps, base=base, args=["--permission-mode", "default"]) as agent:
+        trust = agent.wait("permission_request")
+        agent.prompt("go")
+        tool = agent.wait("permission_request")
+        assert (trust["kind"], tool["kind"]) == ("trust", "tool")
+        agent.call("answer_permission", question=trust["id"], behavior="allow")
+        assert agent.call("reload")["success"]
+        assert agent.call("answer_permission", question=tool["id"], behavior="allow")["success"]
+        agent.wait("agent_settled")
+        until(lambda: not left_out(agent))
+    assert (base / "work" / "a").exists()
+
+
 @pytest.mark.parametrize("dialect", ["pi-0.74", "pi-0.87", "pi-1.5", "xcsh", "omp"])
 def test_neighbours_clients_see_nothing_of_it(base: Path, dialect: str) -> None:
     with AgentProcess([reply("hi")], base=base, args=["--dialect", dialect]) as agent:

@@ -1,7 +1,7 @@
 """Asks the user whether a project may bring its own settings, prompts and code, if nothing was decided about it.
 
 The session has begun without them, and nothing waits for the answer. What the question names is what is agreed to: if
-the files change while it is open, a yes does not count.
+files change or are added while it is open, a yes does not count. What is agreed to is loaded when nothing runs.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile
-from spindle.resources.trust import TrustDecision, TrustStore, content_of
+from spindle.resources.trust import TrustDecision, TrustStore, begin_with, code_of, content_of, gated_paths
 from spindle.shapes.approvals import Allow, Answer
 from spindle.shapes.events import Notice, StateChanged
 
@@ -57,30 +57,34 @@ class ProjectTrust:
         await self._tasks.end(limits.TASKS_END)
 
     async def _put(self, cwd: Path, found: TrustDecision) -> None:
-        before = await asyncio.to_thread(_contents, found.skipped)
-        brought = "\n".join(os.path.relpath(path, cwd) for path in found.skipped)
-        text = f"It brings its own settings, prompts or code, which is not loaded until you agree:\n{brought}"
+        brought, code = before = await asyncio.to_thread(_brought, cwd)
+        names = "\n".join(os.path.relpath(path, cwd) for path in brought)
+        text = f"It brings its own settings, prompts or code, which is not loaded until you agree:\n{names}"
         answer = await self._ask(f"Trust {found.project}?", text)
         self._is_open = False
         if answer is None:
+            self._asked = None  # whoever comes next is asked again
             return
         trusted, agent = isinstance(answer, Allow), self._agent
-        if trusted and await asyncio.to_thread(_contents, found.skipped) != before:
+        if trusted and await asyncio.to_thread(_brought, cwd) != before:
             agent.publish(Notice("Project not trusted: its files have changed while you were asked", "warning"))
             return
         if answer.keep is not None:
             try:
-                await asyncio.to_thread(TrustStore(agent_dir()).remember, found.project, trusted)
+                await asyncio.to_thread(TrustStore(agent_dir()).remember, found.project, trusted, code)
             except (BadFile, OSError) as error:
                 agent.publish(Notice(f"Cannot remember it: {error}", "error"))
                 return
-        elif trusted:
+        if not trusted:
+            return
+        await agent.lifecycle.wait_free()  # it takes no tools from a run, and no questions
+        if answer.keep is None:
+            begin_with(found.project, code)
             options = agent.resources.options
             agent.resources.options = replace(options, ask_trust=lambda asked: True if asked == cwd else None)
-        if trusted:
-            await agent.reload()
-            agent.publish(StateChanged())
+        await agent.reload()
+        agent.publish(StateChanged())
 
 
-def _contents(paths: list[Path]) -> list[str]:
-    return [content_of(path) for path in paths]
+def _brought(cwd: Path) -> tuple[dict[Path, str], dict[str, str]]:
+    return {path: content_of(path) for path in gated_paths(cwd)}, code_of(cwd)
