@@ -87,15 +87,19 @@ def states(place: Path, url: str) -> tuple[Peer, Peer]:
     return state_peer(place, url, ROOT / "src", "now"), state_peer(place, url, extracted(place / "source", BASE), BASE)
 
 
-def rounds_in_repository(place: Path, url: str) -> Pair:
+def rounds_in_repository(place: Path, url: str, kind: str = "shell") -> Pair:
     peers = states(place, url)
     for peer in peers:
         fill(peer)
-    return _rounds(peers)
+    return _rounds(peers, kind)
+
+
+def rounds_that_read(place: Path, url: str) -> Pair:
+    return rounds_in_repository(place, url, "tool")
 
 
 def rounds_in_empty_folder(place: Path, url: str) -> Pair:
-    return _rounds(states(place, url))
+    return _rounds(states(place, url), "shell")
 
 
 def start(place: Path, url: str) -> Pair:
@@ -128,11 +132,11 @@ def short_turn(place: Path, url: str) -> Pair:
         return now, base
 
 
-def _rounds(peers: tuple[Peer, Peer]) -> Pair:
+def _rounds(peers: tuple[Peer, Peer], kind: str) -> Pair:
     with alive(*peers) as agents:
         for agent in agents:
-            agent.prompt("bench:tool:2")
-        rows = [[agent.prompt(f"bench:tool:{ROUNDS_OF_TOOLS}").cpu for agent in agents] for _ in range(4)]
+            agent.prompt(f"bench:{kind}:2")
+        rows = [[agent.prompt(f"bench:{kind}:{ROUNDS_OF_TOOLS}").cpu for agent in agents] for _ in range(4)]
         with_it, without = (statistics.median(row) / ROUNDS_OF_TOOLS for row in zip(*rows, strict=True))
         return with_it, without
 
@@ -180,8 +184,11 @@ PROMISES = {
         1.5,
         first_tool,
     ),
-    "repository": Promise(f"CPU of a tool round, {FILES:,} files: now / {BASE}", 1.3, rounds_in_repository),
-    "empty": Promise(f"CPU of a tool round, empty folder: now / {BASE}", 1.05, rounds_in_empty_folder),
+    "repository": Promise(
+        f"CPU of a tool round that may write, {FILES:,} files: now / {BASE}", 1.3, rounds_in_repository
+    ),
+    "reading": Promise(f"CPU of a round of bash that plainly reads, there: now / {BASE}", 1.3, rounds_that_read),
+    "empty": Promise(f"CPU of a tool round that may write, empty folder: now / {BASE}", 1.05, rounds_in_empty_folder),
     "start": Promise(f"CPU of a start: now / {BASE}", 1.02, start),
     "memory": Promise(f"memory after the start, RSS: now / {BASE}", 1.02, memory, "MiB"),
     "turn": Promise(f"CPU of a turn of one delta: now / {BASE}", 1.05, short_turn),

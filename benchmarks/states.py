@@ -30,7 +30,7 @@ FIGURES = {
     "messages": Figure("CPU of `get_messages`, 2,000 messages (ms)", ".2f"),
     "short_messages": Figure("CPU of `get_messages`, 2,000 short messages (ms)", ".2f"),
     "short_turn": Figure("CPU of a turn with one delta (ms)", ".2f"),
-    "tool_turn": Figure("CPU of a turn with a tool call (ms)", ".1f"),
+    "tool_turn": Figure("CPU of a turn with a tool call that may write (ms)", ".1f"),
     "unkept_turn": Figure("CPU of that turn without checkpoints (ms)", ".1f"),
     "deltas": Figure("CPU of 1,000 deltas (ms)", ".2f"),
     "first_delta": Figure("prompt to first delta, over the model's own time (ms)", ".2f"),
@@ -107,7 +107,7 @@ def messages(agents: list[MeasuredAgent], session: Callable[[Peer], str]) -> lis
 def turns(agents: list[MeasuredAgent]) -> dict[str, list[float]]:
     for agent in agents:
         agent.request("new_session")
-        for text in ("bench:text:300", "bench:tool:1", "bench:text:1"):
+        for text in ("bench:text:300", "bench:shell:1", "bench:text:1"):
             agent.prompt(text)
 
     def first_delta(agent: MeasuredAgent) -> float:
@@ -122,7 +122,7 @@ def turns(agents: list[MeasuredAgent]) -> dict[str, list[float]]:
 
 
 def tool_turn(agent: MeasuredAgent) -> float:
-    return cpu(agent, 10, lambda: agent.prompt("bench:tool:1")) * 1e3
+    return cpu(agent, 10, lambda: agent.prompt("bench:shell:1")) * 1e3
 
 
 def unkept_turn(peers: list[Peer], *, swapped: bool) -> list[float]:
@@ -131,7 +131,7 @@ def unkept_turn(peers: list[Peer], *, swapped: bool) -> list[float]:
         in_order = peers[::-1] if swapped else peers
         agents = [stack.enter_context(MeasuredAgent(peer.configured(checkpoints=False))) for peer in in_order]
         for agent in agents:
-            agent.prompt("bench:tool:1")
+            agent.prompt("bench:shell:1")
         values = in_turns(agents, 3, tool_turn)
     for peer in peers:
         peer.configured()

@@ -25,7 +25,7 @@ from typing import Any
 import spindle
 
 HOME = str(Path(spindle.__file__).parent) + os.sep
-TEXT, BASH = "bench:text:3", "bench:tool:1"
+TEXT, BASH, READING = "bench:text:3", "bench:shell:1", "bench:tool:1"
 WARM_UP = 2
 
 
@@ -228,6 +228,7 @@ def batch(folder: Path, url: str, text: str) -> dict[str, Any]:
 WAYS: dict[str, tuple[Callable[[Path, str, str], dict[str, Any]], str]] = {
     "rpc, text only": (rpc, TEXT),
     "rpc + bash": (rpc, BASH),
+    "rpc + bash that plainly reads": (rpc, READING),
     "agent-cli WebSocket + bash": (agent_cli, BASH),
     "HTTP + bash": (http, BASH),
     "ACP + bash": (acp, BASH),

@@ -435,7 +435,7 @@ def test_nothing_is_restored_while_the_agent_works(tmp_path):
             assert [one["path"] for one in (await it.data("get_changes"))["files"]] == ["n"]
             refused = await it.call("restore", checkpoint=only["id"])
             assert not refused["success"] and "at work" in refused["error"]
-            async with rig(tmp_path, [shell("true"), "done"]) as other:
+            async with rig(tmp_path, [shell("touch here"), "done"]) as other:
                 await other.run("hi")
                 (own,) = (await other.data("list_checkpoints"))["checkpoints"]
                 refused = await other.call("restore", checkpoint=own["id"])
@@ -519,7 +519,7 @@ def test_the_state_is_looked_at_while_the_model_thinks_and_is_that_before_the_ca
 
     async def main():
         thinking = {"text": [Pause(gate="go")], **shell("echo agent >> src/a.py; true")}
-        async with rig(tmp_path, [thinking, shell("true"), "done"]) as it:
+        async with rig(tmp_path, [thinking, shell("true $0"), "done"]) as it:
             await it.data("prompt", message="go")
             await until_true(lambda: any((tmp_path / "agent").glob("checkpoints*/**/lock")))
             await until_true(lambda: it.agent.checkpoints._ahead is None)
@@ -541,13 +541,31 @@ def test_nothing_is_written_when_nothing_has_changed(tmp_path):
     repository(folder)
 
     async def main():
-        async with rig(tmp_path, [shell("true"), shell("true"), shell("echo 1 > n"), shell("true"), "done"]) as it:
+        async with rig(tmp_path, [*[shell("true $0")] * 2, shell("echo 1 > n"), shell("true $0"), "done"]) as it:
             await it.run("go")
             found = (await it.data("list_checkpoints"))["checkpoints"]
             kept = [stored(tmp_path, f"states/{one['id']}.json").stat().st_ino for one in found]
             assert kept[0] == kept[1] == kept[2] != kept[3]
             await it.data("restore", checkpoint=found[1]["id"])
             assert not (folder / "n").exists()
+
+    run(main())
+
+
+def test_a_line_that_plainly_reads_has_no_checkpoint(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        both = calls(("bash", {"command": "cat notes.txt | wc -l"}), ("bash", {"command": "rm notes.txt"}))
+        async with rig(tmp_path, [shell("ls src && git status"), both, shell("head -1 src/a.py"), "done"]) as it:
+            (folder / "notes.txt").write_text("mine\n")
+            await it.run("go")
+            (only,) = (await it.data("list_checkpoints"))["checkpoints"]
+            assert [file["path"] for file in (await it.data("get_changes"))["files"]] == ["notes.txt"]
+            await it.data("restore", checkpoint=only["id"])
+            assert (folder / "notes.txt").read_text() == "mine\n"
 
     run(main())
 

@@ -94,6 +94,8 @@ class Checkpoints(Hooks):
         """The last checkpoint of the run, with its id."""
         self._is_taken = False
         """Whether there is a checkpoint of this turn, or it has failed."""
+        self._is_stale = True
+        """Whether calls may have written files since these were looked at ahead of a call."""
         self._timer: asyncio.TimerHandle | None = None
         self._ahead: asyncio.Task[None] | None = None
         """Takes the state while the model is thinking."""
@@ -179,11 +181,12 @@ class Checkpoints(Hooks):
 
     def begin_run(self) -> None:
         self._run, self._first, self._last = uuid.uuid4().hex[:12], None, None
+        self._is_stale = True
         self._working.close()
 
     async def before_turn(self) -> bool:
         self._is_taken = False
-        if self.enabled:
+        if self._is_stale and self.enabled:
             self._wait_no_more()
             self._timer = asyncio.get_running_loop().call_later(HEAD_START, self._begin_ahead)
         return True
@@ -203,6 +206,7 @@ class Checkpoints(Hooks):
             snapshots = self._at_work()
             async with snapshots.alone():
                 await snapshots.now()
+            self._is_stale = False
 
     def _looked_ahead(self, task: "asyncio.Task[None]") -> None:
         self._ahead = None
@@ -228,16 +232,25 @@ class Checkpoints(Hooks):
     # -- calls -----------------------------------------------------------------------------------
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        if self._writes(tool) and self.enabled:
+        if self._writes(tool) and self.enabled and not self._only_reads(tool, args):
             if not self._is_taken:
                 self._is_taken = True
                 await self._or_tell(self._take)
+            self._is_stale = True
             if kind_of(tool.name) == "edit" and self._last is not None:
                 await self._or_tell(self._copy, args.get("path"))
         return args
 
     def _writes(self, tool: Tool) -> bool:
         return not (only_reads(tool.name) or tool.effect == "reads")
+
+    def _only_reads(self, tool: Tool, args: Any) -> bool:
+        """Say whether this call writes nothing, although other calls of the tool may."""
+        if kind_of(tool.name) != "execute" or self._is_taken:
+            return False
+        from spindle.agent.features.undo.reading_lines import plainly_reads
+
+        return isinstance(line := args.get("command"), str) and plainly_reads(line)
 
     async def _or_tell(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Do something that must not keep the tool from running. Users are told once if it fails."""
