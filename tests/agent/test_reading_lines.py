@@ -12,8 +12,8 @@ from spindle.agent.features.undo.reading_lines import plainly_reads
 ORDINARY = Path(__file__).with_name("ordinary_commands.txt")
 WORDS = (
     "ls cat find sort sed rg git grep uniq diff echo test [ ] -n -o -i -w -e -delete -exec rm a b -type f . * [-]o "
-    "?delete --output=b --output b -fprint 1p 1,2p 1wb '1wb' \"-o\" -d'elete' '' \"\" log show \\; {} | && ; || > b 2>b "
-    ">/dev/null 2>&1 2>&1b &>b $x `rm\ta` $(rm\ta) \n ~ = : -- -uo --pre touch -u -c --no-pager status true"
+    "?delete --output=b --output b -fprint 1p 1,2p 1wb '1wb' \"-o\" -d'elete' '' \"\" log show \\; {} | && ; || > b "
+    "2>b >/dev/null 2>&1 2>&1b &>b $x `rm\ta` $(rm\ta) \n ~ = : -- -uo --pre touch -u -c --no-pager status true"
 )
 
 
