@@ -74,6 +74,11 @@ EARLIER: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("plugins.mcp.exposure.ServerTools", "spindle.mcp", {"direct": []}),
     (
+        "sessions.uploads.Upload",
+        "spindle.upload",
+        {"path": "/tmp/spindle-upload-0123456789abcdef/a.txt", "key": "s/spindle-upload-0123456789abcdef"},
+    ),
+    (
         "plugins.mcp.exposure.ServerTools",
         "spindle.mcp",
         {

@@ -21,8 +21,8 @@ PASSWORD = "secret-word"
 
 
 class Server:
-    def __init__(self, folder: Path, bin: Path) -> None:
-        self.folder, self._bin = folder, bin
+    def __init__(self, folder: Path, bin: Path, fsync: str = "off") -> None:
+        self.folder, self._bin, self._fsync = folder, bin, fsync
         self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
         if self._as:
             shutil.chown(folder, "postgres", "postgres")
@@ -45,7 +45,8 @@ class Server:
         return done.stdout
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} -c fsync=off -c max_connections=300"
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} -c max_connections=300"
+        options += f" -c fsync={self._fsync}"
         log = str(self.folder / "log")
         self.call("pg_ctl", "-D", str(self.folder / "data"), "-w", "-l", log, "-o", options, "start")
 
@@ -53,9 +54,9 @@ class Server:
         self.call("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
 
     @classmethod
-    def of_its_own(cls) -> "Server":
+    def of_its_own(cls, fsync: str = "off") -> "Server":
         """Start one that a test may stop; `remove` it in the end."""
-        return _begun()
+        return _begun(fsync)
 
     def remove(self) -> None:
         try:
@@ -78,12 +79,12 @@ class Server:
         return self.call("psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-c", text, address)
 
 
-def _begun() -> Server:
+def _begun(fsync: str = "off") -> Server:
     pytest.importorskip("psycopg", reason="no psycopg")
     found = sorted(glob("/usr/lib/postgresql/*/bin/postgres")) or [one for one in [shutil.which("postgres")] if one]
     if not found:
         pytest.skip("no PostgreSQL (apt install postgresql)")
-    return Server(Path(tempfile.mkdtemp(prefix="spindle-pg-")), Path(found[-1]).parent)
+    return Server(Path(tempfile.mkdtemp(prefix="spindle-pg-")), Path(found[-1]).parent, fsync)
 
 
 @cache

@@ -8,6 +8,7 @@ import base64
 import binascii
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -18,12 +19,15 @@ from spindle.agent import AgentError
 from spindle.base.spelling import in_order
 from spindle.export.transcript import as_dict, as_list, content_text
 from spindle.sessions.belongings import UPLOADS
-from spindle.sessions.entries import Entry
+from spindle.sessions.entries import Entry, SessionError
 from spindle.sessions.file import session_dir_for
 from spindle.sessions.open import delete, removed_from
 from spindle.sessions.pages import Page, list_page, page_of_store
 from spindle.sessions.tally import SessionInfo
+from spindle.sessions.uploads import TEMPORARY, check_upload, keep_upload, note_upload
 from spindle.shapes.codec import DecodeError, decode
+from spindle.workspace.disk import ToolError
+from spindle.workspace.replacing import put_upload
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -227,26 +231,33 @@ async def delete_session(agent: "AgentSession") -> bool:
 
 
 async def upload(agent: "AgentSession", name: str, data: str) -> str:
-    """Store a file that a client uploads, beside its session. Returns its path. Raises `AgentError`."""
+    """Keep a file that a client uploads where the tools of the session find it. Returns its path. Raises `AgentError`.
+
+    It is beside the session file, or in the folder for temporary files where the hands are. In a store it is a small
+    record, too.
+    """
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise AgentError("The file is not base64") from None
     # Only the last part of the name is used, without characters that may trouble a shell or a file system.
     plain = re.sub(r"[^\w.\- ]+", "_", os.path.basename(name.replace("\\", "/"))).strip(". ") or "file"
-    session = agent.session.path if agent.session.is_saved else None
-
-    def write() -> str:
-        folder = session.with_suffix(UPLOADS) if session is not None else Path(tempfile.gettempdir())
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix="", dir=folder)) / plain[-120:]
-        place.write_bytes(content)
-        return str(place)
-
+    session, far, word = agent.session, agent.resources.far, secrets.token_hex(8)
+    beside = (
+        session.path.with_suffix(UPLOADS) if session.path is not None and session.is_saved and far is None else None
+    )
+    path = f"{TEMPORARY}{word}" if beside is None else str(beside / word)
     try:
-        return await asyncio.to_thread(write)
-    except OSError as error:
-        raise AgentError(f"Cannot keep {plain}: {error.strerror}") from None
+        if session.store is not None:
+            check_upload(len(content))
+        place = await agent.resources.workspace.change(put_upload, f"{path}/{plain[-120:]}", content)
+        if session.store is not None:
+            note_upload(session, await asyncio.to_thread(keep_upload, session, session.store, place, content))
+            if (wait := session.unsafe()) is not None:
+                await asyncio.to_thread(wait)
+    except (ToolError, SessionError, OSError) as error:
+        raise AgentError(f"Cannot keep {plain}: {error}") from None
+    return place
 
 
 async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:

@@ -165,8 +165,12 @@ def copied_in(store: "SessionStore", id: str, cwd: StrPath | None = None, **savi
 def removed_from(store: "SessionStore", id: str) -> None:
     """Remove a session of a store with all that belongs to it. Raises `SessionHeld`, `StoreError`."""
     from spindle.sessions.store_keeper import QUEUE
+    from spindle.sessions.uploads import remove_uploads
 
+    found = store.load(id)
     store.delete(id)
+    if found is not None:
+        remove_uploads(store, id, parse_tail(found.lines[1:]).entries)
     if (record := store.get(QUEUE, id)) is not None:
         store.put(QUEUE, id, None, record.revision)
 

@@ -11,6 +11,7 @@ import stat
 from contextlib import suppress
 
 from spindle.workspace.disk import Cancel, ToolError, doing, os_error_text, require_regular
+from spindle.workspace.texts import kept_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -28,6 +29,20 @@ def write_file(cancel: Cancel, path: str, data: bytes) -> None:
             replace_file(path, data)
         except PermissionError as error:
             raise ToolError(os_error_text(error, "open", path)) from None
+
+
+def put_upload(cancel: Cancel, path: str, data: bytes) -> str:
+    """Make a file in a new folder, which only the user may read; return its path. Raises `ToolError`.
+
+    `path` begins in the folder for temporary files, unless it is absolute.
+    """
+    place = os.path.join(kept_folder(), path)
+    folder = os.path.dirname(place)
+    with doing("mkdir", folder):
+        os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
+        os.mkdir(folder, 0o700)
+    write_file(cancel, place, data)
+    return place
 
 
 def write_again(cancel: Cancel, path: str, data: bytes) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def chosen_features(engine: "Engine") -> list[Hooks]:
-    """Return the features that the settings switch on; the others are not loaded."""
+    """Return the features that settings and session call for; the others are not loaded."""
     features: list[Hooks] = []
     if engine.settings.compaction.prune:
         from spindle.agent.features.pruning import Pruning
@@ -23,4 +23,8 @@ def chosen_features(engine: "Engine") -> list[Hooks]:
         from spindle.agent.features.unread_files import UnreadFiles
 
         features.append(UnreadFiles(engine))
+    if engine.conversation.session.store is not None:
+        from spindle.agent.features.uploads import Uploads
+
+        features.append(Uploads(engine))
     return features
