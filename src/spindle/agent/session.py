@@ -16,7 +16,7 @@ from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
-from spindle.agent.features import chosen_features
+from spindle.agent.features import Titles, chosen_features
 from spindle.agent.features.background import Background
 from spindle.agent.features.stream_rules import StreamRules
 from spindle.agent.features.subagent_list import SubagentList
@@ -139,7 +139,8 @@ class AgentSession:
         self.background = Background(engine.port, mode)
         self.checkpoints = Checkpoints(engine.port, self._shell)
         own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval, self.checkpoints)
-        self.hooks.use(*own, *chosen_features(engine.port))
+        self._titles = Titles(engine.port, mode)
+        self.hooks.use(*own, *chosen_features(engine.port), self._titles)
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self._host_uris = HostUris(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)
@@ -737,6 +738,7 @@ class AgentSession:
         self._host_tools.disconnect()
         self._host_uris.disconnect()
         self._todos.close()
+        await self._titles.close()
         if self._trust is not None:
             await self._trust.close()
         if not self.busy:  # the last run has ended by itself, and extensions may handle its last events
