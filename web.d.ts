@@ -24,6 +24,9 @@ type CommandName = keyof Commands;
 type Fields<C extends CommandName> = { [K in keyof Commands[C]['fields']]: Commands[C]['fields'][K] | undefined };
 type Answer<C extends CommandName> = Promise<Commands[C]['data']>;
 
+type Model = import('./clients/typescript/src/protocol.js').Model;
+type AssistantMessage = import('./clients/typescript/src/protocol.js').AssistantMessage;
+
 type ServerEvent = import('./clients/typescript/src/protocol.js').Event;
 /** What a listener is told: of an event of the server, that event. */
 type Told<T extends string> = T extends ServerEvent['type'] ? Extract<ServerEvent, { type: T }> : any;

@@ -429,7 +429,14 @@ def test_what_matters_is_said_where_it_happens_and_stays(browser: Any, tmp_path:
         tab.bring("paste", png())
         tab.sees("#blind", "does not see images")
         tab.ask("look")
-        tab.sees(".user >> nth=-1", "does not see images")
+        tab.sees(".user >> nth=-1", "Mock Two does not see images")
+        # It goes by the model that answered, also after a reload and with another model.
+        tab.press("Alt+m")
+        tab.page.get_by_role("option", name="Mock One").click()
+        tab.sees("#model", "Mock One")
+        tab.page.reload()
+        tab.connected()
+        tab.sees(".user >> nth=-1", "Mock Two does not see images")
         assert tab.trouble == []
 
 

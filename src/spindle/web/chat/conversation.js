@@ -2,7 +2,7 @@
 // once per frame. A row knows the id of its entry: that is how messages are found again.
 
 import { announce, breathe, button, unsent } from '../shared/dom.js';
-import { count, imagesOf, obj, oneLine } from '../shared/format.js';
+import { count, obj, oneLine } from '../shared/format.js';
 import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
 import { Feed, perFrame } from './feed.js';
@@ -377,9 +377,6 @@ export class Conversation {
       if (row) this.rows.name(row, entryId);
       if (row && message.role === 'user') {
         if (this.turn) this.turn.running = true;
-        const { model } = this.session.state;
-        if (imagesOf(message.content).length && model && !model.input.includes('image'))
-          row.note = `${model.name} does not see images`;
         this.rows.add(row);
         this.show(); // the turn before is folded
         this.feed.toEnd();

@@ -49,7 +49,8 @@ const conversation = new Conversation(session, {
   resume: () => session.attempt(() => session.call('resume_run')),
   again: regenerate,
   againWith: (/** @type {HTMLElement} */ anchor) => pickers.pickModel(anchor, regenerate),
-  nameOf: (/** @type {any} */ message) => pickers.nameOf(message),
+  nameOf: (/** @type {AssistantMessage} */ answer) => pickers.nameOf(answer),
+  blind: (/** @type {AssistantMessage | null} */ answer) => pickers.blind(answer),
 });
 const treePart = part(
   async () =>

@@ -13,7 +13,7 @@ import { oneStop } from './roving.js';
 const LONG_MESSAGE = 1800;
 
 /**
- * A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` says what became of it.
+ * A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` promises words about it, or none.
  * @param {any} message
  * @param {any} fields
  */
@@ -34,13 +34,18 @@ export function userMessage(message, { id, fork, save, undo, note }) {
     iconButton('Undo: the files, too, as before this message', 'undo', undo),
   );
   oneStop(actions);
+  const remark = el('p', { class: 'aside', hidden: '' }, icon('warning'), el('span'));
   const node = el(
     'article',
     { class: 'user', 'aria-label': 'You', title: message.timestamp ? fullTime(message.timestamp) : null },
     bubble,
-    note ? el('p', { class: 'aside' }, icon('warning'), note) : null,
+    remark,
     actions,
   );
+  note?.then((/** @type {string} */ words) => {
+    /** @type {Node} */ (remark.lastChild).textContent = words;
+    remark.hidden = !words;
+  });
   const open = () =>
     edit(node, bubble, actions, { id, text, save: (/** @type {string} */ written) => save(withFiles(written, files)) });
   if (id() && unsent.get(`edit-${id()}`) !== null) open();

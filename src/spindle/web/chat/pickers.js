@@ -24,8 +24,8 @@ export class Pickers {
     $('model').addEventListener('click', () => this.pickModel());
     $('thinking').addEventListener('click', () => this.pickLevel());
     $('approval').addEventListener('click', () => this.setApproval(!this.asks));
-    /** @type {Promise<Map<string, string> | null> | null} */
-    this.names = null; // of models, once they are asked for
+    /** @type {Promise<Model[]> | null} */
+    this.models = null; // once they are asked for
     session.on('state', () => this.show());
     // An agent that has just been made does not know yet what this reader wants.
     session.on(
@@ -57,18 +57,36 @@ export class Pickers {
   }
 
   /**
-   * The name of the model that has given an answer, as the list of models has it.
-   * @param {any} fields
+   * The model that has given an answer, as the list of models has it.
+   * @param {AssistantMessage} answer
    */
-  async nameOf({ provider, model }) {
+  async modelOf({ provider, model }) {
+    /** @param {Model | null} one */
+    const isIt = one => one?.id === model && one.provider === provider;
     const current = this.session.state.model;
-    if (current?.id === model && current.provider === provider) return current.name;
-    /** @type {any} */
-    this.names ??= this.session.call('get_available_models').then(
-      ({ models }) => new Map(models.map(one => [`${one.provider}/${one.id}`, one.name])),
-      () => (this.names = null), // not connected: it is asked again
+    if (isIt(current)) return current;
+    this.models ??= this.session.call('get_available_models').then(
+      ({ models }) => models,
+      () => {
+        this.models = null; // not connected: it is asked again
+        return [];
+      },
     );
-    return (await this.names)?.get(`${provider}/${model}`) ?? model;
+    return (await this.models).find(isIt);
+  }
+
+  /** @param {AssistantMessage} answer */
+  async nameOf(answer) {
+    return (await this.modelOf(answer))?.name ?? answer.model;
+  }
+
+  /**
+   * Words about a model that sees no images: the one that gave an answer, or the present one.
+   * @param {AssistantMessage | null} answer
+   */
+  async blind(answer) {
+    const model = answer ? await this.modelOf(answer) : this.session.state.model;
+    return model && !model.input.includes('image') ? `${model.name} does not see images` : '';
   }
 
   /**

@@ -28,7 +28,6 @@ export class MessageRow extends Row {
     this.thoughts = null; // how long it thought, by the place of the thoughts in the message
     this.older = false; // a summary stands for it
     this.gone = false; // not to be seen
-    this.note = ''; // what became of a message of the user
     /** @type {any} */
     this.fork = null; // where the conversation divides before it: {entry, all}
     /** @type {any} */
@@ -217,7 +216,8 @@ export class Rows {
         fork: () => page.actions.fork(row.id),
         undo: () => page.actions.undo(row.id),
         save: (/** @type {string} */ text) => page.actions.save(row.id, text, images),
-        note: row.note,
+        // Who answers it may not see them; before it is answered that is the present model.
+        note: images.length ? page.actions.blind(turn.first) : null,
       });
       page.addSwitch(row, node);
       return node;
@@ -225,8 +225,8 @@ export class Rows {
     const row = new MessageRow('user', build, 90 + Math.min(260, textOf(message.content).length / 3));
     if (this.turn) this.turn.newest = this.turn.running = false;
     this.turn?.paint();
-    this.turn = new Turn(when, () => page.show());
-    this.turn.newest = true;
+    const turn = (this.turn = new Turn(when, () => page.show()));
+    turn.newest = true;
     return row;
   }
 
@@ -253,6 +253,7 @@ export class Rows {
     this.turn.newest = true;
     if (row.step < 0) this.turn.step(row); // else it is known since its beginning
     row.turn = this.turn;
+    this.turn.first ??= message;
     this.turn.takeAnswer(message, when);
     message.content.forEach((/** @type {any} */ block, /** @type {number} */ index) => {
       if (block?.type === 'toolCall') this.calls.set(block.id, { row, index, block });

@@ -31,6 +31,8 @@ export class Turn {
     this.steps = 0; // answers
     this.recent = 0; // the first of the newest turn's steps that are in view
     this.last = null; // the row of the last answer, which is always in view
+    /** @type {AssistantMessage | null} */
+    this.first = null; // answer, once it is complete
     /** @type {MessageRow | null} */
     this.line = null; // its own row
     this.toggled = toggled;
