@@ -94,6 +94,26 @@ def test_a_server_that_hangs_up(answers: int, connections: int):
     assert len(seen) == connections
 
 
+def test_a_request_is_repeated_once_however_many_connections_were_kept():
+    """A server that hangs up may have done the work: it must not be asked on each connection in turn."""
+    asked = 0
+
+    async def run(mock: MockModel) -> None:
+        nonlocal asked
+        urls = [mock.openai_url] * 4
+        opened = await asyncio.gather(*(http.post(url, {}, b"{}") for url in urls))
+        for response in opened:
+            async with response:
+                await read_body(response)
+        with pytest.raises(http.ConnectError, match="closed the connection"):
+            await http.post(mock.openai_url, {}, b"{}")
+        asked = len(mock.requests) - len(urls)
+
+    with MockModel([reply("a")] * 4 + [dropped()]) as mock:
+        asyncio.run(run(mock))
+    assert asked == 2
+
+
 def test_each_event_loop_has_its_own_pool_and_closes_it(caplog):
     with MockModel([reply("a")]) as mock:
         read_all(mock.openai_url)

@@ -181,7 +181,9 @@ class Failovers(Attack):
         state = agent.data("get_state")
         chosen = f"{state['model']['provider']}/{state['model']['id']}"
         self.must("The model of the session stays", chosen == names[0], (about, chosen))
-        self.must("Nothing is asked after the end", self.asked(names) == requests, about)
+        # A request that was on its way at an abort arrives late.
+        late = self.asked(names) - requests
+        self.must("Nothing is asked after the end", late <= (gap is not None), (about, late))
 
 
 def expected(

@@ -236,6 +236,11 @@ class Pool:
         self._open.discard(connection)
         connection.close()
 
+    def forget(self, route: Route) -> None:
+        """Close the unused connections of a route: the next one is new."""
+        for _, connection in self._kept.pop(route, ()):
+            connection.close()
+
     def close(self) -> None:
         for connection in [*self._open, *(one for kept in self._kept.values() for _, one in kept)]:
             connection.close()

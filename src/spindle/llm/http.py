@@ -190,6 +190,7 @@ async def request(
             # Servers hang up on connections that they have promised to keep (llama.cpp after every stream).
             if not (again and connection.was_stale):
                 raise gone(error, route) from error
+            pool.forget(route)  # the request is sent once more, and not again to each that was kept
         except BaseException:
             pool.drop(connection)
             raise
