@@ -289,8 +289,8 @@ def test_users_see_who_they_are_and_what_is_fixed(browser: Any, tmp_path: Any) -
 
     users = {"anna": {"runsPerDay": 5, "permissionMode": "acceptEdits"}}
     with Team(tmp_path, users) as server, Tab(browser, server, ready=False, locale="en-ZA") as tab:
-        tab.page.fill("#token-dialog input", server.tokens["anna"])
-        tab.page.press("#token-dialog input", "Enter")
+        tab.page.fill("#sign-in input", server.tokens["anna"])
+        tab.page.press("#sign-in input", "Enter")
         tab.connected()
         tab.press("Alt+i")
         tab.sees("#panel", "0 of 5 runs today")

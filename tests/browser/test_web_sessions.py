@@ -486,20 +486,53 @@ def test_an_unknown_session_is_told(open_tab: Any) -> None:
     tab.ask("hi")
 
 
-def test_a_token_is_asked_for_once(browser: Any) -> None:
+def test_a_browser_is_signed_in_once(browser: Any) -> None:
     with ServerProcess(env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server, Tab(browser, server, ready=False) as tab:
-        tab.sees("#token-dialog", "needs a token")
-        tab.page.fill("#token-dialog input", "wrong")
+        tab.sees("#sign-in", "once in this browser")
+        tab.page.fill("#sign-in input", "wrong")
         tab.press("Enter")
-        tab.sees("#token-dialog", "not accepted")
-        tab.page.fill("#token-dialog input", TOKEN)
+        tab.sees("#sign-in", "That token is wrong")
+        tab.page.fill("#sign-in input", TOKEN)
         tab.press("Enter")
         tab.connected()
         tab.ask("hi")
         tab.page.reload()
         tab.connected()
         tab.sees(".answer", "OK")
-        assert TOKEN not in tab.page.content()
+        kept = tab.js(
+            "JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, document.body.innerHTML])"
+        )
+        assert TOKEN not in kept and json.loads(kept)[0] == ""
+        # Another tab is signed in; a tab without the cookie, and one without the key, are not.
+        other = tab.context.new_page()
+        other.goto(f"http://{server.address}/")
+        other.wait_for_selector("body[data-connection=open]")
+        tab.page.click("#more")
+        tab.page.get_by_role("option", name="Open on a phone").click()
+        tab.sees("#share code", "#token=:")
+        address = tab.text("#share code")
+        tab.press("Escape")
+        # Signing out ends it in all tabs, and the address for another device goes on counting, once.
+        tab.page.click("#more")
+        tab.page.get_by_role("option", name="Sign out").click()
+        tab.sees("#sign-in", "once in this browser")
+        other.wait_for_selector("#sign-in[open]")
+        other.goto("about:blank")
+        other.goto(address)
+        other.wait_for_selector("body[data-connection=open]")
+        assert other.url.partition("#")[2].startswith("token") is False
+        tab.connected()  # it has heard of the other tab
+        other.close()
+
+
+def test_an_address_does_not_sign_one_in_as_somebody_else(browser: Any, tmp_path: Path) -> None:
+    from tests.wires.server.test_team import Team
+
+    with Team(tmp_path, {"anna": {}, "bob": {}}) as server, Tab(browser, server, ready=False) as tab:
+        tab.page.goto("about:blank")
+        tab.page.goto(f"http://{server.address}/#token={server.tokens['bob']}")
+        tab.sees("#sign-in", "if it is a link of your own")
+        assert tab.js("localStorage.length === 0") and "token" not in tab.page.url
 
 
 def test_a_long_conversation_stays_quick_and_in_place(browser: Any, tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 import asyncio
 import itertools
 import logging
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
@@ -27,6 +25,8 @@ from spindle.server.day_book import DayBook, StoreBook
 from spindle.server.nodes import PASSED, Nodes
 from spindle.server.passage import Passage
 from spindle.server.permit import Permit
+from spindle.server.records import Records
+from spindle.server.sign_ins import SignIns
 from spindle.server.users import User, UsersFile
 from spindle.sessions.entries import SessionError
 from spindle.sessions.lock import SessionLocked
@@ -34,13 +34,15 @@ from spindle.sessions.store import SessionHeld
 from spindle.shapes.sandbox import Network
 from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
 from spindle.wires.http.api import API_PATHS, HttpApi, event_number
-from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
+from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback
 from spindle.wires.network.answers import AHEAD, SAFETY, SHARED, bytes_answer, failed, json_answer, page_file, plain
 from spindle.wires.network.disk_figures import DiskFigures
 from spindle.wires.network.listener import HttpConnection, HttpServer
 from spindle.wires.network.metrics import CONTENT_TYPE, Metrics
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import FAILED, GOING_AWAY, IN_USE, NO_SUCH_SESSION, NOT_ALLOWED, TRY_AGAIN_LATER, Peer
+from spindle.wires.network.requests import SIGNED_IN, WHO, by, deciding, is_own, split
+from spindle.wires.network.sign_in import SIGN_IN_PATHS, SignInDesk
 from spindle.wires.websocket import RpcSeat
 
 if TYPE_CHECKING:
@@ -59,8 +61,10 @@ PASSES = 3
 """How often a request looks for the node that has its session, if that changes meanwhile."""
 LOOK_AT_USERS = 1.0
 """Seconds between two looks at the file of the users."""
-HEADERS = ("Host", "Origin", "Authorization", "Sec-WebSocket-Protocol")
-"""The headers that decide about access."""
+
+WRONG = Refusal(401, "That token is wrong, or does not count any more", "token", guessed=True)
+LOOK_AT_SIGN_INS = 5.0
+"""Seconds between two looks whether what lets open connections in still holds, if there is no news."""
 
 log = logging.getLogger("spindle.remote")
 
@@ -104,6 +108,11 @@ class RemoteServer:
         secure = options.tls is not None
         self._access = Access(options.host, options.port, options.token, options.origins, self._users, secure)
         self._slowdown = Slowdown()
+        store, folder = source.store, agent_dir()
+        self._sign_ins = SignIns(Records("signed-in", folder, store), lambda user: self._access.hash_of(user))
+        self._news = asyncio.Event()
+        """Set when a sign-in has ended, or a link was removed."""
+        self._desk = SignInDesk(self._sign_ins, self._news.set)
         self.permit = Permit(agent_dir() / "browsers.json")
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
@@ -148,7 +157,7 @@ class RemoteServer:
 
     def _whose(self, request: web.BaseRequest, query: dict[str, str]) -> str | None:
         """Return whose sessions a request is about: the user's own, or those an admin asks for. Raises `NotAllowed`."""
-        name = self._access.user(_deciding(request))
+        name = request[WHO]
         assert isinstance(request.protocol, HttpConnection)
         request.protocol.user = name
         wanted = query.get("user", name)
@@ -172,6 +181,18 @@ class RemoteServer:
                     tenant.account.user = user
                 else:
                     self._tasks.spawn(self._dismiss(name, tenant), "spindle-dismiss")
+
+    async def _watch_grounds(self) -> None:
+        """Disconnect clients once what let them in has ended."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AT_SIGN_INS):
+                    await self._news.wait()
+            self._news.clear()
+            for peer in [peer for peer in self._peers if peer.grounds]:
+                with suppress(SessionError):  # the store does not answer: it is looked at again
+                    if not all([await asyncio.to_thread(ground) for ground in peer.grounds]):
+                        peer.leave(NOT_ALLOWED, "signed out, or not shared any more")
 
     async def _dismiss(self, name: str | None, tenant: Tenant) -> None:
         """End all that a user has here: the token was revoked, or allows something else now."""
@@ -208,6 +229,8 @@ class RemoteServer:
         if self._users is not None:
             self._stop_booking = trace.listen(self._book)
             self._tasks.spawn(self._watch_users(self._users), "spindle-users")
+        if self._access.needs_token:
+            self._tasks.spawn(self._watch_grounds(), "spindle-grounds")
         self._listener = HttpServer(self._answer, options)
         port = await self._listener.listen(context)
         self._access = replace(self._access, port=port)
@@ -326,13 +349,13 @@ class RemoteServer:
     async def _own_answer(self, request: web.BaseRequest) -> web.StreamResponse:
         trace.incoming.set(None)
         trace.follow(request.headers.get("traceparent"))
-        path, query = _split(request.path_qs)
+        path, query = split(request.path_qs)
         upgrade = "websocket" in ",".join(request.headers.getall("Upgrade", [])).lower()
         asks_ahead = request.method == "OPTIONS" and path.startswith(API_PATHS) and bool(request[SHARED])
         needs_token = not asks_ahead and (upgrade or path.startswith((*API_PATHS, METRICS_PATH)))
-        refusal = await self._refusal(request, needs_token=needs_token)
+        refusal = await self._refusal(request, needs_token=needs_token, may_be_signed_in=upgrade)
         if refusal is not None:
-            refuse = failed if path.startswith(API_PATHS) and not upgrade else plain
+            refuse = failed if path.startswith((*API_PATHS, *SIGN_IN_PATHS)) and not upgrade else plain
             return refuse(refusal.status, refusal.reason)
         if asks_ahead:
             return web.Response(status=204, headers={**SAFETY, **AHEAD})
@@ -376,7 +399,7 @@ class RemoteServer:
             reason="user",
             why=str(error),
             client=request.remote,
-            user=self._access.user(_deciding(request)),
+            user=request[WHO],
         )
         return failed(403, str(error))
 
@@ -384,34 +407,51 @@ class RemoteServer:
         most = self._options.max_connections
         return f"Too many connections: {most} are allowed; --remote-option max_connections=N changes that"
 
-    async def _refusal(self, request: web.BaseRequest, *, needs_token: bool) -> Refusal | None:
-        refusal = self._access.check(_deciding(request), needs_token=needs_token)
-        if refusal is None and self._access.only_owner and not await _is_own(request):
+    async def _refusal(self, request: web.BaseRequest, *, needs_token: bool, may_be_signed_in: bool) -> Refusal | None:
+        """Return why a request is refused; if it is not, it has a sender from now on.
+
+        A sign-in counts for WebSockets, and for what other nodes ask on behalf of one: nothing else needs it.
+        """
+        headers = deciding(request)
+        refusal, signed = self._access.check(headers, needs_token=False), None
+        if refusal is None and needs_token and (may_be_signed_in or PASSED in request.headers):
+            signed = await self._desk.signed_in(request)
+        if refusal is None and signed is None:
+            refusal = self._access.check(headers, needs_token=needs_token)
+        request[SIGNED_IN], request[WHO] = signed, self._access.user(headers) if signed is None else signed.user
+        if refusal is None and self._access.only_owner and not await is_own(request):
             refusal = Refusal(
                 403,
                 "Only the user who started this server may connect; --remote-token-file FILE lets others in",
                 "owner",
             )
         if refusal is not None:
-            trace.tell("refusal", status=refusal.status, reason=refusal.kind, why=refusal.reason, client=request.remote)
-            if refusal.guessed and request.remote:
-                await asyncio.sleep(self._slowdown.delay(request.remote))
+            await self._tell(request, refusal)
         return refusal
+
+    async def _tell(self, request: web.BaseRequest, refusal: Refusal) -> None:
+        """Report a refusal, and let a client that guesses wait."""
+        trace.tell("refusal", status=refusal.status, reason=refusal.kind, why=refusal.reason, client=request.remote)
+        if refusal.guessed and request.remote:
+            await asyncio.sleep(self._slowdown.delay(request.remote))
 
     async def _plain_answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
         if path.startswith(API_PATHS):
             return await self._api_answer(request, path, query)
+        if path in SIGN_IN_PATHS:
+            return await self._desk_answer(request, path)
         if request.method not in ("GET", "HEAD"):
             return plain(405, "Only GET is allowed here")
         if path == "/healthz":
             node = {} if self._nodes is None else {"node": self._nodes.name}
-            return json_answer({"status": "ok", "auth": self._access.needs_token, **node})
+            users = {} if self._users is None else {"users": True}
+            return json_answer({"status": "ok", "auth": self._access.needs_token, **users, **node})
         if path == "/readyz":
             cut = self._nodes is not None and not await asyncio.to_thread(self._nodes.is_alive)
             state = "draining" if self._draining else "without its store" if cut else "ready"
             return json_answer({"status": state}, 200 if state == "ready" else 503)
         if path == METRICS_PATH:
-            name = self._access.user(_deciding(request))
+            name = request[WHO]
             if self._users is not None and (name is None or not self._users.users[name].admin):
                 return self._forbidden(request, NotAllowed("Only an admin may read the metrics"))
             await self._disk.look([tenant.account.terms for tenant in self._tenants.values()])
@@ -420,13 +460,20 @@ class RemoteServer:
             return file
         return plain(426, "This is a WebSocket") if path in SOCKET_PATHS else plain(404, "No such page")
 
+    async def _desk_answer(self, request: web.BaseRequest, path: str) -> web.Response:
+        """Sign a browser in or out."""
+        if (answer := await self._desk.answer(request, path, self._access)) is None:
+            await self._tell(request, WRONG)
+            answer = failed(WRONG.status, WRONG.reason)
+        return answer
+
     async def _api_answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
         try:
             name = self._whose(request, query)
             tenant = self._tenant(name)
         except NotAllowed as error:
             return self._forbidden(request, error)
-        ids = {"method": request.method, "path": path, "client": request.remote, "user": name, **_by(request, name)}
+        ids = {"method": request.method, "path": path, "client": request.remote, "user": name, **by(request, name)}
         with trace.span("request", wire="http", **ids) as span:
             answer = await self._answered(request, path, query, tenant)
             span.set(status=answer.status)
@@ -480,8 +527,10 @@ class RemoteServer:
         assert isinstance(request.protocol, HttpConnection)
         name = tenant.account.name
         peer.users = {name, request.protocol.user}
+        if (signed := request[SIGNED_IN]) is not None:
+            peer.grounds.append(partial(self._sign_ins.holds, signed))
         self._peers[peer] = asyncio.current_task()
-        ids = {"number": number, "path": path, "client": request.remote, "user": name, **_by(request, name)}
+        ids = {"number": number, "path": path, "client": request.remote, "user": name, **by(request, name)}
         with trace.span("connection", wire=wire, **ids) as span:
             try:
                 if len(self._peers) > options.max_connections:  # several may have come in at the same moment
@@ -538,34 +587,3 @@ class RemoteServer:
                     await peer.run(seat)
         finally:
             pool.leave(seat, live)
-
-
-def _deciding(request: web.BaseRequest) -> dict[str, str]:
-    """Return the headers that decide about access."""
-    return {name: ", ".join(values) for name in HEADERS if (values := request.headers.getall(name, []))}
-
-
-def _by(request: web.BaseRequest, owner: str | None) -> dict[str, str | None]:
-    """Return the admin who uses the sessions of another user, for the trace."""
-    assert isinstance(request.protocol, HttpConnection)
-    return {} if request.protocol.user == owner else {"by": request.protocol.user}
-
-
-async def _is_own(request: web.BaseRequest) -> bool:
-    """Say whether the process at the other end of a connection runs as the same user as we do."""
-    connection = request.protocol
-    assert isinstance(connection, HttpConnection)
-    if connection.own is None:
-        transport = request.transport
-        theirs = transport and transport.get_extra_info("peername")
-        ours = transport and transport.get_extra_info("sockname")
-        if not theirs or not ours:  # the connection is lost already
-            return False
-        connection.own = await asyncio.to_thread(owner, theirs[:2], ours[:2]) == os.geteuid()
-    return connection.own
-
-
-def _split(target: str) -> tuple[str, dict[str, str]]:
-    """Return path and query of a request; of a key that comes twice, the last value counts."""
-    path, _, fields = target.partition("?")
-    return path, {key: values[-1] for key, values in parse_qs(fields).items()}

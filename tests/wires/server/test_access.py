@@ -12,8 +12,7 @@ import time
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from spindle.wires import server
-from spindle.wires.network import access
+from spindle.wires.network import access, requests
 from spindle.wires.network.access import LONGEST_DELAY_S, REMEMBERED_ADDRESSES, Slowdown, can_tell, find_owner, owner
 from tests.support.mock_model import reply
 
@@ -164,7 +163,7 @@ def test_where_owners_cannot_be_found_a_token_is_made(tmp_path, monkeypatch):
 
 
 def test_a_connection_whose_owner_is_not_found_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "owner", lambda theirs, ours: None)
+    monkeypatch.setattr(requests, "owner", lambda theirs, ours: None)
 
     async def story(world):
         with pytest.raises(InvalidStatus) as refused:

@@ -174,7 +174,9 @@ def _settings(resources: Resources) -> SandboxSettings:
         raise AgentError(f"sandbox in the user settings: {str(error).replace('`', '')}") from None
 
 
-_OPERATORS: Final = ("checkpoints", "mcp.json", "models.json", "sessions", "tokens.json", "usage")
+_OPERATORS: Final = (
+    *("checkpoints", "links", "mcp.json", "models.json", "sessions", "signed-in", "tokens.json", "usage"),
+)
 """What no user of a server may read of the agent directory: keys of the operator, files and sessions of others."""
 
 

@@ -16,6 +16,7 @@ from spindle.apps.cli.usage import CommandParser
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile
 from spindle.server.day_book import USAGE, DayBook
+from spindle.server.records import KINDS, Records
 from spindle.server.users import NAME, User, add_user, change_user, read_users, revoke_user, rotate_token
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.open import delete, removed_from
@@ -60,7 +61,7 @@ def parser() -> CommandParser:
     actions = parser.add_actions(
         {
             "add": "Add a user. The token is printed, and stored nowhere.",
-            "rotate": "Give a user another token, which is printed, and change nothing else. The old one ends.",
+            "rotate": "Give a user another token, which is printed. The old one ends, and so do the user's browsers.",
             "set": "Change what a user may do: what is named, and nothing else.",
             "list": "List the users, what they may do, and what they have used up today.",
             "remove": "Remove a user; with --with-data also the user's sessions, uploads, checkpoints and usage.",
@@ -150,6 +151,8 @@ def _remove(path: Path, given: argparse.Namespace) -> int:
             print("End that program, and run this again.", file=sys.stderr)
             return 1
         time.sleep(0.2)
+    for kind in KINDS:
+        Records(kind, agent_dir(), store).forget(given.name)
     for place in (folder, usage):
         shutil.rmtree(place, ignore_errors=True)
         if place.exists():

@@ -25,28 +25,18 @@ export class CommandError extends Error {
 /** The connection went away before the answer came. */
 export class Disconnected extends CommandError {}
 
-/**
- * The address of this page with the token, for another device.
- * @param {string | null} sessionId
- */
-export function addressWithToken(sessionId) {
-  const token = sessionStorage.getItem(wire.TOKEN);
-  const base = location.origin + location.pathname;
-  return token ? `${base}#token=${token}` : `${base}#${encodeURIComponent(sessionId ?? '')}`;
-}
-
 export class Connection {
   /**
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of
    * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session`, `held` (elsewhere) and `closed` (by the agent, for
-   * good); `askToken(wrong)` returns a promise of a token.
+   * good); `signIn(token)` returns a promise that the browser is signed in, with a token that came with the address.
    * @param {any} fields
    */
-  constructor({ onReady, onEvent, onState, askToken }) {
+  constructor({ onReady, onEvent, onState, signIn }) {
     this.onReady = onReady;
     this.onEvent = onEvent;
     this.onState = onState;
-    this.askToken = askToken;
+    this.signIn = signIn;
     this.sessionId = null;
     this.copy = false; // whether a copy of that session is wanted
     this.seen = null; // number of the last event; null: nothing that could be gone on with
@@ -128,6 +118,10 @@ export class Connection {
   connect() {
     this.timer = 0;
     this.onState('connecting');
+    if (wire.given) {
+      this.enter();
+      return;
+    }
     const early = wire.takeFirst(this.sessionId);
     const socket = early?.socket ?? wire.open(this.sessionId, this.seen, this.copy);
     this.socket = socket;
@@ -226,9 +220,7 @@ export class Connection {
     }
     this.failures++;
     if (!opened && (await this.needsToken())) {
-      const given = await this.askToken(sessionStorage.getItem(wire.TOKEN) !== null);
-      sessionStorage.setItem(wire.TOKEN, given);
-      if (!this.socket) this.connect();
+      await this.enter();
       return;
     }
     if (this.socket) return; // another session was opened meanwhile
@@ -236,6 +228,13 @@ export class Connection {
     const delay = Math.min(FIRST_DELAY * 2 ** (this.failures - 1), LONGEST_DELAY) * (0.75 + Math.random() / 2);
     this.onState('waiting', { until: Date.now() + delay, reason });
     this.timer = setTimeout(() => this.connect(), delay);
+  }
+
+  async enter() {
+    const { given } = wire;
+    wire.given = '';
+    await this.signIn(given);
+    if (!this.socket) this.connect();
   }
 
   /** A refused upgrade looks like a dead server; the health check tells the difference. */

@@ -2,7 +2,9 @@
 // over. Where the server is, and what it must be told, is known here alone.
 
 globalThis.wire = {
-  TOKEN: 'spindle-token',
+  // Where the key of a browser that is signed in is kept: half of what lets it in, the other half is a cookie.
+  KEY: 'spindle-key',
+  given: '', // a token that came with the address
   // What is asked first: the state, and the last entries.
   FIRST: { get_state: {}, get_entries: { limit: 160 } },
 
@@ -16,10 +18,10 @@ globalThis.wire = {
     }
   },
 
-  /** Keep a token that came with the address (`#token=…`), and take it out of there. */
+  /** Take a token (`#token=…`) out of the address. */
   takeToken() {
     if (!location.hash.startsWith('#token=')) return;
-    sessionStorage.setItem(this.TOKEN, location.hash.slice('#token='.length));
+    this.given = location.hash.slice('#token='.length);
     history.replaceState(null, '', location.pathname);
   },
 
@@ -35,14 +37,13 @@ globalThis.wire = {
     if (since !== null) url.searchParams.set('since', since);
     if (copy) url.searchParams.set('copy', 'true');
     url.searchParams.set('deltas', 'gathered');
-    const token = sessionStorage.getItem(this.TOKEN);
-    const bytes = token === null ? '' : String.fromCharCode(...new TextEncoder().encode(token));
-    const safe = btoa(bytes).replace(/[+/=]/g, c => (c === '+' ? '-' : c === '/' ? '_' : ''));
-    return new WebSocket(url, safe ? ['spindle', 'spindle.token.' + safe] : ['spindle']);
+    const key = localStorage.getItem(this.KEY);
+    return new WebSocket(url, key ? ['spindle', 'spindle.token.' + btoa(key).replaceAll('=', '')] : ['spindle']);
   },
 
   begin() {
     const sessionId = this.idInAddress();
+    if (this.given) return;
     /** @type {any} */
     const first = { sessionId, socket: this.open(sessionId), frames: [] };
     first.socket.onmessage = (/** @type {MessageEvent} */ frame) => first.frames.push(frame);

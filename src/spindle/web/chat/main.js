@@ -1,11 +1,11 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
-import { $, button, copyText, el, openDialog, toggleTheme } from '../shared/dom.js';
+import { $, button, copyText, el, toggleTheme } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { formulas } from '../shared/inline.js';
 import { Composer } from './composer.js';
 import { mayStop } from './confirm.js';
-import { addressWithToken, Disconnected } from './connection.js';
+import { Disconnected } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
 import { Hands } from './hands.js';
@@ -35,7 +35,10 @@ formulas.draw = (source, block) => {
   );
   return place;
 };
-const session = new Session({ askToken, report: toast });
+const { wire } = globalThis; // of early.js
+/** @param {string} given */
+const signIn = async given => (await import('./sign-in.js')).signIn(given);
+const session = new Session({ signIn, report: toast });
 const status = new StatusView(session);
 const composer = new Composer(session);
 new QueueView(session, composer);
@@ -377,7 +380,10 @@ function conversationActions() {
     { label: 'Summarise older messages', pick: compact },
     { label: 'Copy as Markdown', pick: copyMarkdown },
     { label: 'Export as a page', detail: 'download', pick: exportPage },
-    { label: 'Open on a phone', pick: async () => (await import('./share.js')).showLink(addressWithToken(session.id)) },
+    { label: 'Open on a phone', pick: async () => (await import('./share.js')).showLink(session.id) },
+    ...(localStorage.getItem(wire.KEY)
+      ? [{ label: 'Sign out', pick: () => session.attempt(async () => (await import('./sign-in.js')).signOut()) }]
+      : []),
     {
       label: notices.wanted ? 'Do not notify me' : 'Notify me when it is done or asks',
       pick: () => session.attempt(() => notices.toggle()),
@@ -387,7 +393,7 @@ function conversationActions() {
 
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
-const idInAddress = () => globalThis.wire.idInAddress();
+const idInAddress = () => wire.idInAddress();
 
 // With the first word of the server, while the messages are on their way: changing an address takes a while.
 for (const event of ['attached', 'state'])
@@ -423,35 +429,6 @@ function leaveHeld(id) {
   };
   const ways = [button('link', go(true), 'Continue in a copy'), button('link', go(false), 'Try again')];
   const note = toast('Another program holds that conversation. This is a new one.', 'info', ...ways);
-}
-
-// -- the token ------------------------------------------------------------------------------------
-
-/**
- * Ask for the token of the server.
- * @param {boolean} wrong
- */
-function askToken(wrong) {
-  return new Promise(resolve => {
-    const dialog = $('token-dialog');
-    const field = el('input', { type: 'password', 'aria-label': 'Token', autocomplete: 'off', required: true });
-    /** @param {any} event */
-    const submit = event => {
-      event.preventDefault();
-      dialog.close();
-      resolve(field.value.trim());
-    };
-    const form = el(
-      'form',
-      { on: { submit } },
-      el('h2', { id: 'token-title' }, 'This server needs a token'),
-      el('p', null, wrong ? 'That token was not accepted. ' : '', 'It was set where the server was started.'),
-      field,
-      el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary' }, 'Connect')),
-    );
-    dialog.oncancel = (/** @type {any} */ event) => event.preventDefault();
-    openDialog(dialog, form);
-  });
 }
 
 // -- the rest of the page -------------------------------------------------------------------------

@@ -64,13 +64,13 @@ export class Session {
   wantsSnapshot;
 
   /** @param {any} fields */
-  constructor({ askToken, report }) {
+  constructor({ signIn, report }) {
     this.report = report;
     this.listeners = new Map();
     this.clear();
     this.entries = new Entries(this);
     this.wire = new Connection({
-      askToken,
+      signIn,
       onReady: (/** @type {any} */ hello) => this.ready(hello),
       onEvent: (/** @type {any} */ event) => this.receive(event),
       onState: (/** @type {any} */ state, /** @type {any} */ detail) => this.emit('connection', { state, ...detail }),

@@ -2,19 +2,23 @@
 
 import { $, button, copyButton, el, openDialog, SVG } from '../shared/dom.js';
 import { qrModules } from './qr.js';
+import { ticket } from './sign-in.js';
 
 const QUIET = 4; // modules around the code
 
 /**
- * Show an address to be opened elsewhere.
- * @param {string} address
+ * Show the address of this page, to be opened elsewhere. Where one has to sign in, it does that: once, and soon.
+ * @param {string | null} sessionId
  */
-export function showLink(address) {
+export async function showLink(sessionId) {
+  const isSignedIn = localStorage.getItem(globalThis.wire.KEY) !== null;
+  const rest = isSignedIn ? `token=${await ticket()}` : encodeURIComponent(sessionId ?? '');
+  const address = `${location.origin}${location.pathname}#${rest}`;
   const dialog = $('share');
   const local = /^(?:localhost|127\.|\[::1\])/.test(location.hostname);
   const note = local
     ? 'This server listens on this machine only; a phone reaches it once it is started on an address of the network, with a token.'
-    : 'Whoever has this address can work here as you do.';
+    : `Whoever opens this address can work here as you do.${isSignedIn ? ' It signs in one browser, in the next five minutes.' : ''}`;
   const code = qrModules(address);
   openDialog(
     dialog,

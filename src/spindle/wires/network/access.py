@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from spindle.server.users import UsersFile
+from spindle.server.users import UsersFile, token_hash
 
 TOKEN_PROTOCOL = "spindle.token."
 """A browser cannot set headers on a WebSocket, so its token comes as a subprotocol, in base64url."""
@@ -68,7 +68,21 @@ class Access(Struct, frozen=True):
         """Return the name of the user whose token came."""
         if self.users is None:
             return None
-        return next((name for one in _given_tokens(headers) if (name := self.users.find(one)) is not None), None)
+        return next((name for one in given_tokens(headers) if (name := self.user_of(one)) is not None), None)
+
+    def knows(self, token: str) -> bool:
+        """Say whether this is the token of the server, or of a user."""
+        return self.user_of(token) is not None if self.users is not None else self._has_token([token])
+
+    def user_of(self, token: str) -> str | None:
+        """Return the name of the user with this token."""
+        return None if self.users is None else self.users.find(token)
+
+    def hash_of(self, user: str | None) -> str | None:
+        """Return the hash of the present token of a user, or of the server; None: there is none."""
+        if self.users is None:
+            return None if self.token is None or user is not None else token_hash(self.token)
+        return self.users.users[user].token if user in self.users.users else None
 
     def check(self, headers: Mapping[str, str], *, needs_token: bool = True) -> Refusal | None:
         """Return why a request is refused, or None. `headers` has the values of a repeated header joined."""
@@ -83,7 +97,7 @@ class Access(Struct, frozen=True):
                 403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it", "origin"
             )
         if needs_token and self.needs_token:
-            given = _given_tokens(headers)
+            given = given_tokens(headers)
             if not (self._has_token(given) if self.token is not None else self.user(headers)):
                 which = "; the one that came is wrong" if given else ""
                 return Refusal(
@@ -154,7 +168,8 @@ def _scheme(headers: Mapping[str, str], host: str, tls: bool) -> str:
     return told if told in ("http", "https") else "https" if tls else "http"
 
 
-def _given_tokens(headers: Mapping[str, str]) -> list[str]:
+def given_tokens(headers: Mapping[str, str]) -> list[str]:
+    """Return what came in the place of a token: the key of a page that is signed in comes there, too."""
     scheme, _, credentials = headers.get("Authorization", "").strip().partition(" ")
     given = [credentials.strip()] if scheme.lower() == "bearer" else []
     for protocol in headers.get("Sec-WebSocket-Protocol", "").split(","):

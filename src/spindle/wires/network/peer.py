@@ -5,6 +5,7 @@ The `Client` behind it knows what the frames mean: it speaks the remote protocol
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiohttp import WSMsgType
@@ -71,6 +72,8 @@ class Peer:
         self.frames_out = 0
         self.users: set[str | None] = set()
         """The user whose token came, and the one whose sessions are used."""
+        self.grounds: list[Callable[[], bool]] = []
+        """What has to stay true for the client to stay, beside a token. May block."""
 
     def leave(self, code: int, reason: str) -> None:
         """Disconnect the client. Its work is stopped first, and it gets its last frames."""
