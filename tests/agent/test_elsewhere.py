@@ -15,7 +15,7 @@ import pytest
 from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.features.place import FarPlace
-from spindle.shapes.events import Notice
+from spindle.shapes.events import Notice, PermissionRequest
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
 
@@ -120,6 +120,29 @@ async def test_a_command_of_a_strangers_session_is_not_run(there: Path) -> None:
     with pytest.raises(AgentError, match="never used here"):
         await Agent.open(path, model=Script(["Yes."]).model())
     assert not ran.exists()
+
+
+@in_a_loop
+async def test_a_question_says_that_a_change_would_be_there(there: Path) -> None:
+    (there / "a").write_text("one\n")
+    edits = [{"oldText": "one", "newText": "two"}, {"oldText": "no", "newText": "yes"}]
+    steps = calls(
+        ("edit", {"path": "a", "edits": edits[:1]}),
+        ("edit", {"path": "a", "edits": edits[1:]}),
+        ("bash", {"command": "make"}),
+    )
+    said: list[str] = []
+
+    def ask(request: PermissionRequest) -> bool:
+        said.append(request.summary)
+        return False
+
+    await results(steps, there, can_use_tool=ask, permission_mode="default", persist=False)
+    assert said == [
+        f"Change a (+1 −1), at the far side of {FAR}",
+        f"Edit a, which would fail, at the far side of {FAR}",
+        f"Run a command at the far side of {FAR}",
+    ]
 
 
 @in_a_loop

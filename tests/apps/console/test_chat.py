@@ -293,6 +293,11 @@ def test_a_project_is_trusted_where_the_chat_begins(place: Place, chat: Chat) ->
         terminal.quiet()
     terminal.keys("et\r")
     terminal.wait_for("Hello.")
+    (place.agent / "trust.json").unlink()
+    terminal = chat(steps=["Hello."], ready="do not ask again", lines=30)
+    terminal.quiet()
+    terminal.keys("do not ask\r")
+    terminal.wait_for("→ No, and do not ask again", PROMPT)
 
 
 def test_a_change_that_was_agreed_to_is_not_shown_twice(place: Place, chat: Chat) -> None:

@@ -377,20 +377,21 @@ class Approval(Hooks):
         from spindle.agent.fences.rules import NO_RULE
 
         resources, given = self._port.resources, copied(args)
+        far = None if resources.far is None else resources.far.command
         preview = await preview_of(
             tool,
             given,
             self._port.tool_context(lambda result: None),
             level=self.fencing.level(resources),
             unsure=decision.reason if decision.reason not in ("", NO_RULE) else None,
-            far=None if resources.far is None else resources.far.command,
+            far=far,
         )
         found = offers(list(decision.always), self._workdir, tool.name, args)
         request = self._request(
             tool_call_id=call_id,
             tool_name=tool.name,
             arguments=given,
-            summary=summary_of(tool, args, preview),
+            summary=summary_of(tool, args, preview, far),
             preview=preview,
             reason=why(decision),
             rule=decision.rule,

@@ -47,8 +47,14 @@ async def preview_of(
     return FieldsPreview(fields=fields, server=server)
 
 
-def summary_of(tool: Tool, arguments: Any, preview: Preview) -> str:
-    """Return in words what a call would do."""
+def summary_of(tool: Tool, arguments: Any, preview: Preview, far: str | None) -> str:
+    """Return in words what a call would do. `far`: what leads to where it works, if not here."""
+    said = _would(tool, arguments, preview)
+    works_there = isinstance(preview, DiffPreview | FailurePreview) and far is not None
+    return f"{said}, at the far side of {far}" if works_there else said
+
+
+def _would(tool: Tool, arguments: Any, preview: Preview) -> str:
     path = arguments.get("path") if isinstance(arguments, dict) else None
     match preview:
         case DiffPreview(new_file=True, added=added):

@@ -16,7 +16,7 @@ from spindle.apps.input_text import input_of_text, text_of_input
 from spindle.apps.text_editor import edited
 from spindle.base.terminal import plain, unguarded
 from spindle.plugins.extensions.threads import run_in_thread
-from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview
+from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview, TextPreview
 from spindle.shapes.codec import DecodeError
 from spindle.shapes.events import ExtensionUIRequest, PermissionRequest
 
@@ -110,27 +110,32 @@ class TerminalDialogs:
                 if text == _EDIT:
                     if (answer := await self._edited(request)) is not None:
                         return answer
-                elif text == _NO and request.kind != "trust":
+                elif text == _NO:
                     self._say("Why not? The model reads it (empty: no reason):")
                     return Deny((await self._line()).strip())
                 elif text is not None:
                     return choices[text]
 
     def _show(self, request: PermissionRequest) -> None:
-        """Show what a call would do, a change in colours."""
-        self._say(f"\n{request.summary.removesuffix('?')}?" + (f" ({request.reason})" if request.reason else ""))
-        if request.subagent:
-            self._say(f"The subagent {request.subagent} asks.")
+        """Show what a call would do, a change in colours, and below it, where it is seen, what is asked."""
         text = plain(in_words(request.preview))
+        asked = f"{request.summary.removesuffix('?')}?" + (f" ({request.reason})" if request.reason else "")
+        if isinstance(request.preview, TextPreview):
+            self._say(f"\n{asked}\n{text}")
+            return
+        self._say("")
         if not isinstance(request.preview, DiffPreview) or os.environ.get("NO_COLOR"):
             self._say(text)
-            return
-        stream = sys.stderr
-        out = unguarded(stream.file if isinstance(stream, StatusLine) else stream)
-        for line in text.split("\n"):
-            colour = {"+": "\x1b[32m", "-": "\x1b[31m"}.get(line[:1], "")
-            out.write(f"{colour}{line}{colour and _PLAIN}\n")
-        out.flush()
+        else:
+            stream = sys.stderr
+            out = unguarded(stream.file if isinstance(stream, StatusLine) else stream)
+            for line in text.split("\n"):
+                colour = {"+": "\x1b[32m", "-": "\x1b[31m"}.get(line[:1], "")
+                out.write(f"{colour}{line}{colour and _PLAIN}\n")
+            out.flush()
+        if request.subagent:
+            self._say(f"The subagent {request.subagent} asks.")
+        self._say(asked)
 
     async def _edited(self, request: PermissionRequest) -> Answer | None:
         """Let the user edit the input; None: it is as it was, or cannot be read."""
@@ -166,7 +171,7 @@ class TerminalDialogs:
 def _choices(request: PermissionRequest) -> dict[str, Answer]:
     if request.kind == "trust":
         yes, no = Allow(keep="user"), Deny(keep="user")
-        return {"Yes, for this session": Allow(), "Yes, from now on": yes, _NO: Deny(), "No, and do not ask again": no}
+        return {"Yes, for this session": Allow(), "Yes, from now on": yes, "No": Deny(), "No, and do not ask again": no}
     choices: dict[str, Answer] = {ONCE: Allow()}
     for one in request.suggestions:
         choices[one.text] = Allow(keep="session", rules=one.rules)
@@ -184,7 +189,7 @@ def _meant(typed: str, choices: list[str]) -> str | None:
     if word in ("y", "yes"):
         return choices[0]
     if word in ("n", "no"):
-        return _NO
+        return _NO if _NO in choices else "No"
     if word in ("e", "edit"):
         return _EDIT if _EDIT in choices else None
     if typed in choices:

@@ -50,7 +50,7 @@ class PermissionQuestions:
                 await self._send(request, {"behavior": "deny"})
         except TimeoutError:
             pass
-        words = "no answer" if answer is None else _words(answer)
+        words = "no answer" if answer is None else _words(request, answers, answer)
         told = fit(one_line(words), self._talk.view.width // 2)
         asked = fit(one_line(question.title), self._talk.view.width - len(told) - 3)
         self._talk.view.say(f"{asked} → {told}", "dim", kind="tool")
@@ -160,11 +160,11 @@ def _title(request: Event) -> str:
     return f"Allow {request['toolName']}{destroys}? {text}"
 
 
-def _words(answer: Json) -> str:
+def _words(request: Event, answers: dict[str, Json], answer: Json) -> str:
+    if request["kind"] not in ("tool", "outside"):
+        return next(text for text, means in answers.items() if means == answer)
     if answer["behavior"] == "deny":
         return f"Deny: {answer['reason']}" if answer.get("reason") else "Deny"
-    if answer.get("keep") and "rules" not in answer:
-        return "Yes, from now on"
     if "input" in answer:
         return "Allow, with another input"
     return f"Always allow {', '.join(answer['rules'])}" if answer.get("keep") else "Allow once"
