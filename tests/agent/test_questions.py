@@ -414,3 +414,23 @@ def test_a_block_by_an_extension_is_a_denial(tmp_path):
         assert [event.reason for event in told] == ["not this file", "the gate is broken"]
 
     run(main())
+
+
+def test_whoever_comes_next_is_asked_about_the_project_that_nobody_answered_for(tmp_path):
+    (tmp_path / "work" / ".pi").mkdir(parents=True)
+    (tmp_path / "work" / ".pi" / "settings.json").write_text("{}")
+
+    async def main():
+        async with Rig(tmp_path, ["ok"]) as rig:
+            assert rig.cwd == tmp_path / "work"
+            first = await rig.until("permission_request")
+            await rig.agent.begin()
+            rig.agent.give_up_questions()  # the last client has left
+            assert (await rig.until("permission_answered"))["by"] == "nobody"
+            await rig.agent.begin()
+            second = await rig.until(lambda frame: frame["type"] == "permission_request" and frame["id"] != first["id"])
+            await rig.call("answer_permission", question=second["id"], behavior="deny")
+            await rig.agent.begin()
+            assert len(rig.of("permission_request")) == 2
+
+    run(main())
