@@ -84,7 +84,7 @@ def page() -> str:
 
 def _methods() -> Iterator[str]:
     room = ""
-    for name, spec in COMMANDS.items():
+    for name, spec in sorted(COMMANDS.items(), key=lambda item: item[1].handler.__module__):
         if name in LEFT_OUT:
             continue
         if room != (room := spec.handler.__module__.rpartition(".")[2]):

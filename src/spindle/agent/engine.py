@@ -16,7 +16,6 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.fences.denials import tell_denial
 from spindle.agent.hooks import Blocked, HookChain, Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, RequestKind
@@ -339,7 +338,11 @@ class Engine:
         `run` is held by the sender of the prompt. `meter`: of a chain that follows from an earlier one. `goes_on`: what
         it goes on with; otherwise that is given up.
         """
-        structured = None if options.schema is None else StructuredAnswer(options.schema)
+        structured = None
+        if options.schema is not None:
+            from spindle.agent.features.structured import StructuredAnswer
+
+            structured = StructuredAnswer(options.schema)
         self.lifecycle.begin(Phase.PREPARING)
         self.choice.begin(self.settings, options.fallback)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]

@@ -23,8 +23,8 @@ class Replies:
     """Hands replies to the dialog or host tool that waits for them. Replies get no response; late ones are dropped."""
 
     def __init__(self) -> None:
-        # A reply to a dialog is never a command, even if no dialog is open.
-        self._takers: dict[str, Taker] = {"extension_ui_response": lambda frame: True}
+        # A reply is never a command, even if nothing waits for it.
+        self._takers: dict[str, Taker] = dict.fromkeys(("extension_ui_response", "host_uri_result"), lambda frame: True)
 
     def register(self, kind: str, taker: Taker) -> None:
         """Let `taker` have frames of this type; it returns False for a frame that it does not recognise."""

@@ -35,12 +35,10 @@ from spindle.agent.hooks import (
     Plugins,
 )
 from spindle.agent.host_tools import HostTools, Replies
-from spindle.agent.host_uris import HostUris
 from spindle.agent.lifecycle import SESSION_ENDED, Phase, RequestKind
 from spindle.agent.model_choice import ModelState, ModelSwitch
 from spindle.agent.prompting import Prompting, with_nothing_new
 from spindle.agent.queues import NOT_BEGUN, QueueMode
-from spindle.agent.resuming import abandon, answer_kept, resume, shown
 from spindle.agent.run.handle import Disposition, Run
 from spindle.agent.run.options import RunOptions, Submission
 from spindle.agent.run.record import interruption
@@ -72,6 +70,7 @@ from spindle.tools.user_bash import BashOutput
 if TYPE_CHECKING:
     from spindle.agent.features.project_trust import ProjectTrust
     from spindle.agent.features.undo.undo import Undo
+    from spindle.agent.host_uris import HostUris
     from spindle.agent.navigate import Navigated
     from spindle.workspace.area import Wanted
     from spindle.workspace.pipe import Pipe
@@ -142,7 +141,8 @@ class AgentSession:
         self._titles = Titles(engine.port, mode)
         self.hooks.use(*own, *chosen_features(engine.port), self._titles)
         self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
-        self._host_uris = HostUris(engine.port, replies, resources.settings.host_tools.timeout_ms)
+        self._host_uris: HostUris | None = None
+        """Made when the client serves addresses."""
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
         self._changes = SessionChanges(self.port, engine.port, self._shell)
@@ -157,7 +157,7 @@ class AgentSession:
         for part in (self._todos, self._rules, self._approval, self.background):
             part.rebuild()
         self._engine.left = left = interruption(self.session)
-        if left is not None and (run := shown(self._engine)) is not None:
+        if left is not None and (run := self.interrupted_run) is not None:
             self._engine.last_result = left.result(self.session, self.last_assistant_text() or "", run.questions)
 
     # -- events ----------------------------------------------------------------------------------
@@ -265,18 +265,26 @@ class AgentSession:
     async def resume_run(self) -> Run:
         """Go on with the run that the end of its process cut off. Raises `AgentError`."""
         self._prompting.require_model()
+        from spindle.agent.resuming import resume
+
         run = Run(self)
         resume(self._engine, run)
         return run
 
     async def abandon_run(self) -> None:
         """Give up that run; the conversation stays. Raises `AgentError`."""
+        from spindle.agent.resuming import abandon
+
         await abandon(self._engine)
         self.publish(events.StateChanged())
 
     @property
     def interrupted_run(self) -> InterruptedRun | None:
         """The run that the end of its process cut off."""
+        if self._engine.left is None:
+            return None
+        from spindle.agent.resuming import shown
+
         return shown(self._engine)
 
     def lend(self, subagent: "AgentSession", call_id: str, name: str) -> RunOptions:
@@ -477,6 +485,8 @@ class AgentSession:
         if self._engine.left is None:
             await self._approval.answer(id, answer)
             return False
+        from spindle.agent.resuming import answer_kept
+
         ready = await answer_kept(self._engine, id, answer, self._approval.check_kept)
         self.publish(events.StateChanged())
         return ready
@@ -530,6 +540,11 @@ class AgentSession:
 
     def set_host_uri_schemes(self, schemes: list[Any]) -> list[str]:
         """Replace the schemes of addresses that the client serves. Returns them. Raises `AgentError`."""
+        if self._host_uris is None:
+            from spindle.agent.host_uris import HostUris
+
+            timeout_ms = self.resources.settings.host_tools.timeout_ms
+            self._host_uris = HostUris(self._engine.port, self._replies, timeout_ms)
         return self._host_uris.declare(schemes)
 
     def set_todos(self, phases: Any) -> list[TodoPhase]:
@@ -736,7 +751,8 @@ class AgentSession:
 
         self.lifecycle.closed = True
         self._host_tools.disconnect()
-        self._host_uris.disconnect()
+        if self._host_uris is not None:
+            self._host_uris.disconnect()
         self._todos.close()
         await self._titles.close()
         if self._trust is not None:

@@ -15,7 +15,8 @@ from spindle.inprocess.words import in_python
 from spindle.recipe import AgentOptions, check_tools
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
-from spindle.sessions.named import SessionNotFound, named_file
+from spindle.sessions.entries import SessionNotFound
+from spindle.sessions.named import named_file
 from spindle.sessions.session import Session
 from spindle.sessions.shelf import NO_LINES
 from spindle.sessions.store import shared_store

@@ -15,7 +15,7 @@ from spindle.agent.session import AgentSession
 from spindle.base import trace
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
-from spindle.protocol.commands import COMMANDS
+from spindle.protocol.commands import command_named
 from spindle.protocol.registry import Call, CommandSpec
 from spindle.protocol.render import Misread, Misused, Response
 from spindle.protocol.seat import Seat
@@ -78,7 +78,7 @@ class Dispatcher:
         if self._agent.receive_reply(frame):
             return
         kind = frame.get("type")
-        spec = COMMANDS.get(kind) if isinstance(kind, str) else None
+        spec = command_named(kind) if isinstance(kind, str) else None
         if self._unbegun or (spec is not None and spec.waits):
             self._unbegun += 1
             self._tasks.spawn(self._answer_later(frame, spec), "command")
@@ -130,7 +130,7 @@ class Dispatcher:
 
 def find_command(frame: dict[str, Any]) -> CommandSpec:
     """Return the command that a frame names, and check its fields. Raises `UnknownCommand`, `InvalidFields`."""
-    if (spec := COMMANDS.get(frame["type"])) is None:
+    if (spec := command_named(frame["type"])) is None:
         raise _unknown(frame["type"])
     read_fields(frame, spec.fields)
     return spec

@@ -6,7 +6,7 @@ session files.
 
 from typing import TYPE_CHECKING, Any
 
-from spindle.sessions.entries import Entry, Header, SessionError
+from spindle.sessions.entries import Entry, Header, SessionError, SessionNotFound
 from spindle.sessions.load import Damage, InvalidSession
 from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Session
@@ -14,7 +14,6 @@ from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
 
 if TYPE_CHECKING:  # loaded on use: an agent seldom needs these
     from spindle.sessions.manager import SessionManager
-    from spindle.sessions.named import SessionNotFound
     from spindle.sessions.tally import SessionInfo
 
 __all__ = [
@@ -43,8 +42,4 @@ def __getattr__(name: str) -> Any:
         from spindle.sessions.manager import SessionManager
 
         return SessionManager
-    if name == "SessionNotFound":
-        from spindle.sessions.named import SessionNotFound
-
-        return SessionNotFound
     raise AttributeError(f"module 'spindle.sessions' has no attribute {name!r}")

@@ -38,6 +38,10 @@ class SessionError(AgentError):
     """Base of all errors that this package raises on purpose; the text is for people."""
 
 
+class SessionNotFound(SessionError):
+    """The name is of no session or file, or the beginning of several ids; the text has near names, if there are any."""
+
+
 # -- lines that we write; field order is the key order on disk -------------------------------------
 
 

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 from spindle.base.spelling import letters_apart
-from spindle.sessions.entries import SessionError
+from spindle.sessions.entries import SessionNotFound
 from spindle.sessions.file import StrPath, absolute, is_path
 from spindle.sessions.index import FoundFile, all_session_files, find_sessions
 
@@ -13,10 +13,6 @@ _WRONG = 3
 """Letters that a misspelt name may have wrong."""
 _LOOKED_AT = 200
 """Names that are compared letter by letter with one that was not found."""
-
-
-class SessionNotFound(SessionError):
-    """The name is of no session or file, or the beginning of several ids; the text has near names, if there are any."""
 
 
 def named_file(name: StrPath, cwd: StrPath, session_dir: StrPath | None = None) -> Path:

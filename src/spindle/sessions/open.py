@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from spindle.sessions.belongings import SUBAGENTS, belongings, remove_beside
-from spindle.sessions.entries import Header, SessionError, new_header
+from spindle.sessions.entries import Header, SessionError, SessionNotFound, new_header
 from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.keeper import is_worth_keeping
 from spindle.sessions.load import Loaded, load_session, parse_tail
@@ -123,7 +123,6 @@ def loaded_from(
 
     Raises `SessionNotFound`, `SessionHeld`, `StoreError`.
     """
-    from spindle.sessions.named import SessionNotFound
     from spindle.sessions.store import SessionHeld
     from spindle.sessions.store_keeper import QUEUE, StoreKeeper
 

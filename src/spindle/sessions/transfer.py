@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spindle.sessions.belongings import SUBAGENTS
-from spindle.sessions.entries import Header, SessionError
+from spindle.sessions.entries import Header, SessionError, SessionNotFound
 from spindle.sessions.file import make_private_dir, session_dir_for, session_file_name, write_new_file
 from spindle.sessions.load import load_session, read_header
 from spindle.sessions.store import Card, SessionStore, StoreError
@@ -103,8 +103,6 @@ def every_id(store: SessionStore) -> Iterator[str]:
 
 def named_in(store: SessionStore, start: str) -> str:
     """Return the id of the session in a store whose id is `start`, or begins with it. Raises `SessionError`."""
-    from spindle.sessions.named import SessionNotFound
-
     if store.load(start) is not None:
         return start
     found = [id for id in every_id(store) if id.startswith(start)]

@@ -3,12 +3,11 @@
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
 
 from spindle.agent import AgentError
-from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.fences.waiting import KeptQuestion
 from spindle.agent.hooks import HookChain, Hooks
 from spindle.agent.run.handle import Run
@@ -34,6 +33,9 @@ from spindle.shapes.messages import (
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
 from spindle.shapes.run_result import RunResult
+
+if TYPE_CHECKING:  # loaded with the first request for a result of a schema
+    from spindle.agent.features.structured import StructuredAnswer
 
 Ask = Callable[[PermissionRequest], Awaitable[Answer]]
 """Puts a question to the user. May raise `Blocked` to refuse in its own words."""
@@ -91,7 +93,7 @@ class Chain(Struct):
     """Whether the run ends because its last answer is none either."""
     remarks: list[str] = []
     """What the model is to be told after the results of its calls."""
-    structured: StructuredAnswer | None = None
+    structured: "StructuredAnswer | None" = None
     """Takes the result, if the request has a schema for it."""
     created: list[AgentMessage] | None = None
     """The messages of the run that is going on, of all its tries; None: between runs."""

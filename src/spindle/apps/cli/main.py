@@ -129,8 +129,7 @@ def _mode(options: Options) -> str:
 def _run_agent(options: Options, mode: str, target: str) -> int:
     from spindle.agent import AgentError, OptionError
     from spindle.apps.cli.session_choice import NothingChosen
-    from spindle.sessions import SessionNotFound
-    from spindle.sessions.entries import SessionError
+    from spindle.sessions.entries import SessionError, SessionNotFound
 
     if options.attach is not None and mode != "chat":
         if options.print or options.mode is not None or options.remote is not None:

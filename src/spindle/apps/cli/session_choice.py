@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from spindle.apps.cli import tell, warn
 from spindle.apps.cli.args import Options, UsageError
-from spindle.apps.session_title import session_title
 from spindle.base.agent_dir import agent_dir_problem
 from spindle.base.settings import Settings
 from spindle.base.spelling import counted
@@ -140,6 +139,8 @@ def _pick(sessions: "list[SessionInfo]") -> str:
     """Show the sessions as a numbered list and return the path of the one that is chosen."""
     if not sessions:
         raise NothingChosen("No sessions here yet")
+    from spindle.apps.session_title import session_title
+
     if not sys.stdin.isatty():
         raise UsageError("--resume needs a terminal to ask at; name a session with --session")
     for number, info in enumerate(sessions[:_LISTED], 1):

@@ -4,7 +4,6 @@ import re
 
 from msgspec import Struct
 
-from spindle.apps.words import on_the_command_line
 from spindle.base.spelling import did_you_mean
 
 REMOTE = "127.0.0.1:3838"
@@ -99,6 +98,8 @@ COMMANDS = {
 
 def why_no_command(words: list[str]) -> str | None:
     """Return an error if the words look like a sub-command that does not exist."""
+    from spindle.apps.words import on_the_command_line
+
     word, alone = words[0], len(words) == 1
     send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
     if instead := on_the_command_line(words):
