@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from spindle.agent import AgentError
 from spindle.agent.run.handle import Run
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
-from spindle.shapes.owner import AccountState
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
     from spindle.protocol.live_session import LiveSession
     from spindle.protocol.registry import LiveInfo, WantedSession
     from spindle.server.account import Account
+    from spindle.shapes.owner import AccountState
     from spindle.shapes.run_limits import RunLimits
 
 T = TypeVar("T")
@@ -38,7 +38,9 @@ class NoAccount:
     def check_model(self, name: str) -> None:
         pass
 
-    def state(self) -> AccountState:
+    def state(self) -> "AccountState":
+        from spindle.shapes.owner import AccountState
+
         return AccountState(owner=True)
 
     def check_owner(self, *, unlocked: bool) -> None:

@@ -162,7 +162,7 @@ def render_sections(sections: Mapping[str, str]) -> str:
 
 def _inert(text: str) -> str:
     """Keep a project's text inside its tag: the text can neither close the tag nor open another like it."""
-    return re.sub(_OUR_TAGS, "&lt;", text)
+    return re.sub(_OUR_TAGS, "&lt;", text) if "<" in text else text
 
 
 def _own_sections(tools: Sequence[Tool], far: bool) -> dict[str, str]:

@@ -15,6 +15,11 @@ from spindle.shapes.messages import Wire
 if TYPE_CHECKING:
     from spindle.sessions.session import Session
 
+RUN_ENTRY = "spindle.run"
+"""Type of the entries that say when a run began, went on, and ended; lists of sessions read them, too."""
+RUN_OPEN = ("begun", "resumed", "waiting")
+"""States of a run that has not ended."""
+
 
 class Fact(Wire):
     """Base of what is kept. A field that old files may lack has a default."""

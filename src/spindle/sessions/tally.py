@@ -6,13 +6,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from spindle.sessions.entries import UNREADABLE, Header, parse_time, text_or_empty
+from spindle.sessions.facts import RUN_ENTRY, RUN_OPEN
 from spindle.shapes.codec import DecodeError, decode, encode
 
 NO_MESSAGES = "(no messages)"
-RUN_ENTRY = "spindle.run"
-"""Type of the entries that say when a run began, went on, and ended."""
-RUN_OPEN = ("begun", "resumed", "waiting")
-"""States of a run that has not ended."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):

@@ -3,6 +3,8 @@
 `ToolResult` and the pieces of a streamed answer (`StreamEvent`) live here too, because events carry them.
 """
 
+from __future__ import annotations  # a hundred types that only checkers read are not made at each start
+
 import reprlib
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 

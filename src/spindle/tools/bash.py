@@ -67,12 +67,12 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 NOT_FOUND = 127
-_MISSING = re.compile(r"^.*?(?:line \d+: |: )?([\w.-]+): (?:command )?not found$", re.MULTILINE)
+_MISSING = r"(?m)^.*?(?:line \d+: |: )?([\w.-]+): (?:command )?not found$"
 
 
 async def _script_here(buffer: OutputBuffer, ctx: ToolContext) -> str:
     """Return what helps if the program that was not found is a file of the working directory."""
-    names = _MISSING.findall(buffer.truncated().content)
+    names = re.findall(_MISSING, buffer.truncated().content)
     path = os.path.join(ctx.cwd, names[-1]) if names else ctx.cwd
     if not names or not await ctx.workspace.do(is_file, path):
         return ""

@@ -17,10 +17,9 @@ from spindle.agent.conversation import StatsCounter
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.result import WAITING, SubagentReport
 from spindle.sessions.entries import Entry, SessionError, parse_time
-from spindle.sessions.facts import Fact, fact_in, facts, keep
+from spindle.sessions.facts import RUN_ENTRY, RUN_OPEN, Fact, fact_in, facts, keep
 from spindle.sessions.open import subagents_of
 from spindle.sessions.session import Session
-from spindle.sessions.tally import RUN_ENTRY, RUN_OPEN
 from spindle.sessions.tree import entry_message
 from spindle.shapes.builtin_tools import TASK_TOOL
 from spindle.shapes.events import PermissionRequest

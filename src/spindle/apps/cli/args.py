@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from spindle.apps.cli import is_pi
 from spindle.apps.cli.subcommands import COMMANDS, REMOTE, why_no_command
-from spindle.apps.words import means_print
 from spindle.base.spelling import did_you_mean
 from spindle.protocol.dialect import DIALECTS
 from spindle.shapes.model import THINKING_LEVELS
@@ -372,6 +371,8 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
 
 def _check_words(options: Options) -> None:
     """Take `run "x"` as -p, and refuse words that look like a sub-command. Raises `UsageError`."""
+    from spindle.apps.words import means_print
+
     if not is_pi() and means_print(options.messages):
         del options.messages[0]
         options.print = True

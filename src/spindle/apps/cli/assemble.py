@@ -213,7 +213,7 @@ def without_sandbox() -> str:
 def run_limits(options: Options) -> RunLimits:
     """Return the limits of a run. Raises `UsageError`."""
     given = dict(options.run_limits)
-    if (found := re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", given.get("--max-time", ""))) is not None:  # as 90s, 10m, 2h
+    if found := re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", given["--max-time"]) if "--max-time" in given else None:
         given["--max-time"] = str(float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]])
     limits = [limit for limit in RUN_LIMITS if limit.option in given]
     return RunLimits(**{one.name: number_of(one.option[2:], given[one.option], one.type) for one in limits})

@@ -84,7 +84,7 @@ def _read(path: Path) -> Catalog | None:
 
 # -- models that are not listed --------------------------------------------------------------------
 
-_NO_WORDS = re.compile(r"(?<!\d)(?:\d{4}-?\d\d-?\d\d|\d\d-\d{4}|\d{6})(?!\d)|latest|preview")
+_NO_WORDS = r"(?<!\d)(?:\d{4}-?\d\d-?\d\d|\d\d-\d{4}|\d{6})(?!\d)|latest|preview"
 """Parts of an id that say nothing of its family: `20250514`, `2024-07-18`, `09-2025`, `250514`, `latest`."""
 
 
@@ -113,5 +113,5 @@ def is_same_family(one: str, other: str) -> bool:
 
 def _family(model_id: str) -> tuple[set[str], list[str]]:
     """Return the words of an id and the numbers of its version. `4o` is a word, `o3` a word and a number."""
-    parts = re.findall(r"\d+[a-z]+|[a-z]+|\d+", _NO_WORDS.sub("", model_id.lower()))
+    parts = re.findall(r"\d+[a-z]+|[a-z]+|\d+", re.sub(_NO_WORDS, "", model_id.lower()))
     return {part for part in parts if not part.isdigit()}, [part for part in parts if part.isdigit()]
