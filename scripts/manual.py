@@ -23,8 +23,8 @@ from spindle.events import AnyEvent
 from spindle.llm.compat import ChatCompat, MessagesCompat, ResponsesCompat
 from spindle.resources.field_notes import field_notes
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS, TOOLS, only_reads
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.permission_modes import PERMISSION_MODES
+from spindle.shapes.pieces import StreamEvent
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.run_limits import RUN_LIMITS
 from spindle.shapes.sandbox import SANDBOX_LEVELS

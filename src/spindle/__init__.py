@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from spindle.sessions import SessionNotFound as SessionNotFound
     from spindle.shapes.approvals import Allow as Allow
     from spindle.shapes.approvals import Deny as Deny
-    from spindle.shapes.events import PermissionRequest as PermissionRequest
+    from spindle.shapes.approvals import PermissionRequest as PermissionRequest
     from spindle.shapes.model import Model as Model
     from spindle.shapes.model import ModelCost as ModelCost
     from spindle.shapes.run_result import RunResult as RunResult
@@ -52,7 +52,7 @@ _HOMES = {
     "Agent": "spindle.inprocess",
     "Allow": "spindle.shapes.approvals",
     "Deny": "spindle.shapes.approvals",
-    "PermissionRequest": "spindle.shapes.events",
+    "PermissionRequest": "spindle.shapes.approvals",
     "AgentRun": "spindle.agent.run.awaited",
     "AgentError": "spindle.agent",
     "LimitReached": "spindle.agent.run.result",

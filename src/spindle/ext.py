@@ -11,7 +11,8 @@ from spindle.plugins.extensions import events
 from spindle.plugins.extensions.api import Agent, ExecResult
 from spindle.plugins.extensions.context import CommandContext, Context, Replaced, SessionView
 from spindle.plugins.extensions.generation import StaleExtensionError
-from spindle.shapes.events import ExtensionUIRequest, ToolResult
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Cost, Image, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolError

@@ -40,8 +40,9 @@ from spindle.resources.loader import ResourceOptions
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.store_contract import BrokenPromise, check_store
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.codec import encode, to_builtins
-from spindle.shapes.events import Event, ExtensionError, ExtensionUIRequest, ToolResult
+from spindle.shapes.events import Event, ExtensionError, ToolResult
 from spindle.shapes.messages import CustomMessage
 from spindle.tools.base import Tool, ToolError
 from spindle.tools.validate import validate_arguments

@@ -21,11 +21,11 @@ from spindle.shapes.events import (
     MessageStart,
     MessageUpdate,
     QueueUpdate,
-    StreamEvent,
     ToolResult,
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model, ModelCost
+from spindle.shapes.pieces import StreamEvent
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool, ToolContext
 

@@ -15,7 +15,8 @@ import pytest
 from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.features.place import FarPlace
-from spindle.shapes.events import Notice, PermissionRequest
+from spindle.shapes.approvals import PermissionRequest
+from spindle.shapes.events import Notice
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
 

@@ -7,7 +7,7 @@ import pytest
 
 from spindle.llm.errors import is_retryable
 from spindle.llm.stream import Finished, StreamOptions, builtin_stream
-from spindle.shapes.events import TextDelta, TextStart
+from spindle.shapes.pieces import TextDelta, TextStart
 from tests.support.mock_model import MockModel, dropped, failure, gate, raw, reply, silent, stall
 
 from .helpers import answer_of, collect, make_model, make_request, one_by_one, shape

@@ -386,7 +386,7 @@ export interface Denial {
   error?: string | null;
 }
 
-/** A question about a tool call, or a yes-or-no one, with all that is needed to answer it; `answer_permission` does. A dialog (`extension_ui_request`) with the same id follows, for clients that know only dialogs: one answer is enough. */
+/** A question about a tool call, or a yes-or-no one, with all that is needed to answer it; `answer_permission` does. A dialog (`extension_ui_request`) with the same id follows, for clients that know only dialogs: one answer is enough. A question about the trust in a project has none. */
 export interface PermissionRequest {
   type: "permission_request";
   id: string;

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from spindle.agent.host_tools import Replies
-from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import Event
 
 
 class Dialogs(Protocol):

@@ -35,19 +35,18 @@ from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
 from spindle.sessions.entries import SessionError
+from spindle.shapes.approvals import Denial
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     AgentSettled,
     AgentStart,
     CompactionResult,
-    Denial,
     Event,
     ExtensionError,
     MessageEnd,
     MessageStart,
     MessageUpdate,
     QueueUpdate,
-    StreamEvent,
     ToolResult,
 )
 from spindle.shapes.messages import (
@@ -60,6 +59,7 @@ from spindle.shapes.messages import (
     UserMessage,
 )
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 from spindle.shapes.run_limits import RunLimits
 from spindle.shapes.run_result import RunResult
 from spindle.tools.base import Files, StartBackground, Terminals, Tool, ToolContext, session_variables

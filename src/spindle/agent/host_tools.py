@@ -11,7 +11,8 @@ import msgspec
 from spindle.agent import AgentError
 from spindle.agent.toolbox import Toolbox
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
-from spindle.shapes.events import Event, HostToolCall, HostToolCancel, StateChanged, ToolResult
+from spindle.shapes.client_requests import HostToolCall, HostToolCancel
+from spindle.shapes.events import Event, StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError
 

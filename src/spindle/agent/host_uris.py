@@ -10,7 +10,8 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.host_tools import DISCONNECTED, HostToolPort, Replies
-from spindle.shapes.events import HostUriCancel, HostUriRequest, ToolResult
+from spindle.shapes.client_requests import HostUriCancel, HostUriRequest
+from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 from spindle.tools.truncate import truncate_head
 

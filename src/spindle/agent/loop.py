@@ -14,20 +14,9 @@ from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Failure, Finished, Started
-from spindle.shapes.events import (
-    AnswerDone,
-    AnswerFailed,
-    AnswerStart,
-    Event,
-    MessageStart,
-    MessageUpdate,
-    StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    TurnEnd,
-    TurnStart,
-)
+from spindle.shapes.events import Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, custom_message
+from spindle.shapes.pieces import AnswerDone, AnswerFailed, AnswerStart, StreamEvent, TextDelta, ThinkingDelta
 
 
 class LoopPort(Protocol):

@@ -19,8 +19,8 @@ from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.run.record import Interruption, RunRecord, StoredOptions
 from spindle.sessions.facts import keep
-from spindle.shapes.approvals import Allow, Answer
-from spindle.shapes.events import InterruptedRun, MessageStart, OpenCall, PermissionRequest
+from spindle.shapes.approvals import Allow, Answer, InterruptedRun, OpenCall, PermissionRequest
+from spindle.shapes.events import MessageStart
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolCall, ToolResultMessage
 
 if TYPE_CHECKING:

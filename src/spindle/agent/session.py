@@ -55,9 +55,10 @@ from spindle.resources.loader import ClientPrompt, Resources
 from spindle.sessions.facts import damaged
 from spindle.sessions.session import Session
 from spindle.shapes import events
-from spindle.shapes.approvals import Answer, QuestionKind
+from spindle.shapes.approvals import Answer, InterruptedRun, PermissionRequest, QuestionKind, RunInterrupted
 from spindle.shapes.builtin_tools import Effect
-from spindle.shapes.events import InterruptedRun, ToolResult
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
@@ -505,7 +506,7 @@ class AgentSession:
         """Ask the user a yes-or-no question that is not about a call. None: there is no answer."""
         return await self._approval.confirm(kind, title, message, **fields)
 
-    def open_questions(self) -> list[events.PermissionRequest | events.ExtensionUIRequest]:
+    def open_questions(self) -> list[PermissionRequest | ExtensionUIRequest]:
         """Return what waits for an answer of the user, for a client that has just connected."""
         return [*self._approval.questions.open_requests(), *self.dialogs.open_requests()]
 
@@ -687,7 +688,7 @@ class AgentSession:
         self._tell_damage()
         if (run := self.interrupted_run) is not None and run.id != self._told_run:
             self._told_run = run.id
-            self.publish(events.RunInterrupted(run))
+            self.publish(RunInterrupted(run))
         await self.plugins.begin()
         self._prompting.begun()
 

@@ -14,7 +14,8 @@ from spindle.agent.fences.fencing import SandboxState
 from spindle.agent.hooks import McpServers, McpServerState
 from spindle.agent.lifecycle import Phase
 from spindle.agent.resuming import shown as interrupted
-from spindle.shapes.events import Fallback, InterruptedRun, QueuedItem
+from spindle.shapes.approvals import InterruptedRun
+from spindle.shapes.events import Fallback, QueuedItem
 from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase

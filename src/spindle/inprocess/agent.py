@@ -44,9 +44,9 @@ from spindle.recipe import check_fallback, make_agent
 from spindle.resources.loader import load_resources
 from spindle.resources.sources import CommandItem
 from spindle.sessions import open as sessions
-from spindle.shapes.approvals import Allow, Deny
+from spindle.shapes.approvals import Allow, Deny, InterruptedRun
 from spindle.shapes.checkpoints import CheckpointList, FileChanges, Restored
-from spindle.shapes.events import CompactionResult, Event, InterruptedRun
+from spindle.shapes.events import CompactionResult, Event
 from spindle.shapes.messages import AgentMessage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits

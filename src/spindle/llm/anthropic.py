@@ -15,7 +15,6 @@ from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBl
 from spindle.llm.memory import from_the_end
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import (
     AssistantMessage,
     Image,
@@ -27,6 +26,7 @@ from spindle.shapes.messages import (
     text_of,
 )
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 _VERSION = "2023-06-01"
 _FINE_GRAINED_TOOLS = "fine-grained-tool-streaming-2025-05-14"

@@ -21,9 +21,9 @@ from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, 
 from spindle.llm.memory import from_the_end
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, blocks_of
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 _SERVICE = "bedrock"
 _HOME = "us-east-1"

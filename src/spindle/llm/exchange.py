@@ -22,8 +22,8 @@ from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import DELTAS, StreamEvent
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import DELTAS, StreamEvent
 
 # A chunk of this size means that the server is ahead of us: let other tasks run before taking the next.
 _BURST_BYTES = 16 * 1024

@@ -20,9 +20,9 @@ from spindle.llm.history import with_results_together
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, blocks_of, text_of
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 _LEVELS = ("minimal", "low", "medium", "high")
 _BUDGETS = (

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.events import (
+from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, Usage
+from spindle.shapes.model import Model
+from spindle.shapes.pieces import (
     LiveSource,
     StreamEvent,
     TextDelta,
@@ -23,8 +25,6 @@ from spindle.shapes.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, Usage
-from spindle.shapes.model import Model
 
 _MAX_DEPTH = 100
 

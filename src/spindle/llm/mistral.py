@@ -17,9 +17,9 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.openai_chat import ChatReader, thinking_part
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, text_of
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 _ID_CHARS = 9
 

@@ -22,7 +22,6 @@ from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.llm.memory import from_the_end
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import (
     AssistantMessage,
     Image,
@@ -34,6 +33,7 @@ from spindle.shapes.messages import (
     text_of,
 )
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 """Where servers put thinking, in order of preference. It is sent back in the field it came in."""

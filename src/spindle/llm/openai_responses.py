@@ -19,7 +19,6 @@ from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import (
     AssistantMessage,
     Image,
@@ -32,6 +31,7 @@ from spindle.shapes.messages import (
     text_of,
 )
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 AZURE = "azure-openai-responses"
 _MIN_OUTPUT_TOKENS = 16

@@ -39,9 +39,9 @@ from spindle.llm.errors import ModelError
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Usage, UserMessage, Wire, text_of
 from spindle.shapes.model import Model, ModelCost
+from spindle.shapes.pieces import StreamEvent
 
 CUT = "Stream ended without finish_reason"
 

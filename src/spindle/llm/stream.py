@@ -20,9 +20,9 @@ import msgspec
 from spindle.base import trace
 from spindle.llm.live import LiveMessage
 from spindle.llm.memory import Memory
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 """The three roles a model API knows; `to_model_messages` makes them of everything else."""

@@ -11,8 +11,8 @@ import msgspec
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
 from spindle.protocol.dialect import Shape, shaped
 from spindle.shapes import codec
-from spindle.shapes.events import STARTS, Delta, StreamEvent
 from spindle.shapes.messages import AssistantMessage, Text, Thinking, Usage
+from spindle.shapes.pieces import STARTS, Delta, StreamEvent
 
 
 class LiveJson:

@@ -13,7 +13,9 @@ from spindle.base.weakly import weakly
 from spindle.protocol.event_log import EventLog, StoredEventLog
 from spindle.protocol.registry import LiveInfo, WantedSession
 from spindle.protocol.seat import Seat
-from spindle.shapes.events import Event, ExtensionUIRequest, PermissionRequest, SessionChanged
+from spindle.shapes.approvals import PermissionRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import Event, SessionChanged
 
 
 class LiveSession(NeverFull):

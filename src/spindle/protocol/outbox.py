@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from spindle.protocol.dialect import Dialect, UpdateMode
 from spindle.protocol.render import Item, Renderer, Response, Wishes
-from spindle.shapes.events import DELTAS, MessageUpdate
+from spindle.shapes.events import MessageUpdate
+from spindle.shapes.pieces import DELTAS
 
 # Above a high mark the agent pauses until both figures are below their low marks.
 HIGH_ITEMS: Final = 256

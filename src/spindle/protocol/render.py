@@ -16,26 +16,19 @@ from msgspec.structs import replace
 from spindle.llm.live import LiveMessage
 from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, Tries, UpdateMode, shape, shaped
 from spindle.shapes import codec
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.events import (
-    DELTAS,
-    STARTS,
     AgentEnd,
-    AnswerDone,
-    AnswerEdge,
-    AnswerFailed,
-    AnswerStart,
-    Delta,
     Event,
     ExtensionError,
-    ExtensionUIRequest,
     MessageEnd,
     MessageStart,
     MessageUpdate,
     SessionChanged,
-    StreamEvent,
     SubagentEvent,
 )
 from spindle.shapes.messages import with_empty_key
+from spindle.shapes.pieces import DELTAS, STARTS, AnswerDone, AnswerEdge, AnswerFailed, AnswerStart, Delta, StreamEvent
 
 if TYPE_CHECKING:  # loaded with the first answer
     from spindle.protocol.live_json import LiveJson

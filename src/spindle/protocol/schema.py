@@ -9,7 +9,7 @@ from spindle.protocol import render
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import CommandSpec
 from spindle.sessions.entries import KnownEntry
-from spindle.shapes import events
+from spindle.shapes import approvals, client_requests, events
 from spindle.shapes.codec import WireValue
 from spindle.shapes.events import Event
 from spindle.shapes.messages import GivenImage, KnownMessage
@@ -100,13 +100,16 @@ def told_by(key: str, shapes: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {"discriminator": {"propertyName": key, "mapping": {name: shape["$ref"] for name, shape in shapes.items()}}}
 
 
+_WITH_EVENTS = [module.__name__ for module in (events, approvals, client_requests, render)]
+
+
 def event_types() -> Iterator[type[Event]]:
     waiting: list[type[Event]] = list(Event.__subclasses__())
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         # Other modes and tests have frames of their own; they are not part of this protocol.
-        if kind.__struct_config__.tag is not None and kind.__module__ in (events.__name__, render.__name__):
+        if kind.__struct_config__.tag is not None and kind.__module__ in _WITH_EVENTS:
             yield kind
 
 

@@ -1,30 +1,30 @@
 """The events of an agent. Every event is one flat object with a `type`.
 
-`ToolResult` and the pieces of a streamed answer (`StreamEvent`) live here too, because events carry them.
+What an answer is made of is in `pieces`; events about questions are in `approvals`, requests to a client in
+`client_requests`. `ToolResult` lives here, because events carry it.
 """
 
 from __future__ import annotations  # a hundred types that only checkers read are not made at each start
 
 import reprlib
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from spindle.shapes.approvals import By, Keep, Preview, QuestionKind, Suggestion
-from spindle.shapes.codec import WireValue, to_builtins
+from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import (
     AssistantMessage,
     Image,
     MessageOnWire,
     Tagged,
     Text,
-    ToolCall,
     ToolResultMessage,
     Usage,
     Wire,
     shown_as,
 )
 from spindle.shapes.model import ModelCost
+from spindle.shapes.pieces import AnswerEdge, LiveSource, StreamEvent, TextDelta
 
 
 class Event(Tagged, gc=True):
@@ -73,112 +73,6 @@ class _Brief(reprlib.Repr):
 
 
 _BRIEF = _Brief()
-
-
-# -- pieces of an answer -------------------------------------------------------------------------
-
-
-class _Piece(Tagged, gc=True):
-    content_index: int
-    """Position of the block in the message's content."""
-
-
-class TextStart(_Piece, tag="text_start"):
-    type: ClassVar[Literal["text_start"]]
-
-
-class TextDelta(_Piece, gc=False, tag="text_delta"):
-    type: ClassVar[Literal["text_delta"]]
-    delta: str
-
-
-class TextEnd(_Piece, tag="text_end"):
-    type: ClassVar[Literal["text_end"]]
-    content: str
-
-
-class ThinkingStart(_Piece, tag="thinking_start"):
-    type: ClassVar[Literal["thinking_start"]]
-
-
-class ThinkingDelta(_Piece, gc=False, tag="thinking_delta"):
-    type: ClassVar[Literal["thinking_delta"]]
-    delta: str
-
-
-class ThinkingEnd(_Piece, tag="thinking_end"):
-    type: ClassVar[Literal["thinking_end"]]
-    content: str
-
-
-class ToolCallStart(_Piece, tag="toolcall_start"):
-    type: ClassVar[Literal["toolcall_start"]]
-    id: str
-    tool_name: str
-
-
-class ToolCallDelta(_Piece, gc=False, tag="toolcall_delta"):
-    type: ClassVar[Literal["toolcall_delta"]]
-    delta: str
-    """A raw piece of the arguments' JSON."""
-
-
-class ToolCallEnd(_Piece, tag="toolcall_end"):
-    type: ClassVar[Literal["toolcall_end"]]
-    tool_call: ToolCall
-
-
-Delta: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta
-DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
-"""The same types for `isinstance`; most pieces of an answer are deltas."""
-
-
-STARTS = (TextStart, ThinkingStart, ToolCallStart)
-
-
-class AnswerStart(Wire, tag_field="type", tag="start"):
-    """An answer begins. On the wire it has the answer as `partial`."""
-
-
-class AnswerDone(Wire, tag_field="type", tag="done"):
-    """An answer is complete. On the wire it has the answer as `message`."""
-
-    reason: str
-    """`stop`, `length` or `toolUse`."""
-
-
-class AnswerFailed(Wire, tag_field="type", tag="error"):
-    """An answer was stopped or failed. On the wire it has the answer so far as `error`."""
-
-    reason: str
-    """`aborted` or `error`."""
-
-
-AnswerEdge: TypeAlias = AnswerStart | AnswerDone | AnswerFailed
-StreamEvent: TypeAlias = (
-    TextStart
-    | TextDelta
-    | TextEnd
-    | ThinkingStart
-    | ThinkingDelta
-    | ThinkingEnd
-    | ToolCallStart
-    | ToolCallDelta
-    | ToolCallEnd
-)
-
-
-class LiveSource(WireValue):
-    """An answer that is still being written. What it is so far costs its whole length; ask for it only if needed."""
-
-    __slots__ = ()
-
-    def so_far(self) -> AssistantMessage:
-        """Return the message as it is now."""
-        raise NotImplementedError
-
-    def to_wire(self) -> AssistantMessage:
-        return self.so_far()
 
 
 # -- a run ---------------------------------------------------------------------------------------
@@ -399,140 +293,6 @@ class AvailableCommandsUpdate(Event, tag="available_commands_update"):
     type: ClassVar[Literal["available_commands_update"]]
     commands: list[Any]
     """As `get_available_commands` lists them."""
-
-
-# -- permissions ---------------------------------------------------------------------------------
-
-Behavior: TypeAlias = Literal["allow", "ask", "deny"]
-
-
-class Decision(Wire):
-    """The decision of the permissions about a tool call."""
-
-    behavior: Behavior
-    rule: str | None = None
-    """The rule that decided; None: the mode."""
-    source: str | None = None
-    """Where that rule comes from."""
-    reason: str = ""
-    """Why, if the rule alone does not say it."""
-    always: tuple[str, ...] = ()
-    """Rules that would allow this call from now on."""
-
-
-class Denial(Wire):
-    """A tool call that was refused."""
-
-    tool_name: str
-    arguments: Any
-    rule: str | None = None
-    """The rule that refused the call, or required a question about it."""
-    reason: str = ""
-    """The text that the model gets."""
-    by: By = "rule"
-    error: str | None = None
-    """Why there was no answer, if the program or client that was asked has failed. The model does not get it."""
-
-
-class PermissionDenied(Event, tag="permission_denied"):
-    """A tool call was refused. `tool_execution_end` follows, as for a call that failed."""
-
-    type: ClassVar[Literal["permission_denied"]]
-    tool_call_id: str
-    tool_name: str
-    arguments: Any
-    rule: str | None = None
-    reason: str = ""
-    by: By = "rule"
-    error: str | None = None
-
-
-class PermissionRequest(Event, kw_only=True, tag="permission_request"):
-    """A question about a tool call, or a yes-or-no one, with all that is needed to answer it; `answer_permission` does.
-    A dialog (`extension_ui_request`) with the same id follows, for clients that know only dialogs: one answer is
-    enough."""
-
-    type: ClassVar[Literal["permission_request"]]
-    id: str
-    kind: QuestionKind
-    session: str
-    """The id of the session whose call it is; for a subagent, of the session that it works for."""
-    run: str | None = None
-    tool_call_id: str | None = None
-    subagent: str | None = None
-    """The name of the subagent whose call it is."""
-    tool_name: str | None = None
-    arguments: Any = None
-    """A copy: changing it changes nothing."""
-    summary: str
-    """What the call would do, in words."""
-    preview: Preview | None = None
-    reason: str = ""
-    """Why this is asked."""
-    rule: str | None = None
-    source: str | None = None
-    """Where the rule comes from."""
-    mode: str = ""
-    """The permission mode."""
-    may_destroy: bool = False
-    suggestions: list[Suggestion] = msgspec.field(default_factory=list)
-    """Rules that the answer may keep, from narrow to wide."""
-    keeps: list[Keep] = msgspec.field(default_factory=list)
-    """Where rules may be kept."""
-    timeout: int | None = None
-    """Milliseconds after which no answer is a no."""
-    waits: bool
-    """Whether the question can be answered after the process has ended; the id stays valid."""
-
-
-class OpenCall(Wire):
-    """A tool call without a result."""
-
-    id: str
-    name: str
-    again: bool
-    """Whether `resume_run` makes it: it only reads, or has not run. Else the model is told that it may have taken
-    effect."""
-
-
-class InterruptedRun(Wire, kw_only=True):
-    """A run whose process ended before it. It can be resumed or abandoned; another prompt abandons it."""
-
-    id: str
-    prompt: str | None = None
-    """The message that it began with, up to 200 characters."""
-    prompt_id: str | None = None
-    """The entry of that message."""
-    began: str
-    last: str
-    """Time of the last entry."""
-    turns: int
-    """Model calls so far."""
-    cost: float
-    """US dollars so far, as far as known."""
-    limits: dict[str, float]
-    """Its limits, by the names that `prompt` has for them; what is used up of them stays used up."""
-    open_calls: list[OpenCall]
-    questions: list[PermissionRequest] = msgspec.field(default_factory=list)
-    """Questions that wait for an answer: `answer_question`."""
-
-
-class PermissionAnswered(Event, kw_only=True, tag="permission_answered"):
-    """A question is over. The first answer counts."""
-
-    type: ClassVar[Literal["permission_answered"]]
-    id: str
-    tool_call_id: str | None = None
-    behavior: Literal["allow", "deny", "withdrawn"]
-    """`withdrawn`: the run was stopped before there was an answer."""
-    by: By = "user"
-    input: Any = None
-    """The arguments that the call runs with, if they were changed."""
-    keep: Keep | None = None
-    rules: list[str] = msgspec.field(default_factory=list)
-    """Rules that are kept."""
-    reason: str = ""
-    stop: bool = False
 
 
 # -- around a run --------------------------------------------------------------------------------
@@ -765,13 +525,6 @@ class SessionSettled(Event, tag="session_settled"):
     type: ClassVar[Literal["session_settled"]]
 
 
-class RunInterrupted(Event, tag="run_interrupted"):
-    """The session was opened with a run that the end of its process cut off: `resume_run` or `abandon_run`."""
-
-    type: ClassVar[Literal["run_interrupted"]]
-    run: InterruptedRun
-
-
 class Notice(Event, tag="notice"):
     """A remark for the user; nothing has failed."""
 
@@ -791,81 +544,7 @@ class ExtensionError(Event, tag="extension_error"):
     """Where in the code of an extension it happened."""
 
 
-class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
-    """A question or message of an extension for the user; which fields are set depends on the method."""
-
-    type: ClassVar[Literal["extension_ui_request"]]
-    id: str
-    method: str
-    """Dialogs: `select`, `confirm`, `input`, `editor`. Others need no answer."""
-    title: str | None = None
-    options: list[str] | None = None
-    message: str | None = None
-    placeholder: str | None = None
-    prefill: str | None = None
-    timeout: int | None = None
-    """Milliseconds after which the agent goes on without an answer."""
-    notify_type: str | None = None
-    status_key: str | None = None
-    status_text: str | None = None
-    widget_key: str | None = None
-    widget_lines: list[str] | None = None
-    widget_placement: str | None = None
-    text: str | None = None
-    url: str | None = None
-    """With `open_url`: an address to open in a browser."""
-    instructions: str | None = None
-    target_id: str | None = None
-    """With `cancel`: the dialog that is withdrawn."""
-    tool_call_id: str | None = None
-    """The tool call that the question is about, if any."""
-    always: list[str] | None = None
-    """Rules that the reply `always: true` to such a question adds to the conversation."""
-    offers: list[str] | None = None
-    """With `confirm`: texts of which `always` may name one, from the rules above to wider ones; a `select` has them
-    among its options."""
-
-
 # -- tools that run in the client, todos, stream rules ---------------------------------------------
-
-
-class HostUriRequest(Event, kw_only=True, tag="host_uri_request"):
-    """A request to the client, after `set_host_uri_schemes`: read or write an address, and send `host_uri_result`
-    with this id: `content`, or `isError: true` and `error`."""
-
-    type: ClassVar[Literal["host_uri_request"]]
-    id: str
-    operation: Literal["read", "write"]
-    url: str
-    content: str | None = None
-    """With `write`."""
-
-
-class HostUriCancel(Event, tag="host_uri_cancel"):
-    """A request to the client is withdrawn."""
-
-    type: ClassVar[Literal["host_uri_cancel"]]
-    id: str
-    target_id: str
-
-
-class HostToolCall(Event, tag="host_tool_call"):
-    """A request to the client: run your tool and send `host_tool_result` with this id."""
-
-    type: ClassVar[Literal["host_tool_call"]]
-    id: str
-    tool_call_id: str
-    tool_name: str
-    arguments: Any
-
-
-class HostToolCancel(Event, tag="host_tool_cancel"):
-    """The client may stop its tool; a result would be ignored."""
-
-    type: ClassVar[Literal["host_tool_cancel"]]
-    id: str
-    target_id: str
-    """The id of the `host_tool_call`."""
 
 
 class TodoReminder(Event, tag="todo_reminder"):

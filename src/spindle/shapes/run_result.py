@@ -4,7 +4,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType, field
 
-from spindle.shapes.events import Denial, Fallback, PermissionRequest
+from spindle.shapes.approvals import Denial, PermissionRequest
+from spindle.shapes.events import Fallback
 from spindle.shapes.messages import Usage, Wire
 
 

@@ -13,9 +13,9 @@ from spindle.llm.local import find_local_model, prompts
 from spindle.llm.local.adapter import stream
 from spindle.llm.local.grammar import reply_grammar
 from spindle.llm.stream import Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec
-from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, UserMessage, text_of
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import TextDelta
 from spindle.tools.base import builtin_tools
 from tests.llm.helpers import one_by_one
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from spindle.llm.live import LiveMessage
 from spindle.llm.local.grammar import ANSWER, ReplyReader
 from spindle.shapes.codec import encode
-from spindle.shapes.events import TextDelta, ToolCallDelta
 from spindle.shapes.messages import Text, ToolCall
 from spindle.shapes.model import Model, ModelCost
+from spindle.shapes.pieces import TextDelta, ToolCallDelta
 
 MODEL = Model("m", "m", "local", "local", "", False, ["text"], ModelCost(0, 0, 0, 0), 8192, 2048)
 TOOLS = ["read", "read_all", "bash", "answer"]

@@ -12,8 +12,9 @@ from spindle.agent.lifecycle import Phase
 from spindle.base import limits
 from spindle.plugins.extensions.events import EVENTS
 from spindle.plugins.extensions.generation import StaleExtensionError
-from spindle.shapes.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart
+from spindle.shapes.events import AgentStart, MessageUpdate, ToolResult, TurnEnd, TurnStart
 from spindle.shapes.messages import AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
+from spindle.shapes.pieces import TextDelta
 from spindle.testing import load
 from spindle.tools.base import builtin_tools
 

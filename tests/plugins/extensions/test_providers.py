@@ -9,9 +9,9 @@ from spindle import Agent
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Request, Started, StreamOptions
 from spindle.plugins.extensions.providers import adapt_stream
-from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import ModelCost
+from spindle.shapes.pieces import TextDelta
 from spindle.testing import Script
 from tests.support.agent_process import write_models
 from tests.support.mock_model import MockModel, reply

@@ -7,7 +7,7 @@ import pytest
 
 from spindle.agent.dialogs import NoDialogs, WireDialogs
 from spindle.apps.cli.terminal import TerminalDialogs
-from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.testing import load
 
 from .helpers import run

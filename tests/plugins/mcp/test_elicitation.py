@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from spindle.plugins.mcp.elicitation import DONE, SKIP, elicit
-from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
 
 
 class User:

@@ -18,7 +18,8 @@ from spindle.plugins.mcp.exposure import ServerTools
 from spindle.plugins.mcp.server_config import Servers
 from spindle.plugins.mcp.tool_names import tool_name
 from spindle.resources.trust import TrustStore
-from spindle.shapes.events import ExtensionUIRequest, Notice, ToolExecutionEnd, ToolExecutionUpdate
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import Notice, ToolExecutionEnd, ToolExecutionUpdate
 from spindle.shapes.messages import Image, Text, ToolResultMessage
 from spindle.testing import Script
 

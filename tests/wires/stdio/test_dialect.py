@@ -22,12 +22,12 @@ from spindle.protocol.neighbours import NEIGHBOURS
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes import events as shapes
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.events import (
     AutoCompactionEnd,
     CompactionEnd,
     CompactionResult,
     Event,
-    ExtensionUIRequest,
     SessionChanged,
     StateChanged,
 )

@@ -8,7 +8,8 @@ import pytest
 from spindle.llm.live import LiveMessage
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
-from spindle.shapes.events import AnswerStart, MessageUpdate
+from spindle.shapes.events import MessageUpdate
+from spindle.shapes.pieces import AnswerStart
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import raw, reply
 

@@ -15,20 +15,18 @@ from spindle.protocol.dialect import DIALECTS, dialect_named, shaped
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes.events import (
-    DELTAS,
-    STARTS,
     AgentEnd,
     AgentSettled,
     Event,
     MessageEnd,
     MessageStart,
     MessageUpdate,
-    StreamEvent,
     ToolExecutionEnd,
     ToolResult,
 )
 from spindle.shapes.messages import Cost, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ModelCost
+from spindle.shapes.pieces import DELTAS, STARTS, StreamEvent
 
 MODEL = Model(
     "m1", "Mock", "openai-completions", "mock", "http://127.0.0.1", False, ["text"], ModelCost(1, 2, 0, 0), 1000, 100

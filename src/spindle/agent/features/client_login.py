@@ -8,7 +8,7 @@ from spindle.agent.dialogs import Dialogs
 from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile
 from spindle.models.credentials import AuthStore
-from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.messages import Wire
 
 

@@ -19,19 +19,9 @@ from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.loader import Resources
 from spindle.resources.rule_files import RuleScope, StreamRule
 from spindle.sessions.facts import Fact, facts, keep
-from spindle.shapes.events import (
-    AnswerEdge,
-    Event,
-    MessageUpdate,
-    RuleTriggered,
-    TextDelta,
-    TextEnd,
-    ThinkingDelta,
-    ThinkingEnd,
-    ToolCallDelta,
-    ToolCallEnd,
-)
+from spindle.shapes.events import Event, MessageUpdate, RuleTriggered
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, custom_message, text_of
+from spindle.shapes.pieces import AnswerEdge, TextDelta, TextEnd, ThinkingDelta, ThinkingEnd, ToolCallDelta, ToolCallEnd
 
 NEAR, FAR = 256, 2048
 FIRST_FULL_SEARCH = 4 * FAR

@@ -44,18 +44,20 @@ from spindle.base.settings import Settings
 from spindle.base.user_files import BadFile
 from spindle.resources.loader import Resources
 from spindle.sessions.facts import Fact, facts, keep
-from spindle.shapes.approvals import Allow, Answer, Deny, Keep, QuestionKind, Suggestion, TextPreview
-from spindle.shapes.builtin_tools import Effect
-from spindle.shapes.events import (
+from spindle.shapes.approvals import (
+    Allow,
+    Answer,
     Decision,
     Denial,
-    EntryAppended,
-    Event,
-    ExtensionError,
-    Notice,
+    Deny,
+    Keep,
     PermissionRequest,
-    ToolResult,
+    QuestionKind,
+    Suggestion,
+    TextPreview,
 )
+from spindle.shapes.builtin_tools import Effect
+from spindle.shapes.events import EntryAppended, Event, ExtensionError, Notice, ToolResult
 from spindle.shapes.messages import AgentMessage, UserMessage
 from spindle.shapes.sandbox import SandboxChoice, SandboxLevel
 from spindle.tools.base import Tool, ToolContext, ToolError

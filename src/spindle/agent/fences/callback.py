@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 from msgspec import ValidationError, convert, structs
 
 from spindle.agent import AgentError
-from spindle.shapes.approvals import Allow, Answer, Deny
-from spindle.shapes.events import PermissionRequest
+from spindle.shapes.approvals import Allow, Answer, Deny, PermissionRequest
 
 CanUseTool: TypeAlias = Callable[..., Any]
 """Takes a `PermissionRequest`; in the older form the name of a tool and its arguments. Plain or async.

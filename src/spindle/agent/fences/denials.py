@@ -5,7 +5,8 @@ from collections.abc import Callable
 from msgspec.structs import asdict
 
 from spindle.base import trace
-from spindle.shapes.events import Denial, Event, PermissionDenied
+from spindle.shapes.approvals import Denial, PermissionDenied
+from spindle.shapes.events import Event
 
 
 def tell_denial(publish: Callable[[Event], None], call_id: str, denial: Denial) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from spindle.agent.fences.callback import CanUseTool
-from spindle.shapes.events import Decision
+from spindle.shapes.approvals import Decision
 from spindle.shapes.messages import Wire
 from spindle.shapes.sandbox import SandboxOptions
 

@@ -17,8 +17,9 @@ from spindle.agent.dialogs import Dialogs, WireDialogs
 from spindle.agent.fences.callback import CanUseTool, called
 from spindle.agent.hooks import Blocked
 from spindle.agent.run.options import RunOptions
-from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, By, Deny
-from spindle.shapes.events import Event, ExtensionUIRequest, Notice, PermissionAnswered, PermissionRequest
+from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, By, Deny, PermissionAnswered, PermissionRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import Event, Notice
 from spindle.tools.base import ToolError
 
 ONCE: Final = "Allow once"

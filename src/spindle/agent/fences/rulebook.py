@@ -11,7 +11,8 @@ from spindle.agent.fences.options import PermissionOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Permissions
 from spindle.resources.loader import Resources
-from spindle.shapes.events import Behavior, Event, Notice
+from spindle.shapes.approvals import Behavior
+from spindle.shapes.events import Event, Notice
 
 if TYPE_CHECKING:
     from spindle.agent.fences.rules import Policy, Rule

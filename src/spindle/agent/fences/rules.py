@@ -24,8 +24,8 @@ from spindle.agent.fences.shell.programs import Word, runs_others
 from spindle.agent.fences.shell.reach import guessed, mentioned, places, spellings
 from spindle.base.globs import GlobError
 from spindle.base.spelling import letters_apart
+from spindle.shapes.approvals import Behavior, Decision
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL, TODO_TOOL, TOOLS, Effect, of_kind, only_reads
-from spindle.shapes.events import Behavior, Decision
 from spindle.shapes.permission_modes import PERMISSION_MODES, PermissionMode
 from spindle.shapes.protected_files import is_protected, names_protected
 from spindle.tools.base import ToolError

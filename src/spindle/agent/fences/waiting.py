@@ -12,8 +12,7 @@ from msgspec import UNSET, UnsetType
 from spindle.sessions.entries import Entry
 from spindle.sessions.facts import Fact, facts, keep
 from spindle.sessions.session import Session
-from spindle.shapes.approvals import Answer, Deny
-from spindle.shapes.events import PermissionRequest
+from spindle.shapes.approvals import Answer, Deny, PermissionRequest
 
 
 class Held(Exception):

@@ -7,9 +7,8 @@ from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.fences.questions import SAVED, Dialog, GivenAnswer, kept_rules
-from spindle.shapes.approvals import Allow, CommandPreview, Deny, DiffPreview, Suggestion
+from spindle.shapes.approvals import Allow, CommandPreview, Decision, Deny, DiffPreview, PermissionRequest, Suggestion
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.events import Decision, PermissionRequest
 from spindle.shapes.sandbox import SandboxLevel
 
 OUTSIDE: Final = "bash outside of the sandbox"

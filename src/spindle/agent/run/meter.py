@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from spindle.agent import AgentError
 from spindle.base.settings import Runaway
+from spindle.shapes.approvals import Denial
 from spindle.shapes.builtin_tools import OUTPUT_TOOL, kind_of
 from spindle.shapes.codec import encode
-from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage, Usage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RUN_LIMITS, Limit, RunLimits

@@ -18,8 +18,8 @@ from spindle.base import trace
 from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.sessions.stand_ins import count_fallback
-from spindle.shapes.approvals import Answer
-from spindle.shapes.events import AgentEnd, Fallback, PermissionRequest
+from spindle.shapes.approvals import Answer, PermissionRequest
+from spindle.shapes.events import AgentEnd, Fallback
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,

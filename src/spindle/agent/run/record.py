@@ -21,8 +21,8 @@ from spindle.sessions.facts import RUN_ENTRY, RUN_OPEN, Fact, fact_in, facts, ke
 from spindle.sessions.open import subagents_of
 from spindle.sessions.session import Session
 from spindle.sessions.tree import entry_message
+from spindle.shapes.approvals import PermissionRequest
 from spindle.shapes.builtin_tools import TASK_TOOL
-from spindle.shapes.events import PermissionRequest
 from spindle.shapes.messages import (
     AssistantMessage,
     ToolCall,

@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from spindle.agent import AgentError
 from spindle.sessions.session import Session
-from spindle.shapes.events import Denial
+from spindle.shapes.approvals import Denial
 from spindle.shapes.messages import Wire
 from spindle.shapes.run_result import RunResult, RunTokens, handled
 

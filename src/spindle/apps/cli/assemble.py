@@ -25,10 +25,9 @@ from spindle.programs.children import kill_all
 from spindle.recipe import AgentOptions, extension_flags, make_agent
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
-from spindle.shapes.approvals import Allow, TextPreview
+from spindle.shapes.approvals import Allow, PermissionRequest, TextPreview
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.events import PermissionRequest
 from spindle.shapes.run_limits import RUN_LIMITS, RunLimits
 from spindle.shapes.sandbox import SandboxOptions, read_network, read_sandbox
 from spindle.shapes.tool_lists import bare, unmatched

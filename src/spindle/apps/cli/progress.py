@@ -17,6 +17,7 @@ from spindle.base.terminal import plain, unguarded
 from spindle.shapes import events
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import text_of
+from spindle.shapes.pieces import TextDelta, ThinkingDelta
 
 _ARGUMENTS = ("command", "path", "pattern", "url", "query")
 """The arguments that say most about a call, best first."""
@@ -59,9 +60,9 @@ class RunProgress(NeverFull):
             case events.AgentStart() | events.TurnStart():
                 model = self._agent.model
                 self._doing = f"waiting for {model.provider}/{model.id}" if model else ""
-            case events.MessageUpdate(assistant_message_event=events.TextDelta()):
+            case events.MessageUpdate(assistant_message_event=TextDelta()):
                 self._doing = "answering"
-            case events.MessageUpdate(assistant_message_event=events.ThinkingDelta()):
+            case events.MessageUpdate(assistant_message_event=ThinkingDelta()):
                 self._doing = "thinking"
             case events.ToolExecutionStart(tool_call_id=id, tool_name=name, args=args):
                 self._running[id] = name

@@ -16,9 +16,9 @@ from spindle.apps.input_text import input_of_text, text_of_input
 from spindle.apps.text_editor import edited
 from spindle.base.terminal import plain, unguarded
 from spindle.plugins.extensions.threads import run_in_thread
-from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview, TextPreview
+from spindle.shapes.approvals import Allow, Answer, Deny, DiffPreview, PermissionRequest, TextPreview
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.codec import DecodeError
-from spindle.shapes.events import ExtensionUIRequest, PermissionRequest
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from spindle.llm.local.grammar import ReplyReader
 from spindle.llm.local.llama_server import Facts, WantedModel, lease
 from spindle.llm.local.prompts import PromptPlan, make_plan
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
-from spindle.shapes.events import TextDelta
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import TextDelta
 
 # The server hangs up after every streamed answer without saying so; a pooled connection would be a dead one.
 _HEADERS = {"connection": "close"}

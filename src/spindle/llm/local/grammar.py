@@ -12,7 +12,7 @@ from uuid import uuid4
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import ToolSpec
 from spindle.shapes.codec import encode
-from spindle.shapes.events import StreamEvent
+from spindle.shapes.pieces import StreamEvent
 
 ANSWER = "answer: "
 """How an answer begins."""

@@ -1,7 +1,7 @@
 """Events as handlers get them: one small object each, with attributes in Python's spelling and `raw` in the wire's.
 
 An event is only made when it is handled. Its docstring says what a handler may return; a handler that returns
-nothing changes nothing. Events that extensions and clients share are declared in `shapes/events`.
+nothing changes nothing. Events that extensions and clients share are declared in `shapes/`.
 """
 
 from typing import Any
@@ -14,17 +14,15 @@ from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     AgentStart,
-    AnswerEdge,
     Event,
-    LiveSource,
     SessionInfoChanged,
-    StreamEvent,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, ToolResultMessage
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import AnswerEdge, LiveSource, StreamEvent
 
 __all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
 

@@ -23,7 +23,8 @@ from spindle.llm.stream import StreamFunction
 from spindle.plugins.extensions.threads import HERE, Home, OwnLoop
 from spindle.resources.sources import SourceInfo
 from spindle.shapes.approvals import QuestionKind
-from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import Event
 from spindle.tools.base import Tool
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction
 from spindle.models.models_file import ProviderSpec
 from spindle.plugins.extensions.generation import Provider
 from spindle.plugins.extensions.threads import HERE, Home, contained
-from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import Cost, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
+from spindle.shapes.pieces import StreamEvent
 
 _KEYS = dict(zip(ProviderSpec.__struct_fields__, ProviderSpec.__struct_encode_fields__, strict=True))
 """Keys in Python's spelling, and in that of `models.json`."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from spindle.plugins.extensions.generation import Binding
-from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
 
 PromptHook = Callable[[str, str, str | None], Awaitable[None]]
 P = ParamSpec("P")

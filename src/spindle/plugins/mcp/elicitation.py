@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from spindle.agent.dialogs import Dialogs
 from spindle.plugins.mcp import Message
-from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.messages import Wire
 from spindle.tools.base import ToolError
 from spindle.tools.validate import validate_arguments

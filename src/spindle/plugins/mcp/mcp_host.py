@@ -21,7 +21,8 @@ from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile, Standing
 from spindle.resources.loader import Resources
 from spindle.resources.trust import MCP_FILES, TrustStore
-from spindle.shapes.events import ExtensionError, ExtensionUIRequest, Notice, StateChanged
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import ExtensionError, Notice, StateChanged
 from spindle.shapes.tool_lists import may_match
 from spindle.tools.base import Tool
 

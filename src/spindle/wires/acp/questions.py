@@ -8,8 +8,8 @@ from spindle.agent import AgentError
 from spindle.agent.fences.questions import DENY, ONCE
 from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
-from spindle.shapes.approvals import Allow, Answer, Deny
-from spindle.shapes.events import ExtensionUIRequest, PermissionRequest
+from spindle.shapes.approvals import Allow, Answer, Deny, PermissionRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.wires.acp.json_rpc import JsonRpcError, RpcConnection
 from spindle.wires.acp.updates import Update
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from spindle.agent.fences.previews import hunks, in_words
 from spindle.shapes import messages
-from spindle.shapes.approvals import AddressPreview, DiffPreview, FieldsPreview, Preview
+from spindle.shapes.approvals import AddressPreview, DiffPreview, FieldsPreview, PermissionRequest, Preview
 from spindle.shapes.builtin_tools import TASK_TOOL, kind_of
 from spindle.shapes.codec import to_builtins
-from spindle.shapes.events import BackgroundEnd, BackgroundStart, PermissionRequest
+from spindle.shapes.events import BackgroundEnd, BackgroundStart
 from spindle.tools.todo import TodoPhase
 
 Update = dict[str, Any]

@@ -14,9 +14,12 @@ from spindle.agent.session import AgentSession
 from spindle.base.flow import Tasks
 from spindle.sessions.tree import entry_message
 from spindle.shapes import events
+from spindle.shapes.approvals import PermissionRequest, RunInterrupted
 from spindle.shapes.builtin_tools import TODO_TOOL
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
+from spindle.shapes.pieces import LiveSource, TextDelta, ThinkingDelta, ToolCallEnd, ToolCallStart
 from spindle.wires.acp import updates
 from spindle.wires.acp.json_rpc import RpcConnection
 from spindle.wires.acp.lent import ShownCommand
@@ -117,18 +120,18 @@ class EditorView:
 
     def _put_update(self, event: events.MessageUpdate) -> None:
         piece: Any = event.assistant_message_event
-        if isinstance(piece, events.TextDelta):
+        if isinstance(piece, TextDelta):
             self.tell(updates.chunk("agent_message", updates.text_block(piece.delta), self._message_id))
-        elif isinstance(piece, events.ThinkingDelta):
+        elif isinstance(piece, ThinkingDelta):
             self.tell(updates.chunk("agent_thought", updates.text_block(piece.delta), self._message_id))
-        elif isinstance(piece, events.ToolCallStart):
+        elif isinstance(piece, ToolCallStart):
             self.tell(self._call(piece.id, piece.tool_name).begin())
-        elif isinstance(piece, events.ToolCallEnd):
+        elif isinstance(piece, ToolCallEnd):
             call = piece.tool_call
             self.tell(self._call(call.id, call.name).begin(call.arguments))
 
     def _begin_message(self, event: events.MessageStart) -> None:
-        if isinstance(event.message, events.LiveSource):
+        if isinstance(event.message, LiveSource):
             self._writing, self._message_id = event.message, self._agent.name_answer()
 
     def _end_message(self, event: events.MessageEnd) -> None:
@@ -197,7 +200,7 @@ class EditorView:
         if event.tool_name == TODO_TOOL:
             self._show_plan()
 
-    def _put_request(self, request: events.ExtensionUIRequest) -> None:
+    def _put_request(self, request: ExtensionUIRequest) -> None:
         match request.method:
             case "select" | "confirm" | "input" | "editor":
                 self._questions.ask(request, self._about(request))
@@ -208,14 +211,14 @@ class EditorView:
             case "setTitle":
                 self._show_title(request.title)
 
-    def _put_question(self, request: events.PermissionRequest) -> None:
+    def _put_question(self, request: PermissionRequest) -> None:
         # Others are put as the dialog that follows. On a server a yes about a project wants its code, and editors have
         # no way to show it.
         is_about_project = request.kind == "trust" and bool(request.keeps) and self._agent.mode == "acp"
         if request.tool_name is not None or is_about_project:
             self._questions.ask_about(request, updates.asked(request, self._agent.workdir))
 
-    def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
+    def _about(self, request: ExtensionUIRequest) -> updates.Update | None:
         """Return the tool call whose tool or hook asks."""
         id = request.tool_call_id or CALL.get()
         if id is None:
@@ -307,8 +310,8 @@ _SHOWN: dict[type, Callable[[EditorView, Any], None]] = {
     events.SubagentEvent: EditorView._put_of_subagent,
     events.TurnEnd: EditorView._end_turn,
     events.AgentSettled: EditorView._settle,
-    events.ExtensionUIRequest: EditorView._put_request,
-    events.PermissionRequest: EditorView._put_question,
+    ExtensionUIRequest: EditorView._put_request,
+    PermissionRequest: EditorView._put_question,
     events.StateChanged: EditorView._show_state,
     events.ThinkingLevelChanged: EditorView._show_state,
     events.SessionChanged: EditorView._show_state,
@@ -320,7 +323,7 @@ _SHOWN: dict[type, Callable[[EditorView, Any], None]] = {
     events.SummarizationRetryScheduled: EditorView._put_retry,
     events.BackgroundStart: lambda view, event: view.remark(updates.background_line(event)),
     events.BackgroundEnd: lambda view, event: view.remark(updates.background_line(event)),
-    events.RunInterrupted: lambda view, event: view.remark(
+    RunInterrupted: lambda view, event: view.remark(
         f"A run was interrupted: {updates.RESUME} goes on with it, another message gives it up", "warning"
     ),
     events.Notice: lambda view, event: view.remark(event.message, event.level),

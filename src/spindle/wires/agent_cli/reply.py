@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from spindle.base.flow import Mailbox
-from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
+from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage, text_of
+from spindle.shapes.pieces import TextDelta, ThinkingDelta
 from spindle.wires.agent_cli.protocol import response, structured_error, usage_value
 from spindle.wires.network.options import RemoteOptions
 

@@ -22,16 +22,8 @@ from spindle.agent.session import AgentSession
 from spindle.base.weakly import weakly
 from spindle.protocol.seat import NoAccount
 from spindle.server.account import Account
-from spindle.shapes.approvals import Allow, Answer, Deny
-from spindle.shapes.events import (
-    AgentSettled,
-    Event,
-    MessageEnd,
-    MessageUpdate,
-    PermissionRequest,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-)
+from spindle.shapes.approvals import Allow, Answer, Deny, PermissionRequest
+from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
 from spindle.wires.agent_cli.protocol import ChatRequest, Config, Parts, structured_error

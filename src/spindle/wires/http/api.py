@@ -30,8 +30,9 @@ from spindle.server.account import Closing, NotAllowed, QuotaReached
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
 from spindle.sessions.store import SessionHeld, StoreGone
+from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.shapes.events import Event
 from spindle.shapes.run_result import RunResult
 from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, Version, openapi
 from spindle.wires.http.stored import StoredName, StoredQuery, StoredSessions

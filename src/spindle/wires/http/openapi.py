@@ -10,7 +10,9 @@ from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import CommandSpec, LiveInfo, WantedSession
 from spindle.protocol.render import Ready
 from spindle.protocol.schema import schema_components, told_by
-from spindle.shapes.events import ExtensionUIRequest, PermissionRequest, PromptResult, SessionSettled
+from spindle.shapes.approvals import PermissionRequest
+from spindle.shapes.client_requests import ExtensionUIRequest
+from spindle.shapes.events import PromptResult, SessionSettled
 from spindle.shapes.messages import Wire
 from spindle.shapes.run_result import RunResult
 from spindle.wires.http.stored import StoredItem, StoredList, StoredName, StoredQuery, StoredSession
