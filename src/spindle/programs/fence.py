@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from spindle.base import limits
 from spindle.programs import children
+from spindle.programs.file_times import is_settled
 from spindle.programs.search_path import on_path
 from spindle.shapes.sandbox import Network
 
@@ -77,9 +78,6 @@ _RAW = 3
 _OTHER_PROTOCOLS = (33, 132, 136, 256, 262)
 """DCCP, SCTP, UDPLITE, SMC, MPTCP: the rules for TCP ports do not see them."""
 _EACCES, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 13, 38, 93, 97
-
-_TICK = 20_000_000
-"""Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -248,7 +246,7 @@ class Fence:
             above = found.get(os.path.dirname(path))
             if above is None or found[path] or os.path.islink(path):
                 return False
-            return not above or now - above[2] > _TICK
+            return not above or is_settled(above[2], now)
 
         spread = [(path, True, state) for path, state in found.items() if not is_implied(path)]
         return [*spread, *((path, False, _state(path)) for path in self.area.writable)]
@@ -307,7 +305,7 @@ class Fence:
             if state != seen:
                 is_there = os.path.lexists(path)
                 self._there.pop(path, None)
-                if not state or now - state[2] > _TICK:
+                if not state or is_settled(state[2], now):
                     self._there[path] = above, state, is_there
             if is_there:
                 found.append(path)

@@ -43,8 +43,19 @@ class _Note(Struct, frozen=True):
 
 
 class Gate:
-    def __init__(self, cwd: str, places: list[str], tops: list[str], temporary: str, behind: Behind) -> None:
-        """`places`: files and folders that stay as they are. `tops`: folders whose git directories are looked after."""
+    def __init__(
+        self,
+        cwd: str,
+        places: list[str],
+        tops: list[str],
+        temporary: str,
+        behind: Behind,
+        after: "Gate | None" = None,
+    ) -> None:
+        """`places`: files and folders that stay as they are. `tops`: folders whose git directories are looked after.
+
+        `after`: the gate before this one, whose commands have left processes.
+        """
         self.aside = os.path.join(temporary, "put-back")
         self._cwd = cwd
         self._files = PutBack(places, self.aside)
@@ -56,6 +67,9 @@ class Gate:
         self._lock = threading.RLock()
         self._active = 0
         """Commands and tools at work."""
+        self.is_left = after is not None
+        """Whether processes that commands have left may have changed something since the last look."""
+        self._before = [] if after is None else [after._what_was()]
         self._notes = os.fspath(agent_dir() / NOTES)
         self._note, self._name = -1, ""
         self._noted: tuple[object, object] | None = None
@@ -64,15 +78,18 @@ class Gate:
         self._remember()
         self._told = set(self._git.too_many)
         """Places with too many folders that somebody was told of."""
+        if self.is_left:
+            self._write_note()
 
     # -- before and after --------------------------------------------------------------------------
 
     def begin(self, *, left: bool = False) -> list[str]:
         """Take what is there for right; if other work goes on, or processes that a command has `left`, compare it."""
         with self._lock:
-            said = self.check() if self._active or left else self.unsaid
-            if not self._active and not left:
-                self.unsaid = []
+            is_free = not self._active and not left
+            said = self.unsaid if is_free and not self.is_left else self.check()
+            if is_free:
+                self.unsaid, self.is_left, self._before = [], False, []
                 self._remember()
             self._active += 1
             self._write_note()
@@ -82,27 +99,34 @@ class Gate:
         """Put right what the work has changed, and say so."""
         with self._lock:
             self._active -= 1
+            self.is_left = left
             said = self.check()
-            if not self._active and not left and self._note >= 0:
+            if not self._active and not self.is_left and self._note >= 0:
                 os.pwrite(self._note, _IDLE, 0)
             return said
 
     def _remember(self) -> None:
+        self._git.is_quiet = not self.is_left
         self._git.remember()
         self._obeyed = set(self._git.obeyed)
         self._files.remember([*self._git.places, *sorted(self._obeyed)])
-        if notes := [*self._at_work()]:  # looked for last: who begins later finds what we have seen
+        if notes := [*self._before, *self._at_work()]:  # looked for last: who begins later finds what we have seen
             for note in notes:
                 self._git.adopt(note.git, note.links, note.tops)
-                self._obeyed -= {one for one in self._obeyed - {*note.obeyed} if is_below(one, note.tops)}
+                self._know(note)
             self._files.remember([*self._git.places, *sorted(self._obeyed)])
             for note in notes:
                 self._files.adopt(note.kept)
+
+    def _know(self, note: _Note) -> None:
+        """Take only those names that agents obey for right that another agent knew in its folders."""
+        self._obeyed -= {one for one in self._obeyed - {*note.obeyed} if is_below(one, note.tops)}
 
     def check(self) -> list[str]:
         """Put back or put aside what may not stay. Return what was done, in words."""
         with self._lock:
             said, self.unsaid = self.unsaid, []
+            self._git.is_quiet = not self._active and not self.is_left
             for _ in range(_ROUNDS):
                 found = len(said)
                 for text, repair in self._git.wrong(self._put_aside):
@@ -179,6 +203,9 @@ class Gate:
                     finally:
                         os.close(file)
 
+    def _what_was(self) -> _Note:
+        return _Note(self._cwd, self._files.kept, self._git.known, self._git.links, sorted(self._obeyed), self._tops)
+
     def _write_note(self) -> None:
         state = (self._files.kept, self._git.known)
         try:
@@ -191,11 +218,7 @@ class Gate:
                 fcntl.flock(self._note, fcntl.LOCK_EX)
             if self._noted is None or self._noted[0] is not state[0] or self._noted[1] is not state[1]:
                 os.ftruncate(self._note, 0)
-                os.pwrite(
-                    self._note,
-                    _IDLE + _encoded(_Note(self._cwd, *state, self._git.links, sorted(self._obeyed), self._tops)),
-                    0,
-                )
+                os.pwrite(self._note, _IDLE + _encoded(self._what_was()), 0)
                 self._noted = state
             os.pwrite(self._note, _BUSY, 0)
         except OSError:
@@ -219,6 +242,7 @@ class Gate:
                             continue
                         self._files.take(note.kept)
                         self._git.take(note.git, note.links)
+                        self._know(note)
                         self.unsaid = [f"(left by a command whose agent was killed) {text}" for text in self.check()]
                     os.unlink(path)
                 finally:

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from spindle.programs.file_times import is_settled
 from spindle.shapes.protected_files import AT_EVERY_DEPTH
 
 MOST_FOLDERS: Final = 200_000
@@ -21,8 +22,6 @@ _MOST_MADE: Final = 1_000_000
 """The same, when there were fewer folders at the start: a command does not hide a repository among so many."""
 _MOMENT: Final = 300_000_000
 """Nanoseconds: what appears between two commands that follow each other as fast counts as made by them."""
-TICK: Final = 20_000_000
-"""Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
 _MOST_TEXT: Final = 1 << 20
 _MOST_LINKS: Final = 40
 _NAMES: Final = (".git", "HEAD", "objects", "refs", "commondir")
@@ -99,6 +98,10 @@ class GitDirs:
         look_up = os.stat
         try:
             for top, times in self._times.items():
+                if not times:  # there was none, or it is a file
+                    if os.path.isdir(top):
+                        return False
+                    continue
                 here = os.open(top, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # shorter paths are looked up faster
                 try:
                     for path, changed in times:
@@ -120,7 +123,8 @@ class GitDirs:
         for top in self._tops:
             # Those near the top first, and new ones last: they do not crowd out what is known.
             waiting, new, most = deque((top,)), deque[str](), len(seen) + most_of_one
-            times[top] = []
+            if top not in seen:
+                times[top] = []
             while waiting or new:
                 path = (waiting or new).popleft()
                 if path in seen:
@@ -143,7 +147,7 @@ class GitDirs:
                 self.links.update(folder.links)
                 if folder.obeyed and path != top and not _is_of_others(path, top, seen):
                     self.obeyed.update(folder.obeyed)
-        self._known, self._times = seen, {top: below for top, below in times.items() if below}
+        self._known, self._times = seen, times
         return found
 
     def _folder(self, path: str, known: _Folder | None, now: int) -> _Folder | None:
@@ -162,7 +166,7 @@ class GitDirs:
 
 
 def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
-    changed = status.st_ctime_ns if now - status.st_ctime_ns > TICK else 0
+    changed = status.st_ctime_ns if is_settled(status.st_ctime_ns, now) else 0
     folders, names, links = [], set(), []
     try:
         with os.scandir(path) as entries:

@@ -15,8 +15,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from spindle.programs.file_times import is_settled, shows_writes
 from spindle.workspace import git_config
-from spindle.workspace.git_dirs import TICK, Entry, GitDirs, on_the_way, path_in, real_of, text_of
+from spindle.workspace.git_dirs import Entry, GitDirs, on_the_way, path_in, real_of, text_of
 from spindle.workspace.git_index import names_git
 
 Repair = Callable[[], None]
@@ -70,6 +71,8 @@ class GitGuard:
         """Folders of hooks in which there was no link, with the time of their last change."""
         self.links: dict[str, str] = {}
         """Links in git directories, and where they lead."""
+        self.is_quiet = True
+        """Whether no process of a command is there: one that has mapped a file may write to it without a trace."""
 
     @property
     def too_many(self) -> list[str]:
@@ -160,7 +163,7 @@ class GitGuard:
                 yield from self._gate(one, before, put_aside)
         if entry.form == "folder":
             index = os.path.join(entry.place, "index")
-            if self._is_inside(index) and names_git(index):
+            if self._is_inside(index) and names_git(index, keep=self.is_quiet):
                 text = f"{index} has files of a git directory, which git would write there: it is put aside"
                 yield f"{text} (git reset makes a new one)", _moving(index, put_aside)
             if self._is_of_another_worktree(entry.place):
@@ -281,7 +284,7 @@ class GitGuard:
             known = self._configs.get(path)
             if known is not None and known.numbers == numbers:
                 return known
-            is_settled = time.time_ns() - status.st_ctime_ns > TICK
+            now = time.time_ns()
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 content = file.read(_MOST_CONFIG + 1)
         except OSError:
@@ -299,7 +302,7 @@ class GitGuard:
                 if key != "core.worktree" or not self._is_of_submodule(place, value)
             )
         config = Config(numbers, content, named)
-        if is_settled:
+        if self.is_quiet and is_settled(status.st_ctime_ns, now) and shows_writes(path, status.st_dev):
             self._configs[path] = config
         return config
 
@@ -372,7 +375,7 @@ class GitGuard:
             links = [entry.path for entry in entries if entry.is_symlink()]
         for link in links or ():
             yield from on_the_way(link)
-        if links == [] and stat.S_ISDIR(status.st_mode) and now - status.st_ctime_ns > TICK:
+        if links == [] and stat.S_ISDIR(status.st_mode) and is_settled(status.st_ctime_ns, now):
             self._without_links[folder] = changed
 
     def _is_inside(self, path: str) -> bool:

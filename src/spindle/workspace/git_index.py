@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
-from spindle.workspace.git_dirs import TICK
+from spindle.programs.file_times import is_settled, shows_writes
 
 _IS_PART: Final = re.compile(rb"(?:^|/)\.git(?:/|$)")
 _MAY_BE: Final = re.compile(rb"\.git[/\0]")
@@ -19,30 +19,44 @@ _MORE: Final = 0x80
 _HEADER: Final = 12
 _NUMBERS: Final = 40
 """Bytes of an entry before its object id."""
+_MOST: Final = 512 << 20
+"""Bytes of an index; those of the largest projects have a tenth of it."""
 
 
-def names_git(path: str) -> bool:
-    """Say whether an index, or one that it shares with others, has an entry that is a `.git` or in one."""
+def names_git(path: str, *, keep: bool = True) -> bool:
+    """Say whether an index, or one that it shares with others, has an entry that is a `.git` or in one.
+
+    Without `keep` it is read again the next time: a process that goes on may change it.
+    """
     folder, shared = os.path.dirname(path), list[str]()
     with suppress(OSError):
         shared = [name for name in os.listdir(folder) if name.startswith("sharedindex.")]
-    return any(_looked_at(os.path.join(folder, name)) for name in (os.path.basename(path), *shared))
+    return any(_looked_at(os.path.join(folder, name), keep) for name in (os.path.basename(path), *shared))
 
 
-def _looked_at(path: str) -> bool:
+def _looked_at(path: str, keep: bool) -> bool:
     with suppress(OSError):  # git cannot read it, either
         status, now = os.stat(path), time.time_ns()
-        young = now if now - status.st_ctime_ns < TICK else 0  # another change may come with the same times
-        numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, young)
-        return _has_git(path, numbers)
+        keep = keep and is_settled(status.st_ctime_ns, now) and shows_writes(path, status.st_dev)
+        numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return _known(path, numbers) if keep else _has_git(path)
     return False
 
 
 @lru_cache(256)
-def _has_git(path: str, numbers: tuple[int, ...]) -> bool:
+def _known(path: str, numbers: tuple[int, ...]) -> bool:
     """`numbers` change with the file."""
+    return _has_git(path)
+
+
+def _has_git(path: str) -> bool:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        data = file.read()
+        data = file.read(4)
+        if data != b"DIRC":  # git cannot read it
+            return False
+        data += file.read(_MOST)
+    if len(data) > _MOST:
+        return True
     version = int.from_bytes(data[4:8], "big")
     if version < 4 and not _MAY_BE.search(data):  # most of what there is, in little time
         return False

@@ -14,10 +14,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from spindle.programs.file_times import is_settled, shows_writes
+
 _MOST_FILES: Final = 500
 _MOST_BYTES: Final = 4 * 1024 * 1024
-_TICK: Final = 20_000_000
-"""Nanoseconds: two changes within one tick of the kernel's clock may have the same time."""
 
 
 class Kept(Struct, frozen=True):
@@ -47,8 +47,8 @@ class PutBack:
         self._aside = aside
         self.kept: dict[str, dict[str, Kept]] = {}
         """By place: the files in it by path; no entry: it is too big."""
-        self._folders: dict[str, int] = {}
-        """Folders around the places, with the time of their last change: an unchanged one has no new entries."""
+        self._folders: dict[str, tuple[int, ...]] = {}
+        """Folders around the places, with their numbers: an unchanged one has no new entries."""
 
     def remember(self, more: Sequence[str] = ()) -> None:
         """Take the files as they are now for right; there are `more` places for the time being."""
@@ -56,12 +56,12 @@ class PutBack:
         if not is_same:
             self._more = more
             self._set_places((*self._always, *more))
-        now, times = time.time_ns(), self._times()
-        looked = {place: self._look(place) for place in self._to_look_at(times)}
+        now, states = time.time_ns(), self._states()
+        looked = {place: self._look(place) for place in self._to_look_at(states)}
         if not is_same or any(files != self.kept.get(place) for place, files in looked.items()):
             all_of_them = {place: looked[place] if place in looked else self.kept[place] for place in self._places}
             self.kept = {place: files for place, files in all_of_them.items() if files is not None}
-        self._folders = {folder: when for folder, when in times.items() if now - when > _TICK}
+        self._folders = {folder: state for folder, state in states.items() if is_settled(state[0], now)}
 
     def take(self, kept: dict[str, dict[str, Kept]]) -> None:
         """Take what an earlier agent kept for right."""
@@ -91,13 +91,13 @@ class PutBack:
         self._places = {place: os.path.dirname(place) for place in places}
         self._around = set(self._places.values())
 
-    def _times(self) -> dict[str, int]:
-        return {folder: _changed_at(folder) for folder in self._around}
+    def _states(self) -> dict[str, tuple[int, ...]]:
+        return {folder: _state(folder) for folder in self._around}
 
-    def _to_look_at(self, times: dict[str, int]) -> list[str]:
+    def _to_look_at(self, states: dict[str, tuple[int, ...]]) -> list[str]:
         """Return the places but for those where nothing was, in folders that have no new entries."""
         kept = self.kept
-        unchanged = {folder for folder, when in self._folders.items() if times.get(folder) == when}
+        unchanged = {folder for folder, state in self._folders.items() if states.get(folder) == state}
         return [place for place, above in self._places.items() if kept.get(place, True) or above not in unchanged]
 
     def unwatched(self) -> list[str]:
@@ -107,7 +107,7 @@ class PutBack:
     def changed(self) -> dict[str, dict[str, Kept]]:
         """Return the places that are not as they were, each with its files as they are now."""
         found = {}
-        for place in self._to_look_at(self._times()):
+        for place in self._to_look_at(self._states()):
             if (before := self.kept.get(place)) is not None:
                 now = self._look(place)
                 if now != before and (now is None or _facts(now) != _facts(before)):
@@ -174,7 +174,7 @@ class PutBack:
         numbers = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, *owner)
         if known is not None and known.settled and known.numbers == numbers:
             return known
-        content = b""
+        content, now = b"", time.time_ns()
         if stat.S_ISLNK(status.st_mode):
             content = os.fsencode(os.readlink(path))
         elif stat.S_ISREG(status.st_mode):
@@ -182,14 +182,17 @@ class PutBack:
                 raise _TooBig
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 content = file.read()
-        return Kept(numbers, status.st_mode, content, time.time_ns() - status.st_ctime_ns > _TICK)
+        settled = is_settled(status.st_ctime_ns, now) and shows_writes(path, status.st_dev)
+        return Kept(numbers, status.st_mode, content, settled)
 
 
-def _changed_at(path: str) -> int:
+def _state(path: str) -> tuple[int, ...]:
+    """Return numbers that change if a folder is replaced, or gets or loses an entry; the time comes first."""
     try:
-        return os.stat(path).st_ctime_ns
+        status = os.stat(path)
     except OSError:
-        return 0
+        return (0,)
+    return status.st_ctime_ns, status.st_dev, status.st_ino
 
 
 def _facts(files: dict[str, Kept]) -> dict[str, tuple[int, bytes]]:

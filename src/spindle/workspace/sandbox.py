@@ -28,6 +28,7 @@ from spindle.workspace.area import SandboxError, Wanted, area_of, check, inside
 from spindle.workspace.disk import ToolError
 from spindle.workspace.gate import Gate
 from spindle.workspace.sockets import sockets_to_hide
+from spindle.workspace.unfenced import NoSandbox
 
 if TYPE_CHECKING:
     from spindle.programs.process import Process
@@ -58,8 +59,13 @@ Output = Callable[[bytes], None]
 class Sandbox:
     """What the commands and tools of a session may touch."""
 
-    def __init__(self, wanted: Wanted, using: Support | None = None) -> None:
-        """Raises `SandboxError` if this machine cannot give what is wanted. `using`: what it can do."""
+    def __init__(
+        self, wanted: Wanted, using: Support | None = None, after: "Sandbox | NoSandbox | None" = None
+    ) -> None:
+        """Raises `SandboxError` if this machine cannot give what is wanted. `using`: what it can do.
+
+        `after`: the sandbox that the session had before.
+        """
         self.using = using or support()
         self.level: SandboxLevel = wanted.level
         self.cwd = os.path.realpath(wanted.cwd)
@@ -79,10 +85,12 @@ class Sandbox:
         self._inner = Fence(replace(self.area, secrets=hidden, network="on"), plain)
         """For searches and for work in our own process: without mounts, which take longer."""
         tops = [path for path in self.area.writable if path != self.temporary]
-        self._gate = Gate(self.cwd, list(self.area.protected), tops, self.temporary, self._inner.run)
-        self._gate.recover()
-        self._owners: dict[int, Any] = {}
+        before = after if isinstance(after, Sandbox) else None
+        self._owners: dict[int, Any] = {} if before is None else before._owners
         """Those whose commands were started here, by `id`."""
+        gate = before._gate if before is not None and before._goes_on() else None
+        self._gate: Gate = Gate(self.cwd, list(self.area.protected), tops, self.temporary, self._inner.run, gate)
+        self._gate.recover()
         self._watched: weakref.WeakKeyDictionary[Running, _Watch] = weakref.WeakKeyDictionary()
         self._is_outside: Callable[[str], bool] = lambda command: False
         self._ask: Callable[[str, str], Awaitable[bool]] = _nobody
@@ -103,7 +111,7 @@ class Sandbox:
 
     def end(self, owner: object, tell: Callable[[str], None]) -> None:
         """Give the sandbox up. Processes of `owner` that go on are ended, and files that they have changed put back."""
-        if owner is not None and any(child.owner is owner and not child.kept for child in children.remaining()):
+        if owner is not None and self._goes_on():
             children.kill_all(owner)
             for text in self._gate.check():
                 tell(f"Sandbox: {text}")
@@ -156,6 +164,10 @@ class Sandbox:
     def finish(self) -> list[str]:
         """Put right what the work has done to protected files, and return remarks about it."""
         return [f"[Sandbox: {text}]" for text in self._gate.end(left=self._has_left())]
+
+    def _goes_on(self) -> bool:
+        """Say whether files may have been changed since they were compared last."""
+        return self._gate.is_left or self._has_left()
 
     def _has_left(self) -> bool:
         """Say whether processes of earlier commands go on: changes of protected files may be theirs."""
@@ -339,6 +351,7 @@ class Sandbox:
             lines.append(
                 "A command can change protected files until its end; if the agent is killed, until the next start"
             )
+            lines.append("What processes change that outlive the agent (--keep-background) is not put back")
             lines += [f"{path} is too big to be put back" for path in self._gate.unwatched()]
             lines += [f"{path} has too many folders: git is not looked after in all" for path in self._gate.too_many]
         if using.bwrap:

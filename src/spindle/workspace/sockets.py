@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
+from spindle.programs.file_times import is_settled
 from spindle.shapes.sandbox import HARMLESS_SOCKETS, SOCKETS
-from spindle.workspace.git_dirs import TICK
 from spindle.workspace.git_guard import is_below
 
 
@@ -56,7 +56,7 @@ def _placed_sockets(names: set[str], private: Sequence[str]) -> set[str]:
         with suppress(OSError):
             if not is_below(folder, private):
                 changed = os.stat(folder).st_ctime_ns
-                found |= _sockets_in(folder, changed, now if now - changed < TICK else 0)
+                found |= _sockets_in(folder, changed, 0 if is_settled(changed, now) else now)
     return found
 
 

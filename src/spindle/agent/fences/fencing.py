@@ -110,7 +110,7 @@ class Fencing:
         wanted = self.wanted(resources, cwd, policy())
         if self._made_for != wanted:
             try:
-                made = Sandbox(wanted)
+                made = Sandbox(wanted, after=self._sandbox)
             except SandboxError as error:
                 raise AgentError(str(error)) from None
             except OSError as error:
