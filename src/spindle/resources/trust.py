@@ -7,6 +7,7 @@ agrees to the content of these files; `<agent dir>/mcp-trust.json` has a hash of
 """
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -171,14 +172,21 @@ def content_of(path: Path) -> str:
     try:
         files = _files_of(path)
         for name in files:
-            data = (path / name).read_bytes()
+            data = _content(path / name, left)
             left -= len(data)
-            if left < 0:
-                return ""
             whole.update(f"{os.fsencode(name)!r} {len(data)}\n".encode() + data)
     except OSError:
         return ""
     return whole.hexdigest() if files else ""
+
+
+def _content(path: Path, most: int) -> bytes:
+    """Raises `OSError` for what is no file, as a pipe or a link to a device, and for a file that is too large."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            raise OSError("not a file, or too large")
+        return file.read(most)
 
 
 def _files_of(path: Path) -> list[str]:

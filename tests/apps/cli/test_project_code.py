@@ -1,6 +1,7 @@
 """Trust ends at a repository, and extensions of a trusted project are loaded only as the user agreed to them."""
 
 import json
+import os
 import py_compile
 import subprocess
 from pathlib import Path
@@ -150,3 +151,38 @@ def test_content_of_what_cannot_be_agreed_to(tmp_path: Path) -> None:
     first = content_of(tmp_path / "x")
     (tmp_path / "x/a").rename(tmp_path / "x/b")
     assert first and first != content_of(tmp_path / "x")
+
+
+@pytest.mark.parametrize("link", ["p/sub/__pycache__", "p/sub"])
+def test_compiled_files_behind_a_link_are_not_run(place: Place, link: str) -> None:
+    place.write("project/.pi/extensions/p/__init__.py", "from .sub.inner import extension\n")
+    inner = place.write("project/.pi/extensions/p/sub/inner.py", MARKING.format(place.root / "good"))
+    evil = place.write("evil.py", MARKING.format(place.root / "evil"))
+    compiled = Path(py_compile.compile(str(inner), doraise=True) or "")
+    py_compile.compile(str(evil), str(compiled), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    linked = place.project / ".pi/extensions" / link
+    linked.rename(place.project / "elsewhere")
+    linked.symlink_to(place.project / "elsewhere")
+    assert place.run("trust").returncode == 0
+    run(place)
+    assert loaded(place, "good") and not loaded(place, "evil")
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe"])
+def test_what_is_no_file_among_extensions_is_not_waited_for(place: Place, target: str) -> None:
+    extension(place, "one")
+    if target == "pipe":
+        os.mkfifo(place.project / ".pi/extensions/pipe")
+    else:
+        (place.project / ".pi/extensions/more").symlink_to(target)
+    assert place.run("trust").returncode == 0
+    assert "Cannot use" in run(place).stderr
+    assert not loaded(place, "one")
+
+
+def test_a_module_that_the_settings_name_is_none_of_the_project(place: Place) -> None:
+    place.write("project/.pi/settings.json", {"extensions": ["planted"]})
+    assert place.run("trust").returncode == 0
+    place.write("project/planted.py", MARKING.format(place.root / "one"))
+    run(place)
+    assert not loaded(place, "one")

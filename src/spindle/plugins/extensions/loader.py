@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import threading
 import zlib
@@ -182,14 +183,21 @@ def _entry_point(name: str) -> Callable[[Agent], Any] | None:
 
 
 def forget_compiled(candidates: Iterable[Candidate]) -> None:
-    """Remove what Python keeps of compiled files: anybody may have put it there, and the user agreed to the texts."""
+    """Remove what Python keeps of compiled files: anybody may have put it there, and the user agreed to the texts.
+
+    Also behind links, as the texts are read.
+    """
     import shutil
 
     for candidate in candidates:
         if candidate.path is not None:
-            folder = candidate.path if candidate.path.is_dir() else candidate.path.parent
-            for place in [folder / "__pycache__", *folder.glob("**/__pycache__")]:
-                shutil.rmtree(place, ignore_errors=True)
+            top = candidate.path if candidate.path.is_dir() else candidate.path.parent
+            for folder, folders, _ in os.walk(top, followlinks=True):
+                if "__pycache__" in folders:
+                    folders.remove("__pycache__")
+                    place = os.path.join(folder, "__pycache__")
+                    with suppress(OSError):
+                        (os.unlink if os.path.islink(place) else shutil.rmtree)(place)
 
 
 # -- importing -----------------------------------------------------------------------------------
