@@ -99,14 +99,14 @@ def test_the_second_same_result_of_the_same_call_gets_a_word_outside_of_the_resu
     assert "The call of echo gave the same result as before" in str(world.seen[2][-1])
 
 
-def test_the_model_is_told_what_is_left_of_its_limits():
+def test_the_model_is_told_what_is_left_of_its_limits_when_a_half_is_used_up():
     meter = Meter(RunLimits(max_turns=4, max_cost=2.5), Runaway())
     told = []
     for turns in range(4):
         meter.turns, meter.cost = turns, turns / 2
         told.append(meter.remarks("echo", turns, []))
     assert told == [
-        ["Left for this work: 4 of 4 model calls, 2.50 of 2.50 US dollars."],
+        [],
         [],
         ["Left for this work: 2 of 4 model calls, 1.50 of 2.50 US dollars."],
         ["Left for this work: 1 of 4 model calls, 1 of 2.50 US dollars."],

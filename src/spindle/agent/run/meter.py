@@ -181,7 +181,7 @@ class Meter(Struct):
             self._sent = estimate_request(request), estimate_messages(request)
 
     def left(self) -> str | None:
-        """Return how much is left of the limits: with the first call of it, and when a half, and so on, is used up."""
+        """Return how much is left of the limits, when a half, and so on, is used up."""
         return (self, *self._outside)[-1]._left()
 
     def _left(self) -> str | None:
@@ -190,7 +190,7 @@ class Meter(Struct):
         if not limited:
             return None
         part = max(used[one.name] / limit for one, limit in limited.items())
-        level = 1 + sum(part >= mark for mark in _MARKS)
+        level = sum(part >= mark for mark in _MARKS)
         if level <= self._told:
             return None
         self._told = level
