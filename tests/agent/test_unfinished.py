@@ -17,7 +17,7 @@ RECITED = "Here is the corrected file:\n\n```python\ndef f():\n    a = 1\n    b 
 
 
 def one_shot(tmp_path, *steps, mode="json"):
-    (tmp_path / "work").mkdir()
+    (tmp_path / "work").mkdir(parents=True)
     (tmp_path / "work/f.py").write_text("def f():\n    return 2\n")
     with MockModel(list(steps)) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
@@ -64,6 +64,34 @@ def test_a_file_that_is_only_recited_after_a_missed_edit(tmp_path):
     mock, done = one_shot(tmp_path, MISSED, reply(RECITED), reply(RECITED))
     assert "Your last edit changed nothing" in str(mock.requests[2].body["messages"][-1])
     assert done.returncode == 1 and result(done)["stopReason"] == "unfinished"
+
+
+def test_a_claim_where_every_change_failed(tmp_path):
+    mock, done = one_shot(tmp_path, MISSED, reply("I have changed f.py."), WRITE, reply("I have changed f.py."))
+    assert "No file was changed" in str(mock.requests[2].body["messages"][-1])
+    assert (tmp_path / "work/proof").exists() and done.returncode == 0
+    mock, done = one_shot(tmp_path / "again", MISSED, reply("Done."), reply("Done."))
+    assert len(mock.requests) == 3 and done.returncode == 1 and result(done)["stopReason"] == "unfinished"
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        (MISSED, "f.py already returns 2."),
+        (MISSED, "I couldn’t find that text in f.py."),
+        (reply(call("read", {"path": "f.py"})), "It returns 2."),
+        (
+            reply(
+                call("bash", {"command": "sed -i s/2/3/ f.py; false"}),
+                call("edit", {"path": "f.py", "oldText": "z", "newText": "x"}),
+            ),
+            "It returns 3.",
+        ),
+    ],
+)
+def test_what_is_no_false_claim(tmp_path, first, text):
+    mock, done = one_shot(tmp_path, first, reply(text))
+    assert len(mock.requests) == 2 and done.returncode == 0
 
 
 def test_after_a_change_a_recited_file_is_an_answer(tmp_path):

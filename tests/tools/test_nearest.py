@@ -21,6 +21,7 @@ def second(value):
         return 0
     return value + 2
 """
+ONE_PLACE = "all lines of the one place that is meant, without their numbers, as oldText."
 
 
 def edit(tmp_path: Path, old: str) -> str:
@@ -68,9 +69,12 @@ def test_a_miss_in_a_large_file_is_cheap(tmp_path: Path) -> None:
 
 def test_several_occurrences_are_told_by_their_lines(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM)
-    assert edit(tmp_path, "        return 0\n").endswith(" They begin in lines 6, 12.")
+    said = edit(tmp_path, "        return 0\n")
+    assert "They begin in lines 6, 12:\n    4  def first(value):\n" in said and "   12          return 0\n" in said
+    assert said.endswith("\nCall edit again with " + ONE_PLACE)
     (tmp_path / "f.py").write_text("x\n" * 9)
-    assert edit(tmp_path, "x\n").endswith(" They begin in lines 1, 2, 3, 4, 5 ….")
+    said = edit(tmp_path, "x\n")
+    assert "They begin in lines 1, 2, 3, 4, 5 …:\n    1  x\n" in said and said.count("\n    1  x\n") == 1
 
 
 @pytest.mark.parametrize("tool", ["read", "edit"])

@@ -608,11 +608,12 @@ class Engine:
 
     async def what_is_missing(self, answer: AssistantMessage) -> str | None:
         # Clients with a person, or a program of their own, see the text and decide.
-        if not self.resources.prompt.unattended or (model := self.model) is None:
+        if not self.resources.prompt.unattended or (model := self.model) is None or (chain := self.chain) is None:
             return None
         from spindle.agent.features.unfinished import what_is_missing
 
-        return await what_is_missing(answer, self.conversation.messages, model, self.offered_tools())
+        denied = bool(chain.meter.denials)
+        return await what_is_missing(answer, self.conversation.messages, model, self.offered_tools(), denied)
 
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
         from spindle.llm.history import to_model_messages, without_images

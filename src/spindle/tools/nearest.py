@@ -21,6 +21,7 @@ _SMALL_FILE = 30
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
 _NEXT_STEP = "Call edit again with exactly these lines, without their numbers, as oldText."
+_ONE_PLACE = "Call edit again with all lines of the one place that is meant, without their numbers, as oldText."
 
 
 def near_lines(lines: Sequence[str], wanted: str) -> str:
@@ -33,6 +34,21 @@ def near_lines(lines: Sequence[str], wanted: str) -> str:
         return f"\nThis is the whole file:\n{_numbered(lines, 0, len(lines), len(lines))}\n{_NEXT_STEP}"
     shown = "\n…\n".join(_numbered(lines, start, len(old)) for start in places)
     return f"\nThe nearest lines of the file are:\n{shown}\n{_NEXT_STEP}"
+
+
+def same_lines(lines: Sequence[str], numbers: Sequence[int], more: int, count: int) -> str:
+    """Return what follows an edit whose text occurs `count` times: where it begins, and the first few places.
+
+    `numbers` are lines from 1; each occurrence goes over `more` further lines.
+    """
+    near = range(-1 - _AROUND, min(more, _SHOWN_LINES) + _AROUND)
+    wanted = sorted({first + by for first in numbers[:_CANDIDATES] for by in near} & set(range(len(lines))))
+    rows = []
+    for before, number in zip([*wanted[:1], *wanted], wanted, strict=False):
+        rows += ["…"] * (number > before + 1) + [_row(lines, number)]
+    begin = ", ".join(map(str, numbers)) + (" …" if count > len(numbers) else "")
+    shown = "\n".join(rows)
+    return f" They begin in lines {begin}:\n{shown}\n{_ONE_PLACE}"
 
 
 def _best_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:
@@ -77,12 +93,13 @@ def _words(line: str) -> Iterator[str]:
 
 
 def _numbered(lines: Sequence[str], start: int, count: int, most: int = _SHOWN_LINES) -> str:
-    rows = []
     end = start + min(count, most) + _AROUND
-    for number in range(max(start - _AROUND, 0), min(end, len(lines))):
-        line = lines[number].rstrip("\n")
-        rows.append(f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}")
-    return "\n".join(rows)
+    return "\n".join(_row(lines, number) for number in range(max(start - _AROUND, 0), min(end, len(lines))))
+
+
+def _row(lines: Sequence[str], number: int) -> str:
+    line = lines[number].rstrip("\n")
+    return f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}"
 
 
 def near_tools(name: str, names: Iterable[str]) -> str:

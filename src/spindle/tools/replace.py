@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf
 from typing import overload
 
@@ -163,10 +163,13 @@ def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) 
         return [_Match(at, at + len(old), edit.new, index) for at in _places(base, old)]
     count = normal.count(normal_old) if normal_old else base.count(old)
     if count > 1:
+        from spindle.tools.nearest import same_lines
+
+        numbers = _line_numbers(normal, normal_old) if normal_old else _line_numbers(base, old)
         raise ToolError(
             f"Found {count} occurrences of {'the text' if single else f'edits[{index}]'} in {path}. "
             f"{'The text' if single else 'Each oldText'} must be unique. Please provide more context to make it unique."
-            f" They begin in lines {_line_numbers(normal, normal_old) if normal_old else _line_numbers(base, old)}."
+            f"{same_lines(Lines(base), numbers, old.count(chr(10)), count)}"
         )
     return [_Match(start, start + len(old), edit.new, index)]
 
@@ -178,16 +181,16 @@ def _places(text: str, wanted: str) -> Iterator[int]:
         at = text.find(wanted, at + len(wanted))
 
 
-def _line_numbers(text: str, wanted: str) -> str:
-    """Return where the first few occurrences begin, as `3, 17 …`."""
+def _line_numbers(text: str, wanted: str) -> list[int]:
+    """Return where the first few occurrences begin, from 1."""
     numbers: list[int] = []
-    at, line = text.find(wanted), 1
+    line = 1
     done = 0
-    while at >= 0 and len(numbers) < _MOST_PLACES:
+    for at in islice(_places(text, wanted), _MOST_PLACES):
         line += text.count("\n", done, at)
         numbers.append(line)
-        done, at = at, text.find(wanted, at + len(wanted))
-    return ", ".join(map(str, numbers)) + (" …" if at >= 0 else "")
+        done = at
+    return numbers
 
 
 def _regions(old_lines: Lines, base: str, base_lines: Lines, matches: list[_Match]) -> list[Region]:

@@ -1,4 +1,4 @@
-"""Last answers that are no end of the work: a call that cannot be run, an announcement, a file that was recited.
+"""Last answers that are no end of the work: calls that cannot be run, announcements, recited files, false claims.
 
 Only runs without a person ask: what a client's user reads, the user decides about. Each rule is narrow, because a wrong
 one costs a model call, and after that the run.
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from spindle.agent.features.text_calls import refusal
-from spindle.shapes.builtin_tools import kind_of, only_reads
+from spindle.shapes.builtin_tools import TASK_TOOL, kind_of, only_reads
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, text_of
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool
@@ -31,6 +31,12 @@ _ANNOUNCEMENT = (
     "Your last answer says what you are going to do, and the work ended there: nobody answers. "
     "Do it now with a call of a tool. If the work is done, say what came of it."
 )
+_CLAIM = (
+    "No file was changed: each edit and write failed, and the work ended there. Make the change now. If it cannot or "
+    "need not be made, say so."
+)
+_ADMITTED = re.compile(r"n't\b|\b(?:not|no|none|nothing|never|cannot|unable|already|fail\w*|error\w*)\b", re.IGNORECASE)
+"""A word with which an answer may say that nothing was changed, or why."""
 _RECITATION = (
     "Your last edit changed nothing, and text in an answer changes no file. Make the change with a call of edit or "
     "write. If the work is done without it, say what came of it."
@@ -38,9 +44,12 @@ _RECITATION = (
 
 
 async def what_is_missing(
-    answer: AssistantMessage, messages: Sequence[AgentMessage], model: Model, tools: Mapping[str, Tool]
+    answer: AssistantMessage, messages: Sequence[AgentMessage], model: Model, tools: Mapping[str, Tool], denied: bool
 ) -> str | None:
-    """Return what to tell a model whose last answer is no end of its work; None if it may be one."""
+    """Return what to tell a model whose last answer is no end of its work; None if it may be one.
+
+    `denied`: a call was not allowed, which the end of the run says.
+    """
     if (told := await refusal(answer, model, tools)) is not None:
         return told
     if not tools:
@@ -48,7 +57,11 @@ async def what_is_missing(
     text = text_of(answer.content).strip()
     if _is_announcement(text):
         return _ANNOUNCEMENT
-    return _RECITATION if _RECITED.search(text) and _missed_its_edit(messages) else None
+    if _RECITED.search(text) and _missed_its_edit(messages):
+        return _RECITATION
+    if denied or not _changed_nothing(messages) or _ADMITTED.search(text.replace("’", "'")):
+        return None
+    return _CLAIM
 
 
 def _is_announcement(text: str) -> bool:
@@ -65,6 +78,25 @@ def _missed_its_edit(messages: Sequence[AgentMessage]) -> bool:
         if isinstance(message, ToolResultMessage):
             if kind_of(message.tool_name) == "edit":
                 return message.is_error
-            if not message.is_error and not only_reads(message.tool_name):
+            if _may_have_changed(message):
                 return False
     return False
+
+
+def _changed_nothing(messages: Sequence[AgentMessage]) -> bool:
+    """Say whether changes were tried since the user's message, and none can have been made."""
+    tried = False
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            break
+        if isinstance(message, ToolResultMessage):
+            if _may_have_changed(message):
+                return False
+            tried = tried or kind_of(message.tool_name) == "edit"
+    return tried
+
+
+def _may_have_changed(message: ToolResultMessage) -> bool:
+    """Say whether a call may have changed a file. A failed command may, and so may a subagent."""
+    name = message.tool_name
+    return kind_of(name) == "execute" or (not message.is_error and (name == TASK_TOOL or not only_reads(name)))

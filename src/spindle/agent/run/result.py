@@ -27,8 +27,8 @@ WAITING = "waiting"
 """Status and stop reason of a run that waits for the answer to a question."""
 NO_ANSWER = "The model ended with an empty answer, also when it was asked for one"
 UNFINISHED = (
-    "The model ended with a call that cannot be run, with an announcement, or with a file that it only recited, also "
-    "when it was told to do the work"
+    "The model ended with a call that cannot be run, with an announcement, with a file that it only recited, or as if "
+    "a change that failed had been made, also when it was told to do the work"
 )
 CUT_ANSWER = (
     "The answer was cut at the limit of output tokens. Ask for a shorter answer, tell the model to go on, or raise the "
