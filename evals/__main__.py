@@ -26,7 +26,7 @@ def main() -> int:
     options = _parser().parse_args()
     try:
         chosen = _choose(options)
-        harnesses = [parse(text) for text in options.harness or ["spindle"]]
+        harnesses = [] if options.list else [parse(text) for text in options.harness or ["spindle"]]
     except (tasks.TaskError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
@@ -35,6 +35,9 @@ def main() -> int:
         return 0
     if not (options.url or options.gguf):
         print("Error: name a model: --gguf FILE, or --base-url http://HOST:PORT/v1 --model NAME", file=sys.stderr)
+        return 2
+    if options.url and not options.url.startswith(("http://", "https://")):
+        print(f"Error: --base-url is an address as http://127.0.0.1:11434/v1, not {options.url}", file=sys.stderr)
         return 2
     if options.key_env and not os.environ.get(options.key_env):
         print(f"Error: the variable {options.key_env} (--key-env) is not set", file=sys.stderr)
@@ -116,7 +119,9 @@ async def _evaluate(options: argparse.Namespace, chosen: list[Task], harnesses: 
     (options.out / "report.md").write_text(report.markdown(shown, trials), encoding="utf-8")
     (options.out / "report.html").write_text(report.html(shown, trials), encoding="utf-8")
     print(f"\nEvery trial with its transcript: {options.out / 'report.html'}")
-    return 0
+    if crashed := sum(trial.reason == "crashed" for trial in trials):
+        print(f"{crashed} of {len(trials)} trials crashed: the same command tries them again.", file=sys.stderr)
+    return 1 if crashed else 0
 
 
 class _Evaluation:
@@ -145,7 +150,7 @@ class _Evaluation:
             if not asked.model:
                 asked = await self._checked()
             model = Model(asked.url, asked.key, asked.model, sampling, options.server_pid, options.threads or 1)
-            server = options.url or f"{options.gguf.name}, {options.gguf.stat().st_size} bytes"
+            server = asked.url if options.url else f"{options.gguf.name}, {options.gguf.stat().st_size} bytes"
             wanted = kept.conditions(harness, task, model, server, options.seconds)
             if (trial := kept.counted(folder, options.out, wanted)) is not None:
                 return trial

@@ -39,8 +39,10 @@ def pairs_of(first: Sequence[Trial], second: Sequence[Trial]) -> list[Pair]:
             )
     others = {(trial.task, trial.number): trial for trial in second}
     pairs = [(trial, others[key]) for trial in first if (key := (trial.task, trial.number)) in others]
+    # What a crash shows is no matter of the harness, and the trial is run again.
+    pairs = [(one, other) for one, other in pairs if "crashed" not in (one.reason, other.reason)]
     if not pairs:
-        raise NothingToCompare("The two runs have no trial of the same task and number")
+        raise NothingToCompare("The two runs have no trial of the same task and number that did not crash")
     return pairs
 
 
@@ -68,9 +70,8 @@ def mcnemar(better: int, worse: int) -> float:
     return min(1.0, 2.0 * sum(comb(n, k) for k in range(min(better, worse) + 1)) / float(2**n))
 
 
-def table(pairs: Sequence[Pair]) -> str:
-    """Return the comparison as Markdown."""
-    first, second = pairs[0][0].harness, pairs[0][1].harness
+def table(pairs: Sequence[Pair], first: str, second: str) -> str:
+    """Return the comparison of two runs of these names as Markdown."""
     n = len(pairs)
     better = sum(one.passed and not other.passed for one, other in pairs)
     worse = sum(other.passed and not one.passed for one, other in pairs)
@@ -113,10 +114,12 @@ def main() -> int:
     parser.add_argument("second", type=Path, help="folder of the one it is compared with, as evals/out/old")
     options = parser.parse_args()
     try:
-        print(table(pairs_of(kept.load_all(options.first), kept.load_all(options.second))))
+        pairs = pairs_of(kept.load_all(options.first), kept.load_all(options.second))
     except NothingToCompare as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
+    names = pairs[0][0].harness, pairs[0][1].harness
+    print(table(pairs, *(names if len(set(names)) == 2 else (str(options.first), str(options.second)))))
     return 0
 
 

@@ -9,6 +9,8 @@ import aiohttp
 _SECONDS = 300
 """For the first answer: a server may have to load the model."""
 
+_END = "Most addresses end with /v1"
+
 
 class EndpointError(Exception):
     """The server or the model cannot be used; the text says what to do."""
@@ -61,8 +63,9 @@ async def _ask(session: aiohttp.ClientSession, url: str, model: str) -> None:
     if answer.status in (401, 403):
         raise EndpointError(f"The server refuses the key (HTTP {answer.status}): {said}. Name its variable: --key-env")
     if answer.status == 404:
-        known = _known(await _names(session, url))
-        raise EndpointError(f"The server has no model {model!r} (HTTP 404): {said}. {known}")
+        if not (names := await _names(session, url)):
+            raise EndpointError(f"There is no API like OpenAI's, or no such model, at {url} (HTTP 404): {said}. {_END}")
+        raise EndpointError(f"The server has no model {model!r} (HTTP 404): {said}. {_known(names)}")
     raise EndpointError(f"The model {model!r} does not answer (HTTP {answer.status}): {said}")
 
 

@@ -7,6 +7,7 @@ settings counts.
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -199,5 +200,8 @@ def parse(text: str) -> Harness:
     if kind not in HARNESSES:
         raise ValueError(f"no harness {kind!r}; there are {', '.join(HARNESSES)}")
     known = HARNESSES[kind]
-    words = tuple(program.split()) if program else known.program
-    return replace(known, name=label or kind, program=words)
+    words = program.split() if program else list(known.program)
+    if (found := shutil.which(words[0])) is None:
+        raise ValueError(f"the program of {text} is not there: {words[0]}")
+    words[0] = os.path.abspath(found)  # trials run elsewhere
+    return replace(known, name=label or kind, program=tuple(words))

@@ -99,13 +99,15 @@ def test_trials_are_counted_kept_and_not_run_again(tmp_path):
     assert list((first / "home" / "sessions").rglob("*.jsonl"))
 
 
-def test_a_harness_that_cannot_be_started_is_told_as_that(tmp_path):
-    with MockModel([reply("")]) as model:
-        done = evaluate(
-            model, tmp_path, "--harness", "gone:pi=/nonexistent/pi", "--only", "feature-slugify", "--trials", "1"
-        )
-    assert "/nonexistent/pi: No such file or directory" in done.stdout
-    assert "| gone | crashed 1 |" in done.stdout
+def test_what_cannot_work_is_told_before_anything_begins(tmp_path):
+    words = ["--easy", "--out", tmp_path, "--model", "m"]
+    gone = run_evals("--base-url", "http://127.0.0.1:9/v1", "--harness", "gone:pi=/nonexistent/pi", *words)
+    assert gone.returncode == 2 and "gone:pi=/nonexistent/pi is not there: /nonexistent/pi" in gone.stderr
+    bare = run_evals("--base-url", "127.0.0.1:9/v1", "--harness", SPINDLE, *words)
+    assert bare.returncode == 2 and "as http://127.0.0.1:11434/v1, not 127.0.0.1:9/v1" in bare.stderr
+    with MockModel([]) as model, ollama(model, "m") as url:
+        elsewhere = run_evals("--base-url", url.removesuffix("/v1"), "--harness", SPINDLE, *words)
+    assert elsewhere.returncode == 1 and "Most addresses end with /v1" in elsewhere.stderr, elsewhere.stderr
 
 
 def test_a_call_that_never_ends_is_ended(tmp_path):
@@ -156,12 +158,18 @@ def ollama(model, *names):
             self.wfile.write(body)
 
         def do_GET(self):
+            if not self.path.startswith("/v1/"):
+                self.answer(404, b"404 page not found", "text/plain")
+                return
             listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
             self.answer(200, json.dumps(listed).encode())
 
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
             name = json.loads(body)["model"]
+            if not self.path.startswith("/v1/"):
+                self.answer(404, b"404 page not found", "text/plain")
+                return
             if name not in names:
                 error = {"message": f'model "{name}" not found, try pulling it first', "type": "api_error"}
                 self.answer(404, json.dumps({"error": error}).encode())
@@ -246,8 +254,9 @@ def test_a_trial_under_other_conditions_is_moved_and_a_crashed_one_is_tried_agai
     assert json.loads(moved.read_text())["passed"] is True
     gone = ["--only", "rename-file", "--easy", "--trials", "1", "--out", tmp_path / "crash", "--model", "m"]
     with MockModel([reply("ok"), reply("ok"), EASY_FIX, reply("Done.")]) as model:
-        crashed = run_evals("--base-url", model.openai_url, "--harness", "one:spindle=/nonexistent/x", *gone)
-        assert "| one | crashed 1 |" in crashed.stdout
+        crashed = run_evals("--base-url", model.openai_url, "--harness", "one:spindle=false", *gone)
+        assert "| one | crashed 1 |" in crashed.stdout and crashed.returncode == 1
+        assert "1 of 1 trials crashed: the same command tries them again." in crashed.stderr
         again = run_evals("--base-url", model.openai_url, "--harness", f"one:{SPINDLE}", *gone)
         assert "| one | 1 (1) |" in again.stdout, again.stdout
 
@@ -305,8 +314,16 @@ def test_two_runs_are_compared_pair_by_pair(tmp_path):
     assert "The interval leaves out 0." in said.stdout and "differ in more" not in said.stdout
     same = run_evals(tmp_path / "new", tmp_path / "new", module="evals.compare")
     assert "+0.0 to +0.0" in same.stdout and "cannot be told" in same.stdout
+    assert f"Only {tmp_path / 'new'} passed: 0" in same.stdout, "runs with the same harness go by their folders"
     nothing = run_evals(tmp_path / "new", tmp_path / "nowhere", module="evals.compare")
     assert nothing.returncode == 2 and "no trial of the same task" in nothing.stderr
+
+
+def test_a_trial_that_crashed_is_in_no_pair():
+    crashed = row("a", 1, False, reason="crashed")
+    assert compare.pairs_of([row("a", 1, True), row("b", 1, True)], [crashed, row("b", 1, False)])[0][0].task == "b"
+    with pytest.raises(compare.NothingToCompare):
+        compare.pairs_of([row("a", 1, True)], [crashed])
 
 
 def test_trials_of_one_task_do_not_make_the_interval_shorter():
