@@ -222,6 +222,7 @@ def test_sections_and_their_order(project: Path, write: Any) -> None:
     resources = load(project, append_system_prompt=["More."])
     sections = prompt_sections([READ, BASH], str(project), resources.prompt)
     assert list(sections) == ["preamble", "tools", "rules", "docs", "addendum", "project_context", "skills", "cwd"]
+    assert "README.md" not in sections["docs"], "small models take it for the file of the project"
     text = prompt(resources, READ, BASH)
     assert "<tools>\n- read: Read files\n- bash: Run commands\n" in text
     path = project / "AGENTS.md"

@@ -77,6 +77,12 @@ def test_several_occurrences_are_told_by_their_lines(tmp_path: Path) -> None:
     assert "They begin in lines 1, 2, 3, 4, 5 …:\n    1  x\n" in said and said.count("\n    1  x\n") == 1
 
 
+def test_an_edit_that_changes_nothing_names_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(PROGRAM)
+    said = refusal("edit", tmp_path, path="f.py", edits=[{"oldText": "first", "newText": "first"}])
+    assert said.endswith(" call edit again with the changed lines as newText.")
+
+
 @pytest.mark.parametrize("tool", ["read", "edit"])
 def test_a_missing_file_names_the_nearest(tool: str, tmp_path: Path) -> None:
     (tmp_path / "src" / "pkg").mkdir(parents=True)

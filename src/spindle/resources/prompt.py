@@ -181,8 +181,8 @@ def _docs(tools: Sequence[Tool]) -> str:
     if directory is None or not {tool.name for tool in tools} & {"read", "bash"}:
         return ""
     return (
-        f"The program you run in is Spindle; {directory}/README.md is the index of its manual. Read it only when the "
-        "user asks about this program (its settings, models, extensions, protocol)."
+        f"The program you run in is Spindle; {directory} is its manual. Read it only when the user asks about this "
+        "program (its settings, models, extensions, protocol)."
     )
 
 

@@ -139,6 +139,7 @@ def replace_texts(text: str, edits: Sequence[Edit], path: str) -> NewText:
         hint = " This might indicate an issue with special characters or the text not existing as expected."
         raise ToolError(
             f"No changes made to {path}. The replacement{several} produced identical content.{'' if several else hint}"
+            " If there is something to change, call edit again with the changed lines as newText."
         )
     return NewText(new_text, old_lines, regions)
 

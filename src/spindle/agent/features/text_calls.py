@@ -31,6 +31,8 @@ _FUNCTION = re.compile(r"<function=\s*(?P<name>[^>\s]+)\s*>(?P<body>.*?)(?=<func
 _PARAMETER = re.compile(r"<parameter=\s*([^>\s]+)\s*>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL)
 _OPENED = re.compile(r"</?tool_call>")
 """Tags that stand between the calls of a fence, or were opened a second time."""
+_CLOSED = re.compile(r"(?:\s*\}){1,2}")
+"""The second of doubled braces, and one too many."""
 _BACKSLASH = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _MOST_TEXT = 1_000_000
 
@@ -152,7 +154,7 @@ def _calls_in_json(text: str) -> Iterator[Found]:
             text = text_without
         except RecursionError:
             return
-        closed = re.compile(r"\s*\}").match(text, at)
+        closed = _CLOSED.match(text, at)
         at = closed.end() if closed else at
         for item in value if isinstance(value, list) else [value]:
             call = _call(item)
