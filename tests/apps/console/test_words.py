@@ -74,6 +74,7 @@ def test_esc_esc_goes_back_and_takes_files_along(place: Place, chat: Chat) -> No
     terminal.enter("second")
     terminal.wait_for("Two.", PROMPT)
     assert (place.project / "a.txt").exists()
+    terminal.quiet()  # the run has settled: before that, the first Esc would stop it
     terminal.keys("\x1b")
     terminal.quiet(0.3)
     terminal.keys("\x1b")
@@ -90,8 +91,11 @@ def test_esc_esc_goes_back_and_takes_files_along(place: Place, chat: Chat) -> No
 def test_clone_import_trust_logout_and_scoped_models(place: Place, chat: Chat) -> None:
     place.write("project/.pi/settings.json", {})
     place.write("agent/auth.json", {"groq": {"type": "api_key", "key": "k"}})
-    terminal = chat("chat", "hello", columns=110)
-    terminal.wait_for("Fine.", PROMPT)
+    terminal = chat("chat", "hello", columns=110, ready="do not ask again")
+    terminal.wait_for("Fine.", "❯ No")
+    terminal.quiet(0.5)
+    terminal.keys("\r")
+    terminal.wait_for("→ No", PROMPT)
     (first,) = place.agent.rglob("*.jsonl")
     terminal.enter("/clone")
     terminal.wait_for("Session ", "❯ hello\n\nFine.\n" + PROMPT)

@@ -123,7 +123,8 @@ def test_a_user_sees_no_files_outside_of_the_roots(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not fence.support().works, reason=f"no sandbox here: {fence.support().told()}")
 def test_what_the_sandbox_hides_is_not_shown(tmp_path: Path) -> None:
-    with ServerProcess(args=["--sandbox", "workspace-write"]) as server, server.rpc() as wire:
+    server = ServerProcess(args=["--sandbox", "workspace-write"])  # which makes a token
+    with server, server.rpc(additional_headers={"Authorization": f"Bearer {server.made_token}"}) as wire:
         secret = server.agent_dir / "auth.json"
         secret.write_text('{"openai": {"type": "api_key", "key": "hush"}}')
         (server.cwd / "way").symlink_to(secret)
