@@ -7,7 +7,8 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
@@ -17,7 +18,8 @@ from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.fences.denials import tell_denial
-from spindle.agent.hooks import Blocked, HookChain, Hub
+from spindle.agent.hooks import Blocked, HookChain
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, RequestKind
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
@@ -287,10 +289,18 @@ class Engine:
         if recording is not None and not recording.begun and self.left is None:
             recording.begin(prompt)
 
+    def tell_kept(self, event: Event) -> None:
+        """Publish an event about something that was just saved, once that is safe or known not to be."""
+        session = self.conversation.session
+        if session.write_error is None and session.unsafe() is not None:
+            self.hub.hold(session.when_safe, event)
+        else:
+            self.hub.publish(event)
+
     async def enter(self, message: AgentMessage) -> None:
         self.conversation.messages.append(message)
         self._active_hooks.committed(message)
-        self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
+        self.tell_kept(MessageEnd(message, self.conversation.entry_id(message)))
         if self.chain is not None:
             self.chain.entered(message)
         if isinstance(message, UserMessage):
@@ -389,6 +399,8 @@ class Engine:
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 answer = await loop.run(messages, self, self.signal)
+                with suppress(SessionError):  # then the run is cut off
+                    await self.safe()
                 messages = await following.after(chain, answer, self)
                 if messages is None and self.is_awaited(answer):
                     messages = []  # a message was queued at the last moment; there is no await between this and the end
@@ -470,9 +482,9 @@ class Engine:
             self.last_result = chain.result(text, self.conversation.session)
             chain.tell_end(self.last_result, self.failure)
             self.lifecycle.end()
-            self.publish(AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background()))
+            self.tell_kept(AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background()))
             for joined in self._leave():
-                joined.end(self.last_result)
+                self.hub.then(partial(joined.end, self.last_result))
             self.queues.senders.clear()
             self._active_hooks = self.hooks
             self.lifecycle.free()

@@ -1,8 +1,7 @@
 """Hooks: how todos, stream rules, approval, a wire and extensions see a run and change it.
 
 All of them subclass `Hooks` and override the methods that they need. The engine holds one `HookChain`, which calls its
-members in order. `Plugins` is how the agent sees extensions and MCP servers. Listeners only get to see events; `Hub` is
-the list of them.
+members in order. `Plugins` is how the agent sees extensions and MCP servers. Listeners only get to see events (`hub`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from spindle.agent import AgentError
-from spindle.base import trace
 from spindle.resources.loader import Resources
 from spindle.shapes.approvals import By
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
@@ -532,37 +530,3 @@ class NeverFull:
 
     async def room(self) -> None:
         """Return at once."""
-
-
-class Hub:
-    def __init__(self) -> None:
-        self._listeners: tuple[Listener, ...] = ()
-
-    def add(self, listener: Listener) -> None:
-        self._listeners += (listener,)
-
-    def remove(self, listener: Listener) -> None:
-        self._listeners = tuple(other for other in self._listeners if other is not listener)
-
-    def close(self) -> None:
-        """Let go of the listeners: no more events will come."""
-        self._listeners = ()
-
-    def publish(self, event: Event) -> None:
-        for listener in self._listeners:
-            try:
-                listener.put(event)
-            except Exception as error:  # a listener that fails must not keep the event from the others
-                trace.bug(error)
-
-    @property
-    def congested(self) -> bool:
-        for listener in self._listeners:  # noqa: SIM110 - asked for every event
-            if listener.full:
-                return True
-        return False
-
-    async def room(self) -> None:
-        for listener in self._listeners:
-            if listener.full:
-                await listener.room()

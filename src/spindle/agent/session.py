@@ -171,12 +171,18 @@ class AgentSession:
         """Tell a listener of no more events."""
         self._engine.hub.remove(listener)
 
+    def foresee_with(self, foresee: Callable[[events.Event, int], None]) -> None:
+        """Call a function with each event that waits for its message to be kept, and its place among those to come."""
+        self._engine.hub.foresee = foresee
+
     def publish(self, event: events.Event) -> None:
         """Tell every listener of an event."""
         self._engine.publish(event)
 
     def tell_write_error(self, error: str) -> None:
-        """Tell clients that the conversation goes on in memory only."""
+        """Tell clients that the conversation goes on in memory only, or elsewhere."""
+        keeper = self.session.of_store
+        self._engine.hub.let_go(lost=keeper is not None and keeper.lost is not None)
         self.publish(events.ExtensionError("", "session_write", error))
 
     def receive_reply(self, frame: dict[str, Any]) -> bool:

@@ -9,7 +9,8 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
-from spindle.agent.hooks import HookChain, Hub
+from spindle.agent.hooks import HookChain
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Lifecycle
 from spindle.base import limits
 from spindle.resources.loader import Resources

@@ -9,17 +9,20 @@ from functools import cached_property
 from itertools import islice
 
 from spindle.agent.hooks import NeverFull
-from spindle.agent.run.record import RunRecord
+from spindle.agent.run.record import RunRecord, interruption
 from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
 from spindle.sessions.entries import Entry
 from spindle.sessions.facts import fact_in
 from spindle.sessions.store_keeper import TOLD, StoreKeeper
+from spindle.sessions.tally import RUN_OPEN
 from spindle.sessions.tree import entry_message
 from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageStart
 
 LOG_BYTES, LOG_EVENTS = 4 << 20, 32
 """The log of a session holds so much, and so many of the last events however long they are."""
+UNTOLD_END = "end"
+"""Stands for the id of the record of an end that was not written."""
 OF_LEASE = 24
 """Bits of a number for the events under one lease; above them is the number of the lease."""
 
@@ -60,16 +63,31 @@ class StoredEventLog(EventLog):
         self._told = dict(keeper.told)
         self._before = agent.session.entries
         """The entries of former owners."""
+        self._end_is_untold = _is_open(self._before) and interruption(agent.session) is None
+        """The last answer is there, so nobody goes on with its run; the former owner died before it could tell."""
+        self._foreseen: deque[int] = deque()
+        """Numbers of events that are still to be told."""
 
     def put(self, event: Event) -> None:
         super().put(event)
+        if self._foreseen and self._foreseen[0] == self.count:
+            self._foreseen.popleft()
+        else:
+            self._note(event, self.count)
+
+    def foresee(self, event: Event, place: int) -> None:
+        """Note the number of an event before it is told: so the note goes out with the message, not after it."""
+        self._foreseen.append(self.count + place)
+        self._note(event, self.count + place)
+
+    def _note(self, event: Event, number: int) -> None:
         session = self._agent.session
         if (keeper := session.of_store) is None:
             return
         if isinstance(event, MessageEnd) and event.entry_id is not None:
-            keeper.tell(event.entry_id, self.count)
+            keeper.tell(event.entry_id, number)
         elif isinstance(event, AgentSettled) and (end := _last_end(session.entries)) is not None:
-            keeper.tell(end.id, self.count)
+            keeper.tell(end.id, number)
 
     def after(self, number: int) -> list[bytes] | None:
         if number >= self._first:
@@ -89,7 +107,7 @@ class StoredEventLog(EventLog):
         last = max((at for at, entry in enumerate(self._before) if entry.id in seen), default=None)
         if last is None:
             return None
-        later = {entry.id for entry in self._before[last + 1 :]} | (self._told.keys() - seen)
+        later = {entry.id for entry in self._before[last + 1 :]} | (self._told.keys() - seen) | {UNTOLD_END}
         return [line for id, line in self._former if id in later]
 
     @cached_property
@@ -99,6 +117,8 @@ class StoredEventLog(EventLog):
         for entry in self._before[-4 * TOLD :]:
             for event in _events_of(entry):
                 found.append((entry.id, renderer.render(event)))
+        if self._end_is_untold:
+            found.append((UNTOLD_END, renderer.render(AgentSettled(False, "end"))))
         return found
 
 
@@ -109,6 +129,11 @@ def _events_of(entry: Entry) -> list[Event]:
     if record is not None and record.state in ("ended", "waiting") and record.stop_reason is not None:
         return [AgentSettled(record.stop_reason == "aborted", record.stop_reason)]
     return []
+
+
+def _is_open(entries: list[Entry]) -> bool:
+    record = next((fact_in(entry, RunRecord) for entry in reversed(entries) if RunRecord.is_in(entry)), None)
+    return record is not None and record.state in RUN_OPEN
 
 
 def _last_end(entries: list[Entry]) -> Entry | None:

@@ -31,7 +31,8 @@ class LiveSession(NeverFull):
         """Called when another node has the session."""
         self._follow()
         if first_event is not None and (keeper := agent.session.of_store) is not None:
-            self.log = StoredEventLog(agent, keeper)
+            self.log = log = StoredEventLog(agent, keeper)
+            agent.foresee_with(log.foresee)
         self.clients: set[Seat] = set()
         self.used = 0.0
         """When something last happened."""

@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ import pytest
 from spindle.server.users import add_user
 from spindle.sessions.store import open_store
 from tests.support import postgres
-from tests.support.mock_model import Step, call, reply
+from tests.support.mock_model import Step, call, gate, reply
 
 from .server import ServerProcess
 from .test_http import Http
@@ -144,6 +145,45 @@ def test_a_dead_node_is_replaced_and_streams_go_on_by_number(cluster: Cluster) -
     assert "went on" in json.dumps(rest)
     with b.rpc(f"?session={id}&since={last}") as socket:
         assert socket.ready["replay"] is True
+
+
+def test_nobody_is_told_of_a_message_that_is_not_kept(cluster: Cluster) -> None:
+    a, on_a = cluster.node([reply("warm"), reply("an", gate("end"), "swer")], recovers=False)
+    id = on_a.open(cwd=str(cluster.work))
+    on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "warm"})
+    stream, results = on_a.events(id), list[Any]()
+    ask = threading.Thread(
+        target=lambda: results.append(on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "go"}))
+    )
+    import psycopg
+
+    with psycopg.connect(cluster.address) as other:
+        with other.transaction():  # nothing can be added now
+            other.execute("SELECT 1 FROM spindle_sessions FOR UPDATE")
+            ask.start()
+            a.mock.wait_gate("end")
+            assert on_a.events(id, since=0).ready[1]["replay"] is not None
+            seen = read_until(stream, "message_start")
+        seen += read_until(stream, "message_update")
+        with other.transaction():
+            other.execute("SELECT 1 FROM spindle_sessions FOR UPDATE")
+            a.mock.release("end")
+            while seen[-1][1].get("assistantMessageEvent", {}).get("delta") != "swer":
+                seen.append(stream.next())
+            assert [event["message"]["role"] for _, event in seen if event["type"] == "message_end"] == ["user"]
+            time.sleep(0.2)  # now it would have been told
+            state = on_a.post(f"/v1/sessions/{id}/get_state")[2]
+            assert results == [] and not state["isSettled"]
+            a.process.send_signal(signal.SIGSTOP)  # before it knows that the answer is kept
+    ends = [number for number, event in seen if event["type"] == "message_end"]
+    _, on_b = cluster.node([reply("never")])
+    until(lambda: on_b.post(f"/v1/sessions/{id}/get_state")[0] == 200)
+    later = read_until(on_b.events(id, since=ends[-1]), "agent_settled")
+    told = [event["message"]["content"][0]["text"] for _, event in later if event["type"] == "message_end"]
+    assert told == ["answer"]
+    a.process.send_signal(signal.SIGCONT)
+    until(lambda: results)
+    assert results[0][2]["text"] == "answer", "it was kept in time"
 
 
 def test_a_node_that_ends_hands_its_runs_over(cluster: Cluster) -> None:
