@@ -13,7 +13,7 @@ import os
 import stat
 import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Iterable, Iterator
 
@@ -523,9 +523,15 @@ def put_files_back(
     `about`: the modes and the empty folders of the state. Returns the paths that failed, with the reason.
     Raises `ToolError` if the content of a file is not kept any more.
     """
-    failed: dict[str, str] = {}
     os.makedirs(root, exist_ok=True)
-    folder = Folder(root, about["modes"], about["folders"], usual)
+    with closing(Folder(root, about["modes"], about["folders"], usual)) as folder:
+        return _put_back(cancel, git_dir, root, changes, folder)
+
+
+def _put_back(
+    cancel: Cancel, git_dir: str, root: str, changes: list[tuple[str, bool, tuple[int, str] | None]], folder: Folder
+) -> dict[str, str]:
+    failed: dict[str, str] = {}
     form = {path: after for path, _, after in changes if after is not None}
 
     def attempt(work: Any, path: str, *rest: Any) -> None:
