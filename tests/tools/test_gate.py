@@ -190,6 +190,13 @@ def test_a_writable_folder_that_was_away(top: Path, using: Support) -> None:
     assert not (top.parent / "MARK").exists()
 
 
+def test_a_line_that_is_all_blanks_is_read_in_no_time(top: Path, using: Support) -> None:
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    began = time.process_time()
+    assert shell(sandbox, "printf '[user]\\nname =%200000s' n >>.git/config") == (0, "")
+    assert time.process_time() - began < 5
+
+
 def test_an_index_of_any_size(top: Path, using: Support) -> None:
     """It would be read into memory otherwise."""
     sandbox = Sandbox(Wanted("workspace-write", str(top)), using)

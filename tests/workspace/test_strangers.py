@@ -92,6 +92,7 @@ BROKEN = [
     ('hello()\nwhile True: put(frame(77, b"O", b"x" * 60_000))', "a flood of messages that nobody waits for"),
     ('hello()\nwhile True: put(frame(0, b"!") * 5000)', "a flood of messages that nobody waits for"),
     ('hello()\nfor id in calls():\n  while True: put(frame(id, b"O") * 5000)', "a flood of messages"),
+    ('hello()\nfor id in calls():\n  while True: put(frame(id, b"D") * 5000)', "a flood of messages"),
     ('hello()\nfor id in calls(): put(frame(id, b"R", b"[" * 200_000 + b"]" * 200_000))', f"deeper than {MAX_DEPTH}"),
     (
         'hello()\nfor id in calls(): put(frame(id, b"R", b"[" + b"[]," * 5_000_000 + b"1]"))',
@@ -183,6 +184,17 @@ def test_what_a_read_returns_is_looked_at(tmp_path: Path) -> None:
         assert "something else" in await refusal(far, read_stretch, "/a", "/", 0, None, 100)
 
     against(hostile(tmp_path, "hello()\nfor id in calls(): put(frame(id, b'R', b'{\"text\": 1}'))"), work)
+
+
+@pytest.mark.parametrize(
+    "data", [b'"' + b'\\"' * 1_000_000, b'"' + b'\\"' * 1_000_000 + b"\\", b"]" * (20 << 20), b'"' * 1_000_001]
+)
+def test_looking_costs_no_more_for_what_is_no_json(data: bytes) -> None:
+    """A few kilobytes of a text without an end cost seconds, in which nobody else got a turn."""
+    began = time.process_time()
+    with pytest.raises(StrangerError):
+        read_json(b"[" * 101 + data)
+    assert time.process_time() - began < 2
 
 
 def test_bounds_look_through_texts() -> None:

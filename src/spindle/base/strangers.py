@@ -24,7 +24,8 @@ _UNWANTED_RATE: Final = 64 << 10
 """Bytes a second that may answer nothing for ever: logs, progress."""
 _MESSAGE_COST: Final = 100
 """What a message costs beside its bytes."""
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+"""Also one without an end: else the search would begin again at each sign of it."""
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -46,7 +47,7 @@ def _values(data: bytes) -> int:
 
 def _look_closer(data: bytes) -> None:
     values = _STRINGS.sub(b"", data)
-    if _values(values) > _MAX_VALUES:
+    if max(_values(values), values.count(b"]") + values.count(b"}")) > _MAX_VALUES:
         raise StrangerError(f"a message with more than {_MAX_VALUES:,} values")
     brackets = values.translate(None, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):  # each round takes the innermost away

@@ -52,7 +52,7 @@ _SAFE: Final = {section: frozenset(keys.split()) for section, keys in _PLAIN.ite
 _HEAD: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
 _ODD: Final = re.compile(r'["\\#;]')
 _ESCAPED: Final = {"t": "\t", "n": "\n", "b": "\b"}
-_LINE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*?)\s*)?")
+_LINE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=(.*))?")
 
 
 @lru_cache(64)
@@ -80,7 +80,7 @@ def _entries(text: str) -> Iterator[tuple[str, str, str]]:
         if found is None or not section or line.endswith("\\") or line.startswith("\ufeff"):
             yield "", line.strip(), line
             continue
-        key, value = found[1].lower(), _value(found[2] or "")
+        key, value = found[1].lower(), _value((found[2] or "").strip())
         safe = _SAFE.get(section.partition(".")[0], frozenset())
         # An address may name a program, and so may what stands for one.
         if (key in safe or "*" in safe) and "::" not in value and not value.startswith("-"):

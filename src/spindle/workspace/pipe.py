@@ -327,6 +327,8 @@ class Pipe:
             self.unwanted(content)
         elif kind == b"D":
             call.data += content
+            if not content:
+                self.unwanted(content)
             if len(call.data) > MAX_BYTES:
                 raise StrangerError(f"more than {MAX_BYTES >> 20} MB with one result")
         elif kind in (b"R", b"H", b"F"):

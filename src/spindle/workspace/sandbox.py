@@ -46,7 +46,7 @@ _NETWORK: Final = re.compile(
 _PRIORITY: Final = re.compile(rb"\bsetpriority|set priority", re.I)
 _TERMINAL: Final = re.compile(rb"pty devices|pseudo-?terminal|/dev/ptmx|/dev/pts\b|openpty|forkpty", re.I)
 _SHARED: Final = re.compile(rb"\bSemLock\b|\bsem_open\b|\bshm_open\b", re.I)
-_SIGNAL: Final = re.compile(rb"kill\b.*not permitted", re.I)
+_SIGNAL: Final = re.compile(rb"(?=.*kill\b)(?=.*not permitted)", re.I)
 _WORD: Final = re.compile(rb"[^\s'\"`:,;()\[\]<>\xe2]+")
 _TAIL: Final = 32 * 1024
 _MOST_NAMED: Final = 5
@@ -273,7 +273,7 @@ class Sandbox:
         """
         lines = bytes(watch.tail).split(b"\n")
         reasons = list(dict(self._refused(lines)).values())[:_MOST_NAMED]
-        if any(_SIGNAL.search(line) for line in lines):
+        if any(map(_SIGNAL.match, lines)):
             reasons.append("it may not send signals to processes of other commands")
         if any(_PRIORITY.search(line) for line in lines):
             reasons.append("it may not change priorities of processes by their numbers")
