@@ -315,12 +315,13 @@ class Approval(Hooks):
 
     async def unreadable(self, paths: Sequence[str]) -> set[str]:
         """Return those of some absolute paths that no call may read. Raises `ToolError` if the pipe breaks."""
-        if self._rules.policy() is None:
+        if (policy := self._rules.policy()) is None:
             return set()
         from spindle.agent.fences.links import with_links
+        from spindle.agent.fences.rules import decide
 
         def decided() -> set[str]:
-            return {path for path in paths if self._decide("read", {"path": path}).behavior == "deny"}
+            return {path for path in paths if decide(policy, "read", {"path": path}).behavior == "deny"}
 
         return (await with_links(self._port.resources.far, decided))[0]
 
