@@ -420,7 +420,7 @@ def test_accessibility_rules(browser: Any, scheme: str) -> None:
     steps = [
         reply(think("hm"), rich, call("bash", {"command": "printf '\\033[32mok\\033[0m'"})),
         reply(edit),
-        reply("done", gate(f"axe {scheme}")),
+        reply("done: `f.txt`", gate(f"axe {scheme}")),
         failure(401, "no"),
     ]
     with ServerProcess(steps) as server, Tab(browser, server, color_scheme=scheme, reduced_motion="reduce") as tab:
@@ -468,6 +468,16 @@ def test_accessibility_rules(browser: Any, scheme: str) -> None:
         tab.page.keyboard.type("done")
         tab.sees("#find-count", "1 of 1")
         check("the session, and a text that was found")
+        tab.press("Escape")
+        tab.page.wait_for_selector(".path-link", state="attached")
+        tab.press("Alt+b")
+        tab.page.locator(".entry", has_text="f.txt").click()
+        tab.sees(".file-view code", "two")
+        check("files, and one of them")
+        tab.click("#tab-checkpoints")
+        tab.click(".compared summary")
+        tab.shows(".compared .diff")
+        check("states of the files")
         tab.press("Escape")
         tab.press("Alt+i")
         tab.edit()

@@ -32,7 +32,7 @@ _MAIN: Final = "chat/main.js"
 _BUNDLE: Final = "dist/main.js"
 _EARLY: Final = ("shared/theme.js", "chat/early.js")
 _STYLES: Final = ("shared/base.css", "chat/chat.css", "chat/conversation.css", "chat/panels.css")
-_MADE: Final = {"early.js": _EARLY, "chat.css": _STYLES, "seldom.css": ("chat/seldom.css",)}
+_MADE: Final = {"early.js": _EARLY, "chat.css": _STYLES, "seldom.css": ("chat/seldom.css", "chat/files.css")}
 """Files that are made of others, so that less has to be fetched."""
 _LOOK_AGAIN: Final = 0.5
 """Seconds between two looks whether a file has changed."""

@@ -125,9 +125,10 @@ export class FileChanges {
       session.on(event, () => session.attempt(() => session.updateEntries()).then(() => this.look()));
     document.addEventListener('visibilitychange', () => document.hidden || this.look());
     addEventListener('focus', () => this.look());
-    this.look();
     for (const event of ['tool_execution_end', 'agent_settled'])
       session.on(event, () => session.attempt(() => session.updateEntries()));
+    // Calls may have ended while this part was on its way.
+    session.attempt(() => session.updateEntries());
   }
 
   /** Begin again: the conversation may be another one. */

@@ -37,6 +37,7 @@ const HELP = [
       ['Alt+F', 'Search conversations'],
       ['Alt+I', 'Session: what may run, rules, servers, cost'],
       ['Alt+D', 'Changed files'],
+      ['Alt+B', 'Files and checkpoints'],
       ['Alt+W', 'All that runs: conversations, questions, subagents, commands'],
       ['Alt+O', 'Set up: model, keys, folder, settings, rules, servers'],
       ['Alt+C', 'New conversation'],

@@ -86,8 +86,26 @@ const changesPart = part(async () => {
   });
   return changes;
 });
+/** @type {import('./files-pane.js').FilesPane | undefined} */
+let files;
+const filesPart = part(async () => (files = new (await import('./files-pane.js')).FilesPane(session)));
+/** @param {(pane: import('./files-pane.js').FilesPane) => any} show */
+const withFiles = async show => {
+  const pane = await filesPart();
+  if (pane) alone(pane);
+  if (pane) show(pane);
+};
+const showFiles = () => withFiles(pane => pane.toggle());
+const linksPart = part(async () => {
+  const { PathLinks } = await import('./path-links.js');
+  return new PathLinks(session, (path, line) => withFiles(pane => pane.showFile(path, line)));
+});
 for (const event of ['entries', 'reset', 'shell_end'])
-  session.on(event, () => session.messages.length && changesPart(true));
+  session.on(event, () => {
+    if (!session.messages.length) return;
+    changesPart(true);
+    linksPart(true);
+  });
 const notices = new Notices(session);
 const findPart = part(async () => new (await import('./find.js')).Find(session, conversation));
 async function openFind() {
@@ -290,21 +308,27 @@ function compact() {
   });
 }
 
-/**
- * The session, or the changes: there is room for one of them.
- * @param {boolean} [open]
- */
+/** The session, the changes, the files: there is room for one of them. */
+const panes = () => [panel, changes, files];
+
+/** @param {any} pane */
+function alone(pane) {
+  for (const other of panes()) if (other?.isOpen && other !== pane) other.toggle(false);
+}
+
+/** @param {boolean} [open] */
 function showPanel(open) {
-  if (open ?? !panel.isOpen) changes?.toggle(false);
+  alone(panel);
   panel.toggle(open);
 }
 
 async function showChanges() {
   const pane = await changesPart();
-  if (!pane?.isOpen) panel.toggle(false);
+  alone(pane);
   pane?.toggle();
 }
 $('open-changes').addEventListener('click', showChanges);
+$('open-files').addEventListener('click', showFiles);
 
 /**
  * Give the browser a file to keep.
@@ -369,6 +393,8 @@ function palette() {
 function conversationActions() {
   return [
     { label: 'Find in this conversation', detail: 'Ctrl+F', pick: openFind },
+    { label: 'Files', detail: 'Alt+B', pick: showFiles },
+    { label: 'Checkpoints: compare and restore', pick: () => withFiles(pane => pane.show('checkpoints')) },
     { label: 'Rename', pick: () => status.rename() },
     { label: 'Let the model name it', pick: makeName },
     { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
@@ -460,15 +486,16 @@ listenToKeys({
   KeyE: () => conversation.feed.toEnd(),
   KeyF: () => sidebar.reveal('sessions'),
   KeyD: showChanges,
+  KeyB: showFiles,
   KeyI: () => showPanel(),
   KeyO: () => setUp(),
   KeyW: showWork,
   palette,
   find: openFind,
   escape: () => {
+    const pane = panes().find(one => one?.isOpen && one.node.contains(document.activeElement));
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();
-    else if (changes?.isOpen && changes.node.contains(document.activeElement)) changes.toggle(false);
-    else if (panel.isOpen && panel.node.contains(document.activeElement)) panel.toggle(false);
+    else if (pane) pane.toggle(false);
     else if (session.busy) session.abort();
   },
 });

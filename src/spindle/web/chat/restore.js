@@ -8,27 +8,58 @@ import { confirm } from './confirm.js';
 const NAMED = 8; // files, in a question
 
 /**
- * Give files the state of a checkpoint, after asking; `what` as of the command. Returns its answer, or null.
+ * Give files the state of a checkpoint, after asking; `what` as of the command. Returns its answer, or null. `then(answer)`
+ * does what else belongs to it, and says whether the conversation has gone back: the way back leads there again, too.
  * @param {Session} session
  * @param {any} what
- * @param {any} fields
+ * @param {{ title: string, words: string, yes: string, done: string, then?: (told: any) => Promise<boolean> }} fields
  */
-export async function restore(session, what, { title, words, yes, done }) {
-  const would = await session.call('restore', { ...what, dryRun: true });
-  const { conflicts } = would;
-  const question = [words, listed(would.files), warned(conflicts, 'Changed by others, which would be lost')];
-  question.push(warned(would.notCovered, 'Stays as it is'));
-  if (!(await confirm(title, question.filter(Boolean).join('\n\n'), yes))) return null;
-  const told = await session.call('restore', { ...what, force: conflicts.length > 0 || undefined });
+export async function restore(session, what, { title, words, yes, done, then }) {
+  const { id } = session;
+  const standing = standingOf(session);
+  const running = session.background.map(({ command }) => command);
+  const still = running.length ? `These still run in the background, and may write:\n${few(running)}` : '';
+  let asked = '';
+  let isForced = false;
+  for (let again = ''; ; again = 'Something has changed since you were asked.') {
+    const { files, conflicts, notCovered } = await session.call('restore', { ...what, dryRun: true });
+    const now = JSON.stringify([files, conflicts]);
+    if (now === asked) break; // it would do what was agreed to
+    asked = now;
+    isForced = conflicts.length > 0 || still !== '';
+    const question = [again, words, listed(files), warned(conflicts, 'Changed by others, which would be lost'), still];
+    question.push(warned(notCovered, 'Stays as it is'));
+    if (!(await confirm(title, question.filter(Boolean).join('\n\n'), yes)) || session.id !== id) return null;
+  }
+  const { runs } = standing;
+  const told = await session.call('restore', { ...what, force: isForced || undefined });
   if (told.cancelled) throw new Error('Not done: an extension does not allow it');
-  await session.loaded?.catch(() => null); // with the conversation, the page has changed
-  await session.updateEntries();
-  offerBack(session, told.checkpoint, what.conversation, done);
+  let { conversation } = what;
+  try {
+    if (then) conversation = (await then(told)) || undefined;
+    await session.loaded?.catch(() => null); // with the conversation, the page has changed
+    await session.updateEntries();
+  } finally {
+    if (session.id !== id) session.report(done, 'info');
+    else if (standing.runs !== runs) session.report(`${done} The checkpoints have the state from before.`, 'info');
+    else offerBack(session, told.checkpoint, conversation, done);
+  }
   return told;
 }
 
-/** What is offered to each session now. @type {WeakMap<Session, HTMLElement>} */
-const offers = new WeakMap();
+/** What is offered to each session now, and how many runs have begun. @type {WeakMap<Session, { offer: Element | null, runs: number }>} */
+const standings = new WeakMap();
+
+/** @param {Session} session */
+function standingOf(session) {
+  /** @type {{ offer: Element | null, runs: number }} */
+  const standing = standings.get(session) ?? { offer: null, runs: 0 };
+  if (standings.has(session)) return standing;
+  standings.set(session, standing);
+  session.on('agent_start', () => standing.runs++);
+  for (const type of ['agent_start', 'reset']) session.on(type, () => standing.offer?.remove());
+  return standing;
+}
 
 /**
  * Say what was done, and offer the way back: until the next run begins, and in this conversation only. What it would
@@ -36,19 +67,18 @@ const offers = new WeakMap();
  * @param {Session} session
  * @param {any} checkpoint
  * @param {any} conversation
- * @param {any} done
+ * @param {string} done
  */
 function offerBack(session, checkpoint, conversation, done) {
-  if (!offers.has(session))
-    for (const type of ['agent_start', 'reset']) session.on(type, () => offers.get(session)?.remove());
-  offers.get(session)?.remove();
+  const standing = standingOf(session);
+  standing.offer?.remove();
   const takeBack = () =>
     session.attempt(async () => {
       const words = 'Files get the state that they had before it.';
       const told = { title: 'Take that back?', words, yes: 'Take it back', done: 'It was taken back.' };
       await restore(session, { checkpoint, conversation }, told);
     });
-  offers.set(session, session.report(done, 'info', button('link', takeBack, 'Take that back')));
+  standing.offer = session.report(done, 'info', button('link', takeBack, 'Take that back'));
 }
 
 /** @param {any[]} files */
@@ -101,11 +131,21 @@ export async function undoMessage(session, entryId) {
   const [{ id, promptId, isKept }] = later;
   if (!isKept) throw new Error('The files of that time are not kept any more. Edit the message to go on without them');
   const conversation = promptId === entryId || undefined;
-  const told = await restore(
+  /** @type {string | null} */
+  let text = null;
+  await restore(
     session,
     { checkpoint: id, conversation },
-    { title: 'Undo this message?', words, yes: 'Undo', done: 'The files are as they were before the message.' },
+    {
+      title: 'Undo this message?',
+      words,
+      yes: 'Undo',
+      done: 'The files are as they were before the message.',
+      then: async told => {
+        text = conversation ? (told.editorText ?? '') : await session.jump(entryId);
+        return text !== null;
+      },
+    },
   );
-  if (!told) return null;
-  return conversation ? (told.editorText ?? '') : session.jump(entryId);
+  return text;
 }
