@@ -535,6 +535,52 @@ def test_an_address_does_not_sign_one_in_as_somebody_else(browser: Any, tmp_path
         assert tab.js("localStorage.length === 0") and "token" not in tab.page.url
 
 
+def test_a_link_shows_a_conversation_to_others(browser: Any, tmp_path: Path) -> None:
+    from tests.wires.server.test_team import Team
+
+    def sign_in(tab: Tab, name: str) -> None:
+        tab.page.fill("#sign-in input", team.tokens[name])
+        tab.page.press("#sign-in input", "Enter")
+        tab.page.wait_for_selector("body[data-connection=open]")
+
+    steps = [reply("The answer"), reply("Firstpart ", gate("go"), "secondpart")]
+    with Team(tmp_path, {"anna": {}, "bob": {}}, steps) as team, Tab(browser, team, ready=False) as anna:
+        sign_in(anna, "anna")
+        anna.ask("A question")
+        anna.page.click("#more")
+        anna.page.get_by_role("option", name="Share with others of this server").click()
+        anna.page.get_by_role("button", name="Make a link").click()
+        link = anna.text("#links code").partition("#")[2]
+        anna.press("Escape")
+        anna.page.click("#more")
+        anna.page.get_by_role("option", name="Sign out").click()
+        anna.page.wait_for_selector("#sign-in[open]")
+        sign_in(anna, "anna")
+        anna.sees("#feed", "The answer")
+        with Tab(browser, team, session=link, ready=False, locale="en-IE") as bob:
+            sign_in(bob, "bob")
+            bob.sees("#viewing", "anna shows you this conversation")
+            bob.sees("#feed", "The answer")
+            for gone in ("#composer", "#sidebar", "#more", "#open-panel", ".user .actions"):
+                bob.hides(gone)
+            anna.say("Go on")
+            team.mock.wait_gate("go")
+            bob.sees("#feed", "Firstpart")
+            for key in ("Alt+c", "Alt+i", "Alt+d", "Alt+o", "Control+k", "Escape"):
+                bob.press(key)
+            assert bob.page.locator("dialog[open], :popover-open, .toast, .pane:not([hidden])").count() == 0
+            assert bob.session == link
+            team.mock.release("go")
+            bob.sees("#feed", "secondpart")
+            anna.page.click("#more")
+            anna.page.get_by_role("option", name="Share with others of this server").click()
+            anna.page.get_by_role("button", name="Remove").click()
+            bob.sees(".toast", "leads nowhere any more")
+            bob.shows("#composer")
+            bob.hides("#viewing")
+            bob.sees("#welcome", "What shall we work on")
+
+
 def test_a_long_conversation_stays_quick_and_in_place(browser: Any, tmp_path: Path) -> None:
     from tests.export.helpers import long_session
 

@@ -284,6 +284,16 @@ export interface GetLastAssistantTextData {
   text: string | null;
 }
 
+export interface GetLinksData {
+  links: LinkInfo[];
+}
+
+export interface LinkInfo {
+  link: string;
+  session: string;
+  created: string;
+}
+
 export interface LoadedHere {
   commands: CommandItem[];
   extensions: ExtensionInForce[];
@@ -2032,6 +2042,14 @@ export interface GetLastAssistantTextCommand {
   sessionId?: string;
 }
 
+/** Return the links to your conversations. */
+export interface GetLinksCommand {
+  type: "get_links";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+}
+
 /** Return the skills, prompt templates and extensions that are loaded, and what was not. */
 export interface GetLoadedCommand {
   type: "get_loaded";
@@ -2337,6 +2355,15 @@ export interface RemoveKeyCommand {
   provider: string;
 }
 
+/** Remove a link to one of your conversations. Who looks on by it is disconnected. */
+export interface RemoveLinkCommand {
+  type: "remove_link";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
+  link: string;
+}
+
 /** Take an MCP server out of the user's `mcp.json`. */
 export interface RemoveMcpServerCommand {
   type: "remove_mcp_server";
@@ -2606,6 +2633,14 @@ export interface SetUpdateModeCommand {
   id?: unknown;
   sessionId?: string;
   mode: "delta" | "full";
+}
+
+/** Return a link with which other users of this server may look at the conversation; nobody can do anything by it. A conversation has one link. For users of a server (`spindle tokens`). */
+export interface ShareSessionCommand {
+  type: "share_session";
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  sessionId?: string;
 }
 
 /** Answer, then end the process with code 0. */
@@ -3026,6 +3061,15 @@ export interface GetLastAssistantTextResponse {
   data: GetLastAssistantTextData;
 }
 
+export interface GetLinksResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "get_links";
+  success: true;
+  data: GetLinksData;
+}
+
 export interface GetLoadedResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3311,6 +3355,14 @@ export interface RemoveKeyResponse {
   success: true;
 }
 
+export interface RemoveLinkResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "remove_link";
+  success: true;
+}
+
 export interface RemoveMcpServerResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3549,6 +3601,15 @@ export interface SetUpdateModeResponse {
   success: true;
 }
 
+export interface ShareSessionResponse {
+  /** Any JSON value; the response has the same. */
+  id?: unknown;
+  type: "response";
+  command: "share_session";
+  success: true;
+  data: LinkInfo;
+}
+
 export interface ShutdownResponse {
   /** Any JSON value; the response has the same. */
   id?: unknown;
@@ -3629,9 +3690,9 @@ export interface ErrorResponse {
   code?: string;
 }
 
-export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindFilesCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAccountCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFilesCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReadFileCommand | ReloadCommand | RemoveKeyCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
+export type Command = AbandonRunCommand | AbortCommand | AbortAndPromptCommand | AbortBashCommand | AbortCommandsCommand | AbortRetryCommand | AddMcpServerCommand | AnswerPermissionCommand | AnswerQuestionCommand | BashCommand | BranchCommand | ClearQueueCommand | CloneCommand | CloseSessionCommand | CompactCommand | CompleteCommandCommand | CompletePathCommand | CycleModelCommand | CycleThinkingLevelCommand | DeleteSessionCommand | EditQueuedCommand | ExportHtmlCommand | ExportPageCommand | FindFilesCommand | FindTextCommand | FollowUpCommand | ForkCommand | GetAccountCommand | GetAvailableCommandsCommand | GetAvailableModelsCommand | GetAvailableThinkingLevelsCommand | GetBackgroundOutputCommand | GetBranchMessagesCommand | GetChangesCommand | GetCommandsCommand | GetEntriesCommand | GetForkMessagesCommand | GetKeysCommand | GetLastAssistantTextCommand | GetLinksCommand | GetLoadedCommand | GetLoginProvidersCommand | GetMessagesCommand | GetMessagesPageCommand | GetModelWaysCommand | GetPermissionsCommand | GetRunResultCommand | GetSessionStatsCommand | GetSettingsCommand | GetStateCommand | GetSubagentMessagesCommand | GetSubagentsCommand | GetTreeCommand | HandoffCommand | KillBackgroundCommand | ListCheckpointsCommand | ListFilesCommand | ListFoldersCommand | ListLiveSessionsCommand | ListSessionsCommand | LogInMcpServerCommand | LoginCommand | MakeSessionNameCommand | NavigateTreeCommand | NegotiateProtocolCommand | NewSessionCommand | OpenSessionCommand | PromptCommand | PullModelCommand | ReadFileCommand | ReloadCommand | RemoveKeyCommand | RemoveLinkCommand | RemoveMcpServerCommand | RemoveQueuedCommand | RestartMcpServerCommand | RestoreCommand | ResumeRunCommand | SearchSessionsCommand | SendQueuedCommand | SetApprovalCommand | SetAutoCompactionCommand | SetAutoRetryCommand | SetEventFilterCommand | SetFollowUpModeCommand | SetHostToolsCommand | SetHostUriSchemesCommand | SetInterruptModeCommand | SetKeyCommand | SetLabelCommand | SetMcpServersCommand | SetModelCommand | SetPermissionsCommand | SetRuleCommand | SetSessionNameCommand | SetSettingCommand | SetSteeringModeCommand | SetSubagentSubscriptionCommand | SetThinkingLevelCommand | SetTodosCommand | SetUpdateModeCommand | ShareSessionCommand | ShutdownCommand | SteerCommand | StopSubagentCommand | SwitchMcpServerCommand | SwitchSessionCommand | TakeKeysCommand | UnlockCommand | UploadFileCommand;
 
-export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindFilesResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAccountResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFilesResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReadFileResponse | ReloadResponse | RemoveKeyResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
+export type Response = AbandonRunResponse | AbortResponse | AbortAndPromptResponse | AbortBashResponse | AbortCommandsResponse | AbortRetryResponse | AddMcpServerResponse | AnswerPermissionResponse | AnswerQuestionResponse | BashResponse | BranchResponse | ClearQueueResponse | CloneResponse | CloseSessionResponse | CompactResponse | CompleteCommandResponse | CompletePathResponse | CycleModelResponse | CycleThinkingLevelResponse | DeleteSessionResponse | EditQueuedResponse | ExportHtmlResponse | ExportPageResponse | FindFilesResponse | FindTextResponse | FollowUpResponse | ForkResponse | GetAccountResponse | GetAvailableCommandsResponse | GetAvailableModelsResponse | GetAvailableThinkingLevelsResponse | GetBackgroundOutputResponse | GetBranchMessagesResponse | GetChangesResponse | GetCommandsResponse | GetEntriesResponse | GetForkMessagesResponse | GetKeysResponse | GetLastAssistantTextResponse | GetLinksResponse | GetLoadedResponse | GetLoginProvidersResponse | GetMessagesResponse | GetMessagesPageResponse | GetModelWaysResponse | GetPermissionsResponse | GetRunResultResponse | GetSessionStatsResponse | GetSettingsResponse | GetStateResponse | GetSubagentMessagesResponse | GetSubagentsResponse | GetTreeResponse | HandoffResponse | KillBackgroundResponse | ListCheckpointsResponse | ListFilesResponse | ListFoldersResponse | ListLiveSessionsResponse | ListSessionsResponse | LogInMcpServerResponse | LoginResponse | MakeSessionNameResponse | NavigateTreeResponse | NegotiateProtocolResponse | NewSessionResponse | OpenSessionResponse | PromptResponse | PullModelResponse | ReadFileResponse | ReloadResponse | RemoveKeyResponse | RemoveLinkResponse | RemoveMcpServerResponse | RemoveQueuedResponse | RestartMcpServerResponse | RestoreResponse | ResumeRunResponse | SearchSessionsResponse | SendQueuedResponse | SetApprovalResponse | SetAutoCompactionResponse | SetAutoRetryResponse | SetEventFilterResponse | SetFollowUpModeResponse | SetHostToolsResponse | SetHostUriSchemesResponse | SetInterruptModeResponse | SetKeyResponse | SetLabelResponse | SetMcpServersResponse | SetModelResponse | SetPermissionsResponse | SetRuleResponse | SetSessionNameResponse | SetSettingResponse | SetSteeringModeResponse | SetSubagentSubscriptionResponse | SetThinkingLevelResponse | SetTodosResponse | SetUpdateModeResponse | ShareSessionResponse | ShutdownResponse | SteerResponse | StopSubagentResponse | SwitchMcpServerResponse | SwitchSessionResponse | TakeKeysResponse | UnlockResponse | UploadFileResponse | ErrorResponse;
 
 /** What each command takes and what it answers. */
 export interface Commands {
@@ -3713,6 +3774,8 @@ export interface Commands {
   get_keys: { fields: Omit<GetKeysCommand, 'id' | 'type' | 'sessionId'>; data: GetKeysData };
   /** Return the text of the last answer, or null. */
   get_last_assistant_text: { fields: Omit<GetLastAssistantTextCommand, 'id' | 'type' | 'sessionId'>; data: GetLastAssistantTextData };
+  /** Return the links to your conversations. */
+  get_links: { fields: Omit<GetLinksCommand, 'id' | 'type' | 'sessionId'>; data: GetLinksData };
   /** Return the skills, prompt templates and extensions that are loaded, and what was not. */
   get_loaded: { fields: Omit<GetLoadedCommand, 'id' | 'type' | 'sessionId'>; data: LoadedHere };
   /** Return the providers that offer a sign-in, and whether there is a login. */
@@ -3777,6 +3840,8 @@ export interface Commands {
   reload: { fields: Omit<ReloadCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Forget the key or the login of a provider in `auth.json`. */
   remove_key: { fields: Omit<RemoveKeyCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Remove a link to one of your conversations. Who looks on by it is disconnected. */
+  remove_link: { fields: Omit<RemoveLinkCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Take an MCP server out of the user's `mcp.json`. */
   remove_mcp_server: { fields: Omit<RemoveMcpServerCommand, 'id' | 'type' | 'sessionId'>; data: RemoveMcpServerData };
   /** Take one message out of its queue and return it. The ids are in `queue_update`. */
@@ -3833,6 +3898,8 @@ export interface Commands {
   set_todos: { fields: Omit<SetTodosCommand, 'id' | 'type' | 'sessionId'>; data: SetTodosData };
   /** Send the whole answer so far with every update (`full`) or only the new piece (`delta`). */
   set_update_mode: { fields: Omit<SetUpdateModeCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
+  /** Return a link with which other users of this server may look at the conversation; nobody can do anything by it. A conversation has one link. For users of a server (`spindle tokens`). */
+  share_session: { fields: Omit<ShareSessionCommand, 'id' | 'type' | 'sessionId'>; data: LinkInfo };
   /** Answer, then end the process with code 0. */
   shutdown: { fields: Omit<ShutdownCommand, 'id' | 'type' | 'sessionId'>; data: undefined };
   /** Queue a message that the model gets before its next call in this run, or with the next run. */

@@ -477,6 +477,22 @@ class Commands(Sender):
     async def set_todos(self, phases: Sequence[Mapping[str, Any]], *, timeout: Timeout = UNSET) -> list[Json]:
         """Replace the todo list."""
 
+    # -- sharing --------------------------------------------------------------------------------------
+
+    @command()
+    async def share_session(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return a link with which other users of this server may look at the conversation; nobody can do anything
+        by it. A conversation has one link. For users of a server (`spindle tokens`).
+        """
+
+    @command("links")
+    async def get_links(self, *, timeout: Timeout = UNSET) -> list[Json]:
+        """Return the links to your conversations."""
+
+    @command()
+    async def remove_link(self, link: str, *, timeout: Timeout = UNSET) -> None:
+        """Remove a link to one of your conversations. Who looks on by it is disconnected."""
+
     # -- subagents ------------------------------------------------------------------------------------
 
     @command()

@@ -16,7 +16,7 @@ from spindle.base import trace
 from spindle.base.flow import Tasks
 from spindle.base.limits import COMMANDS_END
 from spindle.protocol.commands import command_named
-from spindle.protocol.registry import Call, CommandSpec
+from spindle.protocol.registry import REPLIES, Call, CommandSpec
 from spindle.protocol.render import Misread, Misused, Response
 from spindle.protocol.seat import Seat
 from spindle.sessions.entries import SessionError
@@ -30,6 +30,12 @@ class InvalidFields(AgentError):
 
 class UnknownCommand(AgentError):
     """There is no command of that name."""
+
+
+class ReadOnly(AgentError):
+    """A viewer may not use this command."""
+
+    code = "read_only"
 
 
 class Output(Protocol):
@@ -74,6 +80,8 @@ class Dispatcher:
         frame = value if isinstance(value, dict) else {}
         if frame.get("sessionId") is not None and self._route(frame):
             return
+        if self._seat.watches and frame.get("type") in REPLIES:
+            return  # they get no response, and a viewer has no say
         # Replies to dialogs and host tool calls go to the code that waits for them, and get no response.
         if self._agent.receive_reply(frame):
             return
@@ -143,6 +151,8 @@ def begin(call: Call, frame: dict[str, Any], spec: CommandSpec | None) -> Any:
     """
     if spec is None:
         raise _unknown(frame.get("type"))
+    if call.client.watches and not spec.viewer:
+        raise ReadOnly("You may look at this conversation; only its owner may do something in it")
     fields = msgspec.structs.asdict(read_fields(frame, spec.fields))
     call.client.account.check(spec.shape_name, fields, call.agent)
     if spec.owner:

@@ -34,6 +34,10 @@ class LiveSession(NeverFull):
             self.log = log = StoredEventLog(agent, keeper)
             agent.foresee_with(log.foresee)
         self.clients: set[Seat] = set()
+        self.viewers: set[Seat] = set()
+        """Clients that only look on; for everything else they are not there."""
+        self.begun = False
+        """Whether it was opened for more than to be looked at."""
         self.used = 0.0
         """When something last happened."""
         self.in_hand = 0
@@ -72,6 +76,9 @@ class LiveSession(NeverFull):
         self.used = monotonic()
 
     def join(self, client: Seat) -> None:
+        if client.watches:
+            self.viewers.add(client)
+            return
         self.clients.add(client)
         self.touch()
         if self._alone is not None:
@@ -79,6 +86,9 @@ class LiveSession(NeverFull):
             self._alone = None
 
     def leave(self, client: Seat) -> None:
+        if client.watches:
+            self.viewers.discard(client)
+            return
         self.clients.discard(client)
         self.touch()
         self._withdraw_unanswerable()
@@ -100,6 +110,7 @@ class LiveSession(NeverFull):
 
     async def begin(self) -> None:
         """Let the agent begin, now that a client is there. It does not leave memory meanwhile."""
+        self.begun = True
         self.in_hand += 1
         try:
             await self.agent.begin()
@@ -111,12 +122,13 @@ class LiveSession(NeverFull):
         self.ended = True
         if self._alone is not None:
             self._alone.cancel()
-        for client in list(self.clients):
+        for client in [*self.clients, *self.viewers]:
             client.session_ended(self, reason)
 
     def closed(self) -> None:
         """It has left memory: let go of clients that stay, and know it."""
         self.clients.clear()
+        self.viewers.clear()
 
     # -- what it is ------------------------------------------------------------------------------
 

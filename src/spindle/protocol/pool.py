@@ -253,7 +253,7 @@ class SessionPool:
     def forsake(self, client: Seat) -> None:
         """Take a client out wherever it is."""
         for live in self:
-            if client in live.clients:
+            if client in live.clients or client in live.viewers:
                 self.leave(client, live)
 
     async def _open_named(self, wanted: WantedSession, name: str, client: Seat | None) -> LiveSession:
@@ -356,7 +356,12 @@ class SessionPool:
     def leave(self, client: Seat, live: LiveSession) -> None:
         """Take a client out; a session that no client holds stays in memory for a while."""
         live.leave(client)
+        if client.watches and (live.begun or live.viewers or not live.idle):
+            return
         if live.held or self._live.get(live.handle) is not live:
+            return
+        if client.watches:  # it was opened for viewers alone: others may want its file
+            self._end(live, IDLE)
             return
         self._look_later(live, self._limits.keep_seconds)
         if len(self._timers) > self._limits.max_kept:

@@ -96,6 +96,8 @@ class CommandSpec(msgspec.Struct, frozen=True):
     doc: str
     owner: bool = False
     """Only for the owner of the agent directory: a client of a server has to show its code first (`unlock`)."""
+    viewer: bool = False
+    """Also for another user of the server, who may look at the conversation and do nothing."""
 
     @property
     def title(self) -> str:
@@ -142,15 +144,18 @@ def _keyed(name: str, key: str, kind: Any) -> type[msgspec.Struct]:
 COMMANDS: dict[str, CommandSpec] = {}
 
 
-def command(*names: str, key: str | None = None, data: Any = None, owner: bool = False) -> Callable[[T], T]:
+def command(
+    *names: str, key: str | None = None, data: Any = None, owner: bool = False, viewer: bool = False
+) -> Callable[[T], T]:
     """Register a handler under the names of its command. `data` is the type of a result that is already JSON; `owner`
-    says that the command changes what is the owner's."""
+    says that the command changes what is the owner's; `viewer`, that it changes nothing, reads the conversation alone,
+    and that what it tells has a row in `viewing` if not all of it is for others."""
 
     def register(handler: Any) -> Any:
         answer = (data if key is None else None) or handler.__annotations__["return"]
         waits, doc = bool(handler.__code__.co_flags & _COROUTINE), handler.__doc__.strip()
         for name in names:
-            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, doc, owner)
+            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, doc, owner, viewer)
         return handler
 
     return register

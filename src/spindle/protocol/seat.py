@@ -22,6 +22,8 @@ class NoAccount:
     """Stands for the account of a client that is no user of a server: it may do everything, and nothing is counted."""
 
     permit = None
+    links = None
+    name: str | None = None
 
     async def counted(self, agent: "AgentSession", submitting: Coroutine[Any, Any, T]) -> T:
         return await submitting
@@ -57,6 +59,8 @@ class Seat:
     """Whether the session stays in memory as long as this client is there."""
     answers = True
     """Whether the client can answer questions."""
+    watches = False
+    """Whether the client may only look on: nothing that it does or leaves undone changes anything for others."""
     dialect: Dialect = SPINDLE
     account: "Account | NoAccount" = NO_ACCOUNT
     """What the user of this client may do."""

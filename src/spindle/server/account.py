@@ -20,6 +20,7 @@ from spindle.base import trace
 from spindle.base.agent_dir import agent_dir
 from spindle.server import room
 from spindle.server.day_book import AnyBook
+from spindle.server.links import Links
 from spindle.server.permit import Permit
 from spindle.server.users import User
 from spindle.shapes.model import Model
@@ -76,6 +77,8 @@ class Account:
         """None: the user may open any file, and choose modes and levels."""
         self.permit: Permit | None = None
         """The code that the server has printed."""
+        self.links: Links | None = None
+        """Links to conversations of the users."""
         self._told_of_room = False
         """Whether it was logged that the disk is getting full."""
         self._book = book

@@ -22,8 +22,8 @@ from spindle.protocol.pool import AgentSource, PoolBounds, SessionPool, UnknownS
 from spindle.protocol.registry import WantedSession
 from spindle.server.account import Account, NotAllowed
 from spindle.server.day_book import DayBook, StoreBook
+from spindle.server.links import Links
 from spindle.server.nodes import PASSED, Nodes
-from spindle.server.passage import Passage
 from spindle.server.permit import Permit
 from spindle.server.records import Records
 from spindle.server.sign_ins import SignIns
@@ -33,7 +33,7 @@ from spindle.sessions.lock import SessionLocked
 from spindle.sessions.store import SessionHeld
 from spindle.shapes.sandbox import Network
 from spindle.wires.agent_cli.seat import ChatSeat, OneAtATime
-from spindle.wires.http.api import API_PATHS, HttpApi, event_number
+from spindle.wires.http.api import API_PATHS, event_number
 from spindle.wires.network.access import Access, Refusal, Slowdown, can_tell, is_loopback
 from spindle.wires.network.answers import AHEAD, SAFETY, SHARED, bytes_answer, failed, json_answer, page_file, plain
 from spindle.wires.network.disk_figures import DiskFigures
@@ -41,8 +41,10 @@ from spindle.wires.network.listener import HttpConnection, HttpServer
 from spindle.wires.network.metrics import CONTENT_TYPE, Metrics
 from spindle.wires.network.options import RemoteOptions
 from spindle.wires.network.peer import FAILED, GOING_AWAY, IN_USE, NO_SUCH_SESSION, NOT_ALLOWED, TRY_AGAIN_LATER, Peer
-from spindle.wires.network.requests import SIGNED_IN, WHO, by, deciding, is_own, split
+from spindle.wires.network.requests import LINK, SIGNED_IN, WHO, by, deciding, is_own, split
 from spindle.wires.network.sign_in import SIGN_IN_PATHS, SignInDesk
+from spindle.wires.tenant import Tenant
+from spindle.wires.viewer import GONE, ViewerSeat
 from spindle.wires.websocket import RpcSeat
 
 if TYPE_CHECKING:
@@ -67,24 +69,6 @@ LOOK_AT_SIGN_INS = 5.0
 """Seconds between two looks whether what lets open connections in still holds, if there is no news."""
 
 log = logging.getLogger("spindle.remote")
-
-
-class Tenant:
-    """A user of the server with all that is kept for the user; without users there is one, whose name is None."""
-
-    def __init__(
-        self, account: Account, source: AgentSource, pool: SessionPool, options: RemoteOptions, nodes: Nodes | None
-    ) -> None:
-        self.account = account
-        self.source = source
-        self.pool = pool
-        self.api = HttpApi(pool, options, self.passage)
-        self._nodes = nodes
-
-    def passage(self, request: web.BaseRequest) -> Passage | None:
-        """Return the way of a client to the sessions that other nodes have; None if there are no nodes."""
-        store = self.source.store
-        return None if self._nodes is None or store is None else Passage(self._nodes, store, request)
 
 
 class RemoteServer:
@@ -113,6 +97,8 @@ class RemoteServer:
         self._news = asyncio.Event()
         """Set when a sign-in has ended, or a link was removed."""
         self._desk = SignInDesk(self._sign_ins, self._news.set)
+        self._links = Links(Records("links", folder, store))
+        self._links.on_removed = self._news.set
         self.permit = Permit(agent_dir() / "browsers.json")
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
@@ -139,7 +125,7 @@ class RemoteServer:
                 account = Account(
                     name, user, DayBook(agent_dir() / "usage" / name) if store is None else StoreBook(store)
                 )
-                account.terms = terms
+                account.terms, account.links = terms, self._links
             account.closing, account.permit = self._draining, self.permit
             kept = PoolBounds(
                 max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
@@ -374,11 +360,22 @@ class RemoteServer:
             tenant = self._tenant(self._whose(request, query))
         except NotAllowed as error:
             return self._forbidden(request, error)
-        if (session := query.get("session")) and query.get("copy") != "true":
-            passed = await self._passed_on(request, tenant, session, socket=True)
-            if passed is not None:
-                return passed
+        try:
+            tenant, session = await self._wanted(request, query, tenant)
+        except SessionError as error:
+            return plain(503, str(error))
+        if session and (passed := await self._passed_on(request, tenant, session, socket=True)) is not None:
+            return passed
         return await self._serve(request, path, query, tenant)
+
+    async def _wanted(
+        self, request: web.BaseRequest, query: dict[str, str], tenant: Tenant
+    ) -> tuple[Tenant, str | None]:
+        """Return whose session a WebSocket is about, and which; None: a new one, or a copy. Raises `SessionError`."""
+        if (shared := query.get("shared")) is None:
+            return tenant, None if query.get("copy") == "true" else query.get("session")
+        link = request[LINK] = await asyncio.to_thread(self._links.find, shared, self.users())
+        return (tenant, None) if link is None else (self._tenant(link.owner), link.session)
 
     async def _passed_on(
         self, request: web.BaseRequest, tenant: Tenant, session: str, *, socket: bool = False
@@ -555,7 +552,10 @@ class RemoteServer:
     async def _attach(
         self, peer: Peer, request: web.BaseRequest, path: str, query: dict[str, str], tenant: Tenant
     ) -> None:
-        is_rpc, pool = path == RPC_PATH, tenant.pool
+        is_rpc, pool, link = path == RPC_PATH, tenant.pool, request.get(LINK)
+        if "shared" in query and (link is None or not is_rpc):
+            peer.leave(NO_SUCH_SESSION, GONE)
+            return
         dialect = dialect_named(query.get("dialect", SPINDLE.name)) if is_rpc else SPINDLE
         gathers = query.get("deltas") == "gathered"
         seat = (
@@ -565,6 +565,10 @@ class RemoteServer:
         )
         copy = query.get("copy") == "true"
         wanted = WantedSession(session=query.get("session"), copy=copy, interrupt_mode=dialect.interrupt_mode)
+        if link is not None:
+            seat = ViewerSeat(peer, pool, self._tenant(request[WHO]).account, link, gathers=gathers)
+            wanted = WantedSession(session=link.session)
+            peer.grounds.append(partial(self._links.holds, link))
         try:
             live = await pool.open(wanted, seat)
         except UnknownSession as error:
@@ -575,7 +579,8 @@ class RemoteServer:
             return
         except Exception as error:  # whatever keeps the agent from starting, the client is told
             log.warning("no agent for a client: %s", error)
-            peer.leave(FAILED, str(error) or type(error).__name__)
+            why = str(error) or type(error).__name__
+            peer.leave(FAILED, "the conversation cannot be opened now" if seat.watches else why)
             return
         try:
             if isinstance(seat, RpcSeat):

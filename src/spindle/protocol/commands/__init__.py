@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "command_named"]
 
-_unread = ["setup", "work", "contents", "places", "subagents", "folder", "owner"]
+_unread = ["setup", "work", "contents", "places", "subagents", "folder", "owner", "sharing"]
 """Modules that were not needed yet, those with the usual commands first. Each adds its commands to the list."""
 
 

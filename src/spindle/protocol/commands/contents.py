@@ -50,7 +50,7 @@ def get_run_result(call: Call) -> RunResult | None:
     return call.agent.last_result()
 
 
-@command("get_session_stats")
+@command("get_session_stats", viewer=True)
 async def get_session_stats(call: Call) -> SessionStats:
     """Return counts, tokens and cost of the whole session, and how full the context is."""
     return await call.agent.stats()
@@ -63,7 +63,7 @@ class EntriesData(Wire):
     """Whether there are earlier entries than these; only with `limit`."""
 
 
-@command("get_entries", data=EntriesData)
+@command("get_entries", data=EntriesData, viewer=True)
 def get_entries(
     call: Call,
     since: str | None = None,

@@ -21,10 +21,11 @@ from spindle.shapes.sandbox import SandboxChoice
 from spindle.tools.todo import TodoPhase
 
 
-@command("get_state")
+@command("get_state", viewer=True)
 def get_state(call: Call) -> AgentState:
     """Return the state of the agent."""
-    call.agent.look_for_model()
+    if not call.client.watches:
+        call.agent.look_for_model()
     return call.agent.state()
 
 
@@ -93,7 +94,7 @@ async def cycle_thinking_level(call: Call) -> Level | None:
     return Level(level) if level is not None else None
 
 
-@command("get_available_thinking_levels", key="levels")
+@command("get_available_thinking_levels", key="levels", viewer=True)
 def get_available_thinking_levels(call: Call) -> list[ThinkingLevel]:
     """Return the levels of the current model."""
     return call.agent.models.levels()
@@ -117,7 +118,7 @@ def set_interrupt_mode(call: Call, mode: Literal["immediate", "wait"]) -> None:
     call.agent.configure(interrupt_mode=mode)
 
 
-@command("set_update_mode")
+@command("set_update_mode", viewer=True)
 def set_update_mode(call: Call, mode: UpdateMode) -> None:
     """Send the whole answer so far with every update (`full`) or only the new piece (`delta`)."""
     call.client.set_update_mode(mode)

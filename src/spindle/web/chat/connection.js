@@ -39,6 +39,8 @@ export class Connection {
     this.signIn = signIn;
     this.sessionId = null;
     this.copy = false; // whether a copy of that session is wanted
+    /** @type {Set<string> | null} */
+    this.allowed = null; // the commands of somebody who may only look on
     this.seen = null; // number of the last event; null: nothing that could be gone on with
     this.socket = null;
     this.calls = new Map();
@@ -77,6 +79,7 @@ export class Connection {
    */
   call(type, fields = {}, id = this.newId()) {
     if (this.socket?.readyState !== WebSocket.OPEN) return Promise.reject(new Disconnected('Not connected'));
+    if (this.allowed?.has(type) === false) return Promise.reject(new Disconnected('Read-only'));
     return new Promise((resolve, reject) => {
       this.calls.set(id, { resolve, reject });
       this.socket.send(JSON.stringify({ id, type, ...fields }));
@@ -198,6 +201,7 @@ export class Connection {
       this.failures = 0;
       this.copy = false; // it is made; after a break it is gone on with
       this.sessionId = frame.sessionId;
+      this.allowed = frame.commands ? new Set(frame.commands) : null;
       this.seen = frame.eventCount;
       this.onState('open');
       this.onReady(frame);

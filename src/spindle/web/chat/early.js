@@ -5,6 +5,7 @@ globalThis.wire = {
   // Where the key of a browser that is signed in is kept: half of what lets it in, the other half is a cookie.
   KEY: 'spindle-key',
   given: '', // a token that came with the address
+  SHARED: 'shared=', // begins the address of another user's conversation
   // What is asked first: the state, and the last entries.
   FIRST: { get_state: {}, get_entries: { limit: 160 } },
 
@@ -33,7 +34,9 @@ globalThis.wire = {
     const url = new URL('rpc', document.baseURI);
     url.protocol = url.protocol.replace('http', 'ws');
     url.hash = url.search = '';
-    if (sessionId) url.searchParams.set('session', sessionId);
+    const shared = sessionId?.startsWith(this.SHARED);
+    if (shared) url.searchParams.set('shared', sessionId.slice(this.SHARED.length));
+    else if (sessionId) url.searchParams.set('session', sessionId);
     if (since !== null) url.searchParams.set('since', since);
     if (copy) url.searchParams.set('copy', 'true');
     url.searchParams.set('deltas', 'gathered');

@@ -10,6 +10,7 @@ import { $, targetOf } from '../shared/dom.js';
 export function listenToKeys(actions) {
   addEventListener('keydown', event => {
     if (event.defaultPrevented || event.isComposing) return;
+    if (document.body.classList.contains('viewing')) return; // there is nothing to do
     const target = targetOf(event);
     const writing = target.closest('input, textarea, select');
     const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;

@@ -407,6 +407,15 @@ function conversationActions() {
     { label: 'Copy as Markdown', pick: copyMarkdown },
     { label: 'Export as a page', detail: 'download', pick: exportPage },
     { label: 'Open on a phone', pick: async () => (await import('./share.js')).showLink(session.id) },
+    ...(localStorage.getItem('spindle-user')
+      ? [
+          {
+            label: 'Share with others of this server',
+            detail: 'read-only',
+            pick: async () => (await links())?.(session),
+          },
+        ]
+      : []),
     ...(localStorage.getItem(wire.KEY)
       ? [{ label: 'Sign out', pick: () => session.attempt(async () => (await import('./sign-in.js')).signOut()) }]
       : []),
@@ -433,10 +442,19 @@ addEventListener('popstate', () => {
   if (idInAddress() !== session.id) session.open(idInAddress());
 });
 
+const links = part(async () => (await import('./links.js')).showLinks);
+const viewing = part(() => import('./viewing.js'));
+session.on('attached', async () => {
+  if (session.isShared || document.body.classList.contains('viewing')) (await viewing())?.show(session);
+});
+
 session.on('connection', ({ state, id }) => {
   if (state === 'held') leaveHeld(id);
   if (state !== 'lost-session') return;
-  toast('That conversation is not here any more. This is a new one.', 'info');
+  const what = id?.startsWith(wire.SHARED)
+    ? 'That link leads nowhere any more.'
+    : 'That conversation is not here any more.';
+  toast(`${what} This is a new one.`, 'info');
   composer.moveOn(idInAddress() ?? session.id);
   history.replaceState(null, '', location.pathname);
   session.open(null);
@@ -453,7 +471,8 @@ function leaveHeld(id) {
     note.remove();
     session.open(id, copy);
   };
-  const ways = [button('link', go(true), 'Continue in a copy'), button('link', go(false), 'Try again')];
+  const again = button('link', go(false), 'Try again');
+  const ways = id?.startsWith(wire.SHARED) ? [again] : [button('link', go(true), 'Continue in a copy'), again];
   const note = toast('Another program holds that conversation. This is a new one.', 'info', ...ways);
 }
 

@@ -112,6 +112,11 @@ export class Session {
     for (const listener of this.listeners.get(type) ?? []) listener(value);
   }
 
+  /** Whether it is another user's, to be looked at. */
+  get isShared() {
+    return this.wire.allowed !== null;
+  }
+
   // -- going to a session -------------------------------------------------------------------------
 
   /** @param {string | null} sessionId */
@@ -186,11 +191,11 @@ export class Session {
 
   /** @param {any} state */
   takeState(state) {
-    this.id = this.wire.sessionId = state.sessionId;
+    this.id = this.wire.sessionId = state.sessionId ?? this.id;
     this.state = state;
     this.running = state.isStreaming || state.isCompacting;
     this.emit('state');
-    this.emit('queue', { items: state.queueItems, size: state.pendingMessageCount });
+    this.emit('queue', { items: state.queueItems ?? [], size: state.pendingMessageCount });
     this.emit('todos', state.todoPhases ?? []);
     this.takeBackground(state.background ?? []);
   }

@@ -43,8 +43,9 @@ export async function signIn(given) {
 }
 
 /** @param {any} fields */
-function keep({ key }) {
+function keep({ key, user }) {
   localStorage.setItem(wire.KEY, key);
+  localStorage.setItem('spindle-user', user ?? '');
 }
 
 /**
@@ -99,7 +100,7 @@ function ask(said, given) {
 /** End the sign-in of this browser, in all its tabs. */
 export async function signOut() {
   await post('signout').catch(() => null); // then it did not count any more
-  localStorage.removeItem(wire.KEY);
+  for (const one of [wire.KEY, 'spindle-user']) localStorage.removeItem(one);
   location.reload();
 }
 
