@@ -20,6 +20,7 @@ from tests.agent.rig import run, until_true
 class Viewer:
     answers = True
     busy = False
+    watches = False
 
     def __init__(self, *, holds=True):
         self.holds = holds

@@ -20,7 +20,7 @@ _MOST: Final = 200
 """Conversations of a user with a link."""
 
 
-class Link(Struct, frozen=True):
+class SharedLink(Struct, frozen=True):
     text: str
     owner: str
     session: str
@@ -32,13 +32,13 @@ class Links:
         self.on_removed: Callable[[], None] = lambda: None
         """Called when a link was removed."""
 
-    def find(self, text: str, users: Any) -> Link | None:
+    def find(self, text: str, users: Any) -> SharedLink | None:
         """Return a link of one of these users; None: there is none. Blocks. Raises `SessionError`."""
         owner, _, word = text.partition(":")
         entry = self._records.read(owner).get(word) if owner in users else None
-        return None if entry is None else Link(text, owner, str(entry["session"]))
+        return None if entry is None else SharedLink(text, owner, str(entry["session"]))
 
-    def holds(self, link: Link) -> bool:
+    def holds(self, link: SharedLink) -> bool:
         """Say whether a link was not removed. Blocks. Raises `SessionError`."""
         return self.find(link.text, (link.owner,)) == link
 

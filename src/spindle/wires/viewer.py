@@ -13,7 +13,7 @@ from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import IDLE, SessionPool
 from spindle.protocol.viewing import SHARED, VIEWER, is_hidden, viewer_commands
 from spindle.server.account import Account
-from spindle.server.links import Link
+from spindle.server.links import SharedLink
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, SessionChanged
 from spindle.wires.network.peer import BYE, NO_SUCH_SESSION, TRY_AGAIN_LATER, Peer
@@ -27,7 +27,7 @@ class ViewerSeat(RpcSeat, NeverFull):
     answers = False
     watches = True
 
-    def __init__(self, peer: Peer, pool: SessionPool, account: Account, link: Link, *, gathers: bool) -> None:
+    def __init__(self, peer: Peer, pool: SessionPool, account: Account, link: SharedLink, *, gathers: bool) -> None:
         """`pool`: that of the owner. `account`: that of the viewer."""
         super().__init__(peer, pool, VIEWER, gathers=gathers)
         self.account = account

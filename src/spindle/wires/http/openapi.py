@@ -39,6 +39,7 @@ _TAGS = {
     "subagents": "Runs",
     "folder": "Files",
     "owner": "Owner",
+    "sharing": SESSIONS,
 }
 """By the module of the command."""
 _TAG_TEXTS = {

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from spindle.server.links import Link
+from spindle.server.links import SharedLink
 from spindle.server.sign_ins import KnownBrowser
 from spindle.wires.network.access import owner
 from spindle.wires.network.listener import HttpConnection
@@ -18,7 +18,7 @@ WHO = web.RequestKey[str | None]("who")
 """The key of a request under which there is the name of the user who sent it; None if the server has no users."""
 SIGNED_IN = web.RequestKey[KnownBrowser | None]("signed_in")
 """The sign-in of the browser that sent it, if it is one."""
-LINK = web.RequestKey[Link | None]("link")
+LINK = web.RequestKey[SharedLink | None]("link")
 """The link to the conversation of another user that it is about, if there is such a link."""
 
 
