@@ -35,6 +35,7 @@ ANSWERS: dict[str, Any] = {
     "upload_file": {"path": "/tmp/n"},
     "complete_path": {"paths": ["a.py"]},
     "find_files": {"paths": ["a.py"]},
+    "get_links": {"links": []},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
     **{

@@ -210,7 +210,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("read_file", ["a.py"], {"line": 7}, {"path": "a.py", "line": 7}, {"echo": "read_file"}),
     ("find_files", [["a.py"]], {}, {"paths": ["a.py"]}, ["a.py"]),
     ("share_session", [], {}, {}, {"echo": "share_session"}),
-    ("get_links", [], {}, {}, {"echo": "get_links"}),
+    ("get_links", [], {}, {}, []),
     ("remove_link", ["a:b"], {}, {"link": "a:b"}, None),
     ("list_folders", ["/w"], {}, {"path": "/w"}, {"echo": "list_folders"}),
     ("set_mcp_servers", [{"s": {"command": "c"}}], {}, {"servers": {"s": {"command": "c"}}}, [{"name": "s"}]),
