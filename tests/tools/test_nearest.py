@@ -21,7 +21,7 @@ def second(value):
         return 0
     return value + 2
 """
-ONE_PLACE = "all lines of the one place that is meant, without their numbers, as oldText."
+ONE_PLACE = "all lines of the one place that is meant as oldText, and the changed lines as newText."
 
 
 def edit(tmp_path: Path, old: str) -> str:
@@ -32,29 +32,36 @@ def test_a_missed_edit_shows_the_nearest_lines(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM)
     said = edit(tmp_path, "def secnd(value):\n  if value == None:\n")
     assert said.startswith("Could not find the exact text in f.py. ")
-    assert "The nearest lines of the file are:\n" in said
-    assert "   10  def second(value):\n   11      if value is None:" in said
+    assert "The nearest lines of the file (line 4, 10), and those around them, are:\n" in said
+    assert "\ndef second(value):\n    if value is None:\n" in said
     assert (tmp_path / "f.py").read_text() == PROGRAM
+
+
+def test_the_lines_can_be_copied_as_they_are_shown(tmp_path: Path) -> None:
+    """A small model took the gutter of their numbers for indentation, and missed again."""
+    (tmp_path / "s.css").write_text("h1 {\n  color: blue;\n}\np {\n  color: black;\n}\n")
+    said = refusal("edit", tmp_path, path="s.css", edits=[{"oldText": "h1 {\n    color: blue;\n}", "newText": "x"}])
+    assert " are:\nh1 {\n  color: blue;\n}\np {\n  color: black;\n" in said and said.count("color: blue;") == 1
 
 
 def test_at_most_three_places_are_shown(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text("".join(f"result_{n} = compute(alpha_{n})\n\n\n" for n in range(50)))
     said = edit(tmp_path, "result_9 = compute(beta_9)")
-    assert said.count("\n…\n") == 2 and "   28  result_9 = compute(alpha_9)" in said
+    assert said.count("…\n") == 2 and "\nresult_9 = compute(alpha_9)\n" in said
 
 
 def test_lines_around_them_are_shown_too(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text("import os\n\n\ndef mean(values):\n    return sum(values) / len(values)\n")
     said = edit(tmp_path, "mean([])")
     lines, _, step = said.rpartition("\n")
-    assert lines.endswith("\n    4  def mean(values):\n    5      return sum(values) / len(values)"), said
-    assert step == "Call edit again with exactly these lines, without their numbers, as oldText."
+    assert lines.endswith(" are:\ndef mean(values):\n    return sum(values) / len(values)"), said
+    assert step == "Call edit again with exactly these lines as oldText, and the changed lines as newText."
 
 
 def test_where_nothing_is_near_a_small_file_is_shown(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM)
     said = edit(tmp_path, "SELECT name FROM customers")
-    assert "\nThis is the whole file:\n    1  " in said and "   10  def second(value):\n" in said
+    assert f"\nThis is the whole file:\n{PROGRAM.strip()}\nCall edit again" in said
     (tmp_path / "f.py").write_text(PROGRAM * 3)
     assert edit(tmp_path, "SELECT name FROM customers").endswith("Read the file, then copy the text from it.")
 
@@ -64,17 +71,17 @@ def test_a_miss_in_a_large_file_is_cheap(tmp_path: Path) -> None:
     begin = time.process_time()
     said = edit(tmp_path, "value_77 = compute(alpha, gamma, 77)\nvalue_78 = nothing")
     assert time.process_time() - begin < 5
-    assert "   78  value_77 = compute(alpha, beta, 77)" in said
+    assert "\nvalue_77 = compute(alpha, beta, 77)\n" in said
 
 
 def test_several_occurrences_are_told_by_their_lines(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM)
     said = edit(tmp_path, "        return 0\n")
-    assert "They begin in lines 6, 12:\n    4  def first(value):\n" in said and "   12          return 0\n" in said
+    assert "They begin in lines 6, 12:\ndef first(value):\n" in said and said.count("\n        return 0\n") == 2
     assert said.endswith("\nCall edit again with " + ONE_PLACE)
     (tmp_path / "f.py").write_text("x\n" * 9)
     said = edit(tmp_path, "x\n")
-    assert "They begin in lines 1, 2, 3, 4, 5 …:\n    1  x\n" in said and said.count("\n    1  x\n") == 1
+    assert "They begin in lines 1, 2, 3, 4, 5 …:\nx\nx\nx\nx\nx\nCall edit again" in said, "places that touch are one"
 
 
 def test_an_edit_that_changes_nothing_names_the_next_step(tmp_path: Path) -> None:

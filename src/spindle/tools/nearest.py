@@ -20,20 +20,23 @@ _SMALL_FILE = 30
 """Lines of a file that is shown as a whole if no place in it is like the text."""
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
-_NEXT_STEP = "Call edit again with exactly these lines, without their numbers, as oldText."
-_ONE_PLACE = "Call edit again with all lines of the one place that is meant, without their numbers, as oldText."
+_NEXT_STEP = "Call edit again with exactly these lines as oldText, and the changed lines as newText."
+_ONE_PLACE = (
+    "Call edit again with all lines of the one place that is meant as oldText, and the changed lines as newText."
+)
 
 
 def near_lines(lines: Sequence[str], wanted: str) -> str:
-    """Return what follows a missed edit: the places of a text that are most like `wanted`, with line numbers."""
-    old = wanted.split("\n")
+    """Return what follows a missed edit: the places of a text that are most like `wanted`."""
+    old = wanted.strip("\n").split("\n")
     places = _best_places(lines, old)
     if not places and len(lines) > _SMALL_FILE:
         return "\nNothing in the file is like it. Read the file, then copy the text from it."
     if not places:
-        return f"\nThis is the whole file:\n{_numbered(lines, 0, len(lines), len(lines))}\n{_NEXT_STEP}"
-    shown = "\n…\n".join(_numbered(lines, start, len(old)) for start in places)
-    return f"\nThe nearest lines of the file are:\n{shown}\n{_NEXT_STEP}"
+        return f"\nThis is the whole file:\n{_shown(lines, [0], len(lines))}\n{_NEXT_STEP}"
+    begin = ", ".join(str(place + 1) for place in places)
+    shown = _shown(lines, places, min(len(old), _SHOWN_LINES))
+    return f"\nThe nearest lines of the file (line {begin}), and those around them, are:\n{shown}\n{_NEXT_STEP}"
 
 
 def same_lines(lines: Sequence[str], numbers: Sequence[int], more: int, count: int) -> str:
@@ -41,14 +44,23 @@ def same_lines(lines: Sequence[str], numbers: Sequence[int], more: int, count: i
 
     `numbers` are lines from 1; each occurrence goes over `more` further lines.
     """
-    near = range(-1 - _AROUND, min(more, _SHOWN_LINES) + _AROUND)
-    wanted = sorted({first + by for first in numbers[:_CANDIDATES] for by in near} & set(range(len(lines))))
-    rows = []
-    for before, number in zip([*wanted[:1], *wanted], wanted, strict=False):
-        rows += ["…"] * (number > before + 1) + [_row(lines, number)]
     begin = ", ".join(map(str, numbers)) + (" …" if count > len(numbers) else "")
-    shown = "\n".join(rows)
+    shown = _shown(lines, [number - 1 for number in numbers[:_CANDIDATES]], min(more + 1, _SHOWN_LINES))
     return f" They begin in lines {begin}:\n{shown}\n{_ONE_PLACE}"
+
+
+def _shown(lines: Sequence[str], places: Sequence[int], count: int) -> str:
+    """Return stretches of `count` lines, with those around them, as they stand in the file: they are to be copied.
+
+    Numbers before them would be taken for a part of their indentation.
+    """
+    wanted = {number for place in places for number in range(place - _AROUND, place + count + _AROUND)}
+    rows = []
+    for number in sorted(number for number in wanted if 0 <= number < len(lines)):
+        rows += ["…"] * bool(rows and number - 1 not in wanted)
+        line = lines[number].rstrip("\n")
+        rows.append(line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + "…")
+    return "\n".join(rows).strip("\n")
 
 
 def _best_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:
@@ -90,16 +102,6 @@ def _words(line: str) -> Iterator[str]:
     import re
 
     return (match[0] for match in re.finditer(r"\w+|[^\w\s]{2,}", line[:_COMPARED_LETTERS]))
-
-
-def _numbered(lines: Sequence[str], start: int, count: int, most: int = _SHOWN_LINES) -> str:
-    end = start + min(count, most) + _AROUND
-    return "\n".join(_row(lines, number) for number in range(max(start - _AROUND, 0), min(end, len(lines))))
-
-
-def _row(lines: Sequence[str], number: int) -> str:
-    line = lines[number].rstrip("\n")
-    return f"{number + 1:>5}  {line if len(line) <= _SHOWN_WIDTH else line[:_SHOWN_WIDTH] + '…'}"
 
 
 def near_tools(name: str, names: Iterable[str]) -> str:

@@ -166,11 +166,12 @@ def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) 
     if count > 1:
         from spindle.tools.nearest import same_lines
 
+        more = old.rstrip("\n").count("\n")
         numbers = _line_numbers(normal, normal_old) if normal_old else _line_numbers(base, old)
         raise ToolError(
             f"Found {count} occurrences of {'the text' if single else f'edits[{index}]'} in {path}. "
             f"{'The text' if single else 'Each oldText'} must be unique. Please provide more context to make it unique."
-            f"{same_lines(Lines(base), numbers, old.count(chr(10)), count)}"
+            f"{same_lines(Lines(base), numbers, more, count)}"
         )
     return [_Match(start, start + len(old), edit.new, index)]
 
