@@ -43,6 +43,11 @@ def test_a_file_that_was_seen_or_made_is_replaced(steps, text):
     assert written(*steps, text=text)[1] == "new"
 
 
+def test_an_edit_shows_only_the_words_that_it_replaces():
+    said, kept = written(("edit", {"path": "f", "oldText": "line 3", "newText": "three"}))
+    assert "was not read" in said and kept == OLD.replace("line 3", "three")
+
+
 @pytest.mark.parametrize("step", [("read", {"path": "other"}), ("bash", {"command": "cat f; false"})])
 def test_other_calls_and_failed_ones_do_not_count(step):
     assert written(step)[1] == OLD

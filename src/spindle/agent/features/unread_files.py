@@ -1,7 +1,8 @@
 """Refuses `write` over a file with content that this session has not seen: `"readBeforeWrite": true` in the settings.
 
-A file counts as seen if a call of this conversation read, wrote or edited it, or if a command that names it ran. The
-conversation is asked, so a resumed session and a fork know what theirs has seen, and after a summary it is read again.
+A file counts as seen if a call of this conversation read or wrote it, or if a command that names it ran. An edit shows
+nothing but the words that it replaces. The conversation is asked, so a resumed session and a fork know what theirs has
+seen, and after a summary it is read again.
 """
 
 import os
@@ -48,11 +49,12 @@ class UnreadFiles(Hooks):
 
     def _good_calls(self) -> Iterator[ToolCall]:
         """Yield the calls of the conversation that did not fail."""
-        messages = self._port.conversation.messages
-        good = {one.tool_call_id for one in messages if isinstance(one, ToolResultMessage) and not one.is_error}
-        for message in messages:
+        waiting: dict[str, ToolCall] = {}  # some servers give each answer's calls the same ids
+        for message in self._port.conversation.messages:
             if isinstance(message, AssistantMessage):
-                yield from (block for block in message.content if isinstance(block, ToolCall) and block.id in good)
+                waiting = {block.id: block for block in message.content if isinstance(block, ToolCall)}
+            elif isinstance(message, ToolResultMessage) and not message.is_error and message.tool_call_id in waiting:
+                yield waiting[message.tool_call_id]
 
     def _shows(self, call: ToolCall, path: str, ctx: ToolContext) -> bool:
         if not isinstance(call.arguments, dict):
@@ -61,7 +63,7 @@ class UnreadFiles(Hooks):
             name = re.escape(os.path.basename(path))
             return re.search(rf"(?<![\w.-]){name}(?![\w-])", str(call.arguments.get("command"))) is not None
         named = call.arguments.get("path", call.arguments.get("file_path"))
-        if kind_of(call.name) not in ("read", "edit") or not isinstance(named, str):
+        if (kind_of(call.name) != "read" and call.name != "write") or not isinstance(named, str):
             return False
         return resolve_path(named, ctx.cwd, ctx.workspace.home) == path
 
