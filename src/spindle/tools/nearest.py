@@ -55,7 +55,7 @@ def _shown(lines: Sequence[str], places: Sequence[int], count: int) -> str:
     Numbers before them would be taken for a part of their indentation.
     """
     wanted = {number for place in places for number in range(place - _AROUND, place + count + _AROUND)}
-    rows = []
+    rows: list[str] = []
     for number in sorted(number for number in wanted if 0 <= number < len(lines)):
         rows += ["…"] * bool(rows and number - 1 not in wanted)
         line = lines[number].rstrip("\n")
