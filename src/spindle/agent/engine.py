@@ -7,7 +7,6 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
@@ -399,8 +398,6 @@ class Engine:
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 answer = await loop.run(messages, self, self.signal)
-                with suppress(SessionError):  # then the run is cut off
-                    await self.safe()
                 messages = await following.after(chain, answer, self)
                 if messages is None and self.is_awaited(answer):
                     messages = []  # a message was queued at the last moment; there is no await between this and the end
@@ -484,7 +481,7 @@ class Engine:
             self.lifecycle.end()
             self.tell_kept(AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background()))
             for joined in self._leave():
-                self.hub.then(partial(joined.end, self.last_result))
+                self.hub.then(partial(joined.end, self.last_result), joined.refuse)
             self.queues.senders.clear()
             self._active_hooks = self.hooks
             self.lifecycle.free()

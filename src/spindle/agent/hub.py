@@ -6,6 +6,7 @@ here behind the end of a message until it is there, while the agent goes on.
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from spindle.agent.hooks import Listener
 from spindle.base import trace
@@ -15,12 +16,17 @@ WhenSafe = Callable[[Callable[[], None]], None]
 """Calls a function once everything that was saved before is safe."""
 
 
+class _Afterwards(NamedTuple):
+    call: Callable[[], None]
+    if_lost: Callable[[str], None]
+
+
 class Hub:
     def __init__(self) -> None:
         self.foresee: Callable[[Event, int], None] = lambda event, place: None
         """Called with an event that has to wait: it is that many events away from being told."""
         self._listeners: tuple[Listener, ...] = ()
-        self._waiting: deque[Event | Callable[[], None]] = deque()
+        self._waiting: deque[Event | _Afterwards] = deque()
         """Events that are not told yet, and calls between them."""
         self._behind: set[object] = set()
         """What they wait for."""
@@ -71,10 +77,10 @@ class Hub:
         self.foresee(event, sum(isinstance(one, Event) for one in self._waiting))
         when_safe(lambda: self._kept(mark))
 
-    def then(self, call: Callable[[], None]) -> None:
-        """Call a function when the events so far were told."""
+    def then(self, call: Callable[[], None], if_lost: Callable[[str], None]) -> None:
+        """Call a function when the events so far were told, or another one with the reason why they will not be."""
         if self._waiting:
-            self._waiting.append(call)
+            self._waiting.append(_Afterwards(call, if_lost))
         else:
             call()
 
@@ -84,12 +90,15 @@ class Hub:
             if not self._behind:
                 self.let_go()
 
-    def let_go(self, *, lost: bool = False) -> None:
-        """Tell what waits: it is kept, or nobody knows when it will be. `lost`: all but messages, which never will."""
+    def let_go(self, lost: str | None = None) -> None:
+        """Tell what waits: it is kept, or nobody knows when it will be.
+
+        `lost`: why it never will; then its messages are not told.
+        """
         self._behind.clear()
         while self._waiting and not self._behind:  # telling may lead to more
             one = self._waiting.popleft()
-            if not isinstance(one, Event):
-                one()
-            elif not (lost and isinstance(one, MessageEnd)):
+            if isinstance(one, _Afterwards):
+                one.call() if lost is None else one.if_lost(lost)
+            elif lost is None or not isinstance(one, MessageEnd):
                 self._tell(one)

@@ -182,7 +182,7 @@ class AgentSession:
     def tell_write_error(self, error: str) -> None:
         """Tell clients that the conversation goes on in memory only, or elsewhere."""
         keeper = self.session.of_store
-        self._engine.hub.let_go(lost=keeper is not None and keeper.lost is not None)
+        self._engine.hub.let_go(error if keeper is not None and keeper.lost is not None else None)
         self.publish(events.ExtensionError("", "session_write", error))
 
     def receive_reply(self, frame: dict[str, Any]) -> bool:

@@ -13,9 +13,8 @@ from spindle.agent.run.record import RunRecord, interruption
 from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
 from spindle.sessions.entries import Entry
-from spindle.sessions.facts import fact_in
+from spindle.sessions.facts import RUN_OPEN, fact_in
 from spindle.sessions.store_keeper import TOLD, StoreKeeper
-from spindle.sessions.tally import RUN_OPEN
 from spindle.sessions.tree import entry_message
 from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageStart
 
