@@ -36,15 +36,28 @@ def conditions(harness: Harness, task: Task, model: Model, server: str, seconds:
 
 @lru_cache(None)
 def version(program: tuple[str, ...]) -> str:
-    """Return what a program says of its version; empty if it says nothing."""
+    """Return what a program says of its version, and a digest of the code if it is Spindle; empty if it says nothing."""
+    lines, package = _said(*program, "--version").splitlines(), ""
+    if (path := Path(program[0])).name == "spindle":
+        package = _said(str(path.with_name("python")), "-c", "import spindle; print(spindle.__path__[0])")
+    return " ".join([*(line[:100] for line in lines[-1:]), *([_code(Path(package))] if package else [])])
+
+
+def _said(*command: str) -> str:
+    """Return what a command says; empty if it fails."""
     try:
-        said = subprocess.run(
-            [*program, "--version"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-        )
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    lines = (said.stdout.strip() or said.stderr.strip()).splitlines()
-    return lines[-1][:100] if said.returncode == 0 and lines else ""
+    return "" if said.returncode else said.stdout.strip() or said.stderr.strip()
+
+
+def _code(package: Path) -> str:
+    """Return a digest of a package: checkouts of many states say the same version."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(bytes(path.relative_to(package)) + path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 def _digest(task: Task) -> str:

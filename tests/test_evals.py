@@ -15,7 +15,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from evals import compare, harbor_tasks, polyglot
+from evals import compare, harbor_tasks, kept, polyglot
 from evals.harnesses import classes
 from evals.meter import Meter, Sampling, read_answer
 from evals.report import interval
@@ -239,8 +239,8 @@ def test_the_key_comes_from_a_variable(tmp_path):
         assert missing.returncode == 2 and "EVAL_TEST_KEY (--key-env) is not set" in missing.stderr
         run_evals(*words, env=os.environ | {"EVAL_TEST_KEY": "s3cret"})
         assert {request.headers["authorization"] for request in model.requests} == {"Bearer s3cret"}
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
-    assert kept == [], "the key is nowhere"
+    found = [path for path in tmp_path.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
+    assert found == [], "the key is nowhere"
 
 
 def test_a_trial_under_other_conditions_is_moved_and_a_crashed_one_is_tried_again(tmp_path):
@@ -259,6 +259,19 @@ def test_a_trial_under_other_conditions_is_moved_and_a_crashed_one_is_tried_agai
         assert "1 of 1 trials crashed: the same command tries them again." in crashed.stderr
         again = run_evals("--base-url", model.openai_url, "--harness", f"one:{SPINDLE}", *gone)
         assert "| one | 1 (1) |" in again.stdout, again.stdout
+
+
+def test_two_states_of_a_checkout_are_two_versions(tmp_path):
+    package = tmp_path / "src"
+    package.mkdir()
+    said = []
+    for name, word in (("spindle", "0.2.0"), ("python", package)):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {word}\n")
+        (tmp_path / name).chmod(0o755)
+    for text in ("a = 1", "a = 2", "a = 1"):
+        (package / "a.py").write_text(text)
+        said.append(kept.version.__wrapped__((str(tmp_path / "spindle"),)))
+    assert said[0] == said[2] != said[1] and said[0].startswith("0.2.0 ")
 
 
 def test_trials_at_a_time_and_the_report(tmp_path):
