@@ -36,7 +36,7 @@ def conditions(harness: Harness, task: Task, model: Model, server: str, seconds:
 
 @lru_cache(None)
 def version(program: tuple[str, ...]) -> str:
-    """Return what a program says of its version, and a digest of the code if it is Spindle; empty if it says nothing."""
+    """Return what a program says of its version, for Spindle with a digest of its code; empty if it says nothing."""
     lines, package = _said(*program, "--version").splitlines(), ""
     if (path := Path(program[0])).name == "spindle":
         package = _said(str(path.with_name("python")), "-c", "import spindle; print(spindle.__path__[0])")
