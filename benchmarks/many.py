@@ -85,15 +85,15 @@ def first_deltas(agent: MeasuredAgent, ids: list[str], asked: list[float] | None
             assert asked is not None
             asked.append(NOW() - since)
             wanted = b"\0"
-        id = head[14:50]
-        if b'"text_delta"' in head and id in begin:
-            firsts.setdefault(id, NOW() - begin[id])
+        session = head[14:50]
+        if b'"text_delta"' in head and session in begin:
+            firsts.setdefault(session, NOW() - begin[session])
         elif b'"agent_settled"' in head:
             settled += 1
     return list(firsts.values())
 
 
-def closed(agent: MeasuredAgent, ids: list[str]) -> dict[str, Any]:
+def closed(agent: Agent, ids: list[str]) -> dict[str, Any]:
     for id in ids:
         agent.request_in(id, "close_session")
     return {"after closing all of them (MiB)": round(agent.rss_mib(), 1)}

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.peers import Peer
 
@@ -122,7 +122,7 @@ class MeasuredAgent:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def __enter__(self) -> "MeasuredAgent":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.tools import git_ways
 from tests.tools.outside import things_outside
@@ -88,7 +89,7 @@ def run_ours(kind: str, words: list[str]) -> int:
     )
 
     async def main() -> int:
-        how = {"cwd": sandbox.cwd, "env": os.environ, "on_output": sys.stdout.buffer.write, "owner": sandbox}
+        how: dict[str, Any] = {"cwd": sandbox.cwd, "env": os.environ, "on_output": sys.stdout.buffer.write, "owner": sandbox}
         return await sandbox.start(words[0], words, **how).wait()
 
     return asyncio.run(main())

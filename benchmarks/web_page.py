@@ -57,13 +57,13 @@ def entries(count: int) -> Iterator[dict[str, Any]]:
     for i in range(count):
         stamp = {"id": f"e{i}", "parentId": f"e{i - 1}" if i else None, "timestamp": "2026-01-01T00:00:00.000Z"}
         call = {"type": "toolCall", "id": f"c{i - i % 4}", "name": "bash", "arguments": {"command": f"echo {i}"}}
-        details = {}
+        details: dict[str, Any] = {}
         if i % 16 < 4:
             edit = [{"oldText": "old", "newText": "new"}]
             call |= {"name": "edit", "arguments": {"path": f"src/file{i % 997}.py", "edits": edit}}
             details = {"details": {"diff": f" {i} def f():\n-{i + 1} old\n+{i + 1} new\n {i + 2} end"}}
         by_model = {"api": "openai-completions", "provider": "bench", "model": "bench-1", "usage": {}}
-        message: dict[str, Any] = [
+        messages: list[dict[str, Any]] = [
             {"role": "user", "content": f"Question {i}: why?"},
             {"role": "assistant", "content": [call], "stopReason": "toolUse", **by_model},
             {
@@ -74,8 +74,8 @@ def entries(count: int) -> Iterator[dict[str, Any]]:
                 "role": "assistant", "content": [{"type": "text", "text": f"Answer {i}\n\n{RICH}"}],
                 "stopReason": "stop", **by_model,
             },
-        ][i % 4]  # fmt: skip
-        yield {"type": "message", **stamp, "message": {"timestamp": 1, **message}}
+        ]  # fmt: skip
+        yield {"type": "message", **stamp, "message": {"timestamp": 1, **messages[i % 4]}}
 
 
 @contextmanager
