@@ -93,7 +93,7 @@ def first_deltas(agent: MeasuredAgent, ids: list[str], asked: list[float] | None
     return list(firsts.values())
 
 
-def closed(agent: Agent, ids: list[str]) -> dict[str, Any]:
+def closed(agent: "Agent", ids: list[str]) -> dict[str, Any]:
     for id in ids:
         agent.request_in(id, "close_session")
     return {"after closing all of them (MiB)": round(agent.rss_mib(), 1)}
