@@ -90,7 +90,8 @@ def run_ours(kind: str, words: list[str]) -> int:
 
     async def main() -> int:
         how: dict[str, Any] = {"cwd": sandbox.cwd, "env": os.environ, "owner": sandbox}
-        return await sandbox.start(words[0], words, on_output=sys.stdout.buffer.write, **how).wait()
+        how["on_output"] = sys.stdout.buffer.write
+        return await sandbox.start(words[0], words, **how).wait()
 
     return asyncio.run(main())
 
