@@ -570,6 +570,33 @@ def test_a_line_that_plainly_reads_has_no_checkpoint(tmp_path):
     run(main())
 
 
+def test_what_the_user_runs_before_anything_else_is_among_the_changes(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        async with rig(tmp_path, [shell("echo agent > n"), "done"], session=True) as it:
+            await it.data("bash", command="git status; ls")  # plainly reads
+            assert (await it.data("list_checkpoints"))["checkpoints"] == []
+            await it.data("bash", command="rm notes.txt; echo user > u")
+            await it.data("bash", command="echo more >> u")
+            (only,) = (await it.data("list_checkpoints"))["checkpoints"]
+            assert only["kind"] == "command" and only["isKept"] and "prompt" not in only
+            await it.run("go")
+            changed = {one["path"]: one["status"] for one in (await it.data("get_changes"))["files"]}
+            assert changed == {"n": "added", "notes.txt": "deleted", "u": "added"}
+            # The user's own work is not overwritten unasked, the agent's is.
+            would = await it.data("restore", checkpoint=only["id"], dryRun=True)
+            why = "changed since, but not by this session's agent"
+            assert would["conflicts"] == [{"path": path, "why": why} for path in ("notes.txt", "u")]
+            await it.data("restore", checkpoint=only["id"], files=["n"])
+            await it.data("restore", checkpoint=only["id"], force=True)
+            assert (folder / "notes.txt").exists() and not (folder / "u").exists() and not (folder / "n").exists()
+
+    run(main())
+
+
 def test_files_that_are_not_covered_are_told_and_left_alone(tmp_path, monkeypatch):
     for module in (inventory, recorder):
         monkeypatch.setattr(module, "LARGEST", 1000)

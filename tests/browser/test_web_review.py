@@ -69,6 +69,19 @@ def test_the_changes_are_true_after_commands_and_other_programs(changed: Tab) ->
     assert tab.trouble == []
 
 
+def test_a_command_as_the_very_first_thing_is_among_the_changes(open_tab: Any, shared: Any) -> None:
+    tab: Tab = open_tab(reply("hello"))
+    tab.say("!echo first > very-first.txt")
+    tab.sees("#open-changes", "1")
+    tab.press("Alt+d")
+    tab.sees(".changed-row", "very-first.txt")
+    tab.press("Alt+b")
+    tab.click("#tab-checkpoints")
+    tab.sees("#folder", "Before your first command")
+    (shared.cwd / "very-first.txt").unlink()
+    assert tab.trouble == []
+
+
 def test_a_commit_of_what_was_reviewed_is_offered(changed: Tab) -> None:
     tab = changed
     (tab.server.cwd / "it's new.txt").write_text("x\n")

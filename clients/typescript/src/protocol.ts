@@ -732,7 +732,7 @@ export interface CheckpointList {
   maxAgeDays: number;
 }
 
-/** The state of the files before a turn wrote to them, or before a restore. */
+/** The state of the files before a turn wrote to them, before the user's first command, or before a restore. */
 export interface Checkpoint {
   id: string;
   entryId: string;

@@ -4,14 +4,15 @@ from spindle.shapes.messages import Wire
 
 
 class Checkpoint(Wire, kw_only=True):
-    """The state of the files before a turn wrote to them, or before a restore."""
+    """The state of the files before a turn wrote to them, before the user's first command, or before a restore."""
 
     id: str
     entry_id: str
     """Its entry in the session."""
     timestamp: str
     kind: str
-    """`turn`, or `restore`: the state before one, which leads back to where the conversation was."""
+    """`turn`; `command`, one of the user before which nothing was kept yet; or `restore`: the state before one, which
+    leads back to where the conversation was."""
     prompt: str | None = None
     """The message that the turn worked on, up to 200 characters."""
     prompt_id: str | None = None

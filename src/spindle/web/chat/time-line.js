@@ -62,7 +62,7 @@ export class TimeLine {
     if (this.to !== NOW && !kept.some(({ id }) => id === this.to)) this.to = NOW;
     this.see.hidden = !this.from;
     const none = enabled
-      ? 'No state of the files was kept yet: that is done before the agent first writes.'
+      ? 'No state of the files was kept yet: that is done before the agent, or a command of yours, first writes.'
       : 'No states are kept: "checkpoints" is false in the settings.';
     const size = `${sizeOf(bytes)} of ${sizeOf(maxBytes)} are used for this folder; states go after ${maxAgeDays} days.`;
     this.facts.textContent = this.all.length ? size : none;
@@ -126,6 +126,7 @@ export class TimeLine {
    */
   titleOf({ id, kind, prompt, restored }) {
     if (id === NOW) return 'Now';
+    if (kind === 'command') return 'Before your first command';
     if (kind !== 'restore') return prompt ? `Before “${oneLine(prompt, 90)}”` : 'Before a turn';
     const of = this.all.find(other => other.id === restored);
     return of && of.kind !== 'restore' ? `Before going back to: ${this.titleOf(of)}` : 'Before a restore';

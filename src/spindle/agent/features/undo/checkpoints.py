@@ -138,14 +138,18 @@ class Checkpoints(Hooks):
         """
         from spindle.states.store import store_of
 
+        root = self._last_root()
+        # A session file may come from anywhere: only a folder counts that something is kept of.
+        is_known = root is not None and Path(cwd).is_relative_to(root) and store_of(stores, root).is_dir()
+        return root if is_known else None
+
+    def _last_root(self) -> str | None:
+        """Return the folder of the last checkpoint, wherever the session works now; None if there is no checkpoint."""
         session = self._port.conversation.session
         if self._noted is None or self._noted[0] is not session:
             last = next((fact for one in reversed(session.entries) if (fact := fact_in(one, Noted))), None)
             self._noted = session, None if last is None else last.root
-        root = self._noted[1]
-        # A session file may come from anywhere: only a folder counts that something is kept of.
-        is_known = root is not None and Path(cwd).is_relative_to(root) and store_of(stores, root).is_dir()
-        return root if is_known else None
+        return self._noted[1]
 
     def _known(self, place: Any, make: "Callable[[], Snapshots]") -> "Snapshots":
         """Return the states that were asked for last, if they are of this place, else others."""
@@ -252,8 +256,17 @@ class Checkpoints(Hooks):
 
         return isinstance(line := args.get("command"), str) and plainly_reads(line)
 
-    async def _or_tell(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Do something that must not keep the tool from running. Users are told once if it fails."""
+    async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
+        """Keep the state before the user's first command that may write: changes are shown from there on."""
+        if self.enabled and self._last_root() is None:
+            from spindle.agent.features.undo.reading_lines import plainly_reads
+
+            if not plainly_reads(command):
+                await self._or_tell(self._take_for_user, is_call=False)
+        return None
+
+    async def _or_tell(self, work: Callable[..., Awaitable[None]], *args: Any, is_call: bool = True) -> None:
+        """Do something that must not keep the tool from running. It is told once if that fails, to the model about its calls."""
         from spindle.states.git import GitError
 
         try:
@@ -262,9 +275,10 @@ class Checkpoints(Hooks):
             if str(error) not in self._told:
                 self._told.add(str(error))
                 self._port.publish(Notice(f"No checkpoint of the files: {error}"))
-                self._remark = (
-                    f"[There is no checkpoint of the files ({error}): what this call changed cannot be undone]"
-                )
+                if is_call:
+                    self._remark = (
+                        f"[There is no checkpoint of the files ({error}): what this call changed cannot be undone]"
+                    )
 
     async def tool_result(
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
@@ -295,6 +309,15 @@ class Checkpoints(Hooks):
         if state.tree is None and (why := f"{state.root}: {state.skipped['./']}") not in self._told:
             self._told.add(why)
             self._port.publish(Notice(f"Checkpoints do not cover {why}"))
+
+    async def _take_for_user(self) -> None:
+        began, snapshots = time.monotonic(), self.snapshots()
+        async with snapshots.alone():
+            state, id = await snapshots.now(), uuid.uuid4().hex[:12]
+            snapshots.keep(id, state)
+            snapshots.keep(id + AFTER, state, (id, state))  # what differs from it later is not the agent's doing
+        milliseconds = round((time.monotonic() - began) * 1000)
+        self.note(id, state, self._port.conversation.session.leaf_id, kind="command", duration_ms=milliseconds)
 
     async def _copy(self, path: str) -> None:
         """Keep a file that the tree has not: it is ignored, large, or outside of the folder."""
