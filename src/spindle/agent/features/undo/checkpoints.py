@@ -266,7 +266,7 @@ class Checkpoints(Hooks):
         return None
 
     async def _or_tell(self, work: Callable[..., Awaitable[None]], *args: Any, is_call: bool = True) -> None:
-        """Do something that must not keep the tool from running. If it fails, users are told once, and the model of calls."""
+        """Do something that keeps no tool from running. Users are told once if it fails; the model, for its calls."""
         from spindle.states.git import GitError
 
         try:
