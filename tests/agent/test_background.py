@@ -327,6 +327,22 @@ def test_a_small_model_has_subagents_only_if_they_are_named(tmp_path):
     assert "task" in request_tools(one_shot(tmp_path, "--tools", "read,task", contextWindow=32_768)[0])
 
 
+def test_a_small_model_is_not_told_of_the_manual(tmp_path):
+    def told(mock):
+        return "its manual" in mock.requests[-1].body["messages"][0]["content"]
+
+    assert not told(one_shot(tmp_path, contextWindow=32_768)[0]), "it takes that folder for the place of its work"
+    assert told(one_shot(tmp_path, contextWindow=64_000)[0])
+    with AgentProcess([reply("ok")] * 3, model="mock/m2") as agent:
+        write_models(agent.agent_dir, agent.mock.openai_url, contextWindow=32_768)
+        seen = []
+        for model in ("m2", "m1", "m2"):
+            agent.data("set_model", provider="mock", modelId=model)
+            agent.run("go")
+            seen.append(told(agent.mock))
+        assert seen == [True, False, True]
+
+
 def test_the_tools_come_with_the_first_command_and_stay_with_the_session(tmp_path):
     steps = [reply(call("bash_output", {"id": "bg1"}), finish="toolUse"), reply("none")]
     with AgentProcess(steps, args=TOOLS, base=tmp_path) as agent:

@@ -120,7 +120,8 @@ class Engine:
         """The run that the end of an earlier process cut off."""
         self._next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
-        self._base_prompt: str | None = None
+        self._base_prompt: tuple[bool, str] | None = None
+        """Whether it is for a small model, and its text."""
         self._task: asyncio.Task[None] | None = None
         self._cut_off = False
         """Whether the agent was closed in the middle of a run."""
@@ -154,11 +155,13 @@ class Engine:
 
     @property
     def system_prompt(self) -> str:
-        """The prompt of the session. It stays the same until tools, resources or instructions of the client change."""
-        if self._base_prompt is None:
-            cwd = self.workdir
-            self._base_prompt = self.resources.system_prompt(self.toolbox.active_tools(), cwd)
-        return self._base_prompt
+        """The prompt of the session. It stays the same until tools, resources or instructions of the client change, or
+        a small model takes the place of a large one."""
+        small = self.model is not None and self.model.small
+        if self._base_prompt is None or self._base_prompt[0] is not small:
+            text = self.resources.system_prompt(self.toolbox.active_tools(), self.workdir, small=small)
+            self._base_prompt = small, text
+        return self._base_prompt[1]
 
     @property
     def workdir(self) -> str:
@@ -169,7 +172,8 @@ class Engine:
         chain = self.chain
         if chain is None or (chain.options.system_prompt is None and chain.options.tools is None):
             return self.system_prompt
-        return self.resources.system_prompt(self._tools(), self.workdir, chain.options.system_prompt)
+        small = self.model is not None and self.model.small
+        return self.resources.system_prompt(self._tools(), self.workdir, chain.options.system_prompt, small)
 
     def forget_prompt(self) -> None:
         """Let the system prompt be made again for the next model call."""

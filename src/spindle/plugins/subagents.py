@@ -41,8 +41,6 @@ from spindle.tools.truncate import truncate_head
 
 SUBAGENT = "subagent"
 """The mode of an agent that is one."""
-_LEAST_WINDOW = 64_000
-"""A model that has less room is small: it gives away whole tasks, word for word, and takes the report for the work."""
 _INHERIT = ("", "inherit", "default")
 _WIDTH = 60
 _ABOUT = (
@@ -126,8 +124,7 @@ class Subagents:
 
     def _is_offered(self) -> bool:
         model = None if self._agent is None else self._agent.model
-        # A window of 0 is not known.
-        return model is None or not 0 < model.context_window < _LEAST_WINDOW or self._toolbox.only_named
+        return model is None or not model.small or self._toolbox.only_named
 
     # -- one call --------------------------------------------------------------------------------
 

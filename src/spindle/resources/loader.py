@@ -175,9 +175,11 @@ class Resources(Struct):
         """Where the agent works on files for itself, besides its tools."""
         return self.tool_settings(None).workspace
 
-    def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
-        """Return the system prompt for these tools; `custom` takes the place of its built-in part."""
+    def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None, small: bool = False) -> str:
+        """Return the system prompt for these tools, and for a small model; `custom` takes the place of its built-in
+        part."""
         parts = self.prompt if custom is None else replace(self.prompt, custom=custom)
+        parts = replace(parts, no_manual=True) if small else parts
         return build_system_prompt(tools, cwd, parts)
 
     def use_client_prompt(self, given: ClientPrompt) -> None:
@@ -342,8 +344,11 @@ def _prompt_parts(resources: Resources, home: Path) -> PromptParts:
         append = [text]
     skills = [skill for skill in resources.skills if resources.far is None or skill.text is not None]
     added = "" if client is None or client.replaces else client.text
-    unattended, far = options.unattended, resources.far is not None
-    return PromptParts(custom, append, added, resources.context_files, skills, unattended=unattended, far=far)
+    # Tools that work elsewhere cannot read the manual here.
+    unattended, no_manual = options.unattended, resources.far is not None
+    return PromptParts(
+        custom, append, added, resources.context_files, skills, unattended=unattended, no_manual=no_manual
+    )
 
 
 def _prompt_file(name: str, resources: Resources, home: Path) -> str | None:

@@ -130,8 +130,8 @@ class PromptParts(Struct, frozen=True):
     """Sections of extensions."""
     unattended: bool = False
     """No user answers questions of the model."""
-    far: bool = False
-    """Tools work elsewhere, and cannot read files here."""
+    no_manual: bool = False
+    """The agent is not told where its manual is."""
 
 
 def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> str:
@@ -141,7 +141,7 @@ def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> 
 def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict[str, str]:
     """Return the sections by name, in order; empty ones are left out."""
     names = {tool.name for tool in tools}
-    sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools, parts.far)
+    sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools, parts.no_manual)
     sections["addendum"] = "\n\n".join(text.strip() for text in (*parts.append, parts.client) if text.strip())
     sections["project_context"] = _project_context(parts.context_files)
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
@@ -165,13 +165,13 @@ def _inert(text: str) -> str:
     return re.sub(_OUR_TAGS, "&lt;", text) if "<" in text else text
 
 
-def _own_sections(tools: Sequence[Tool], far: bool) -> dict[str, str]:
+def _own_sections(tools: Sequence[Tool], no_manual: bool) -> dict[str, str]:
     listed = [f"- {tool.name}: {tool.snippet}" for tool in tools if tool.snippet]
     return {
         "preamble": _PREAMBLE,
         "tools": "\n".join(listed or ["(none)"]) + "\n\nThe project may give you more tools than these.",
         "rules": "\n".join(f"- {rule}" for rule in _rules(tools)),
-        "docs": "" if far else _docs(tools),
+        "docs": "" if no_manual else _docs(tools),
     }
 
 

@@ -37,6 +37,9 @@ def masked_url(url: str) -> str:
     return url
 
 
+_LEAST_WINDOW = 64_000
+
+
 class Model(Wire, metaclass=MadeByHand):
     """A model: where and how it is asked, what it costs, how much it can read and write."""
 
@@ -69,6 +72,12 @@ class Model(Wire, metaclass=MadeByHand):
     def full_name(self) -> str:
         """Provider and id, as `--model` takes them."""
         return f"{self.provider}/{self.id}"
+
+    @property
+    def small(self) -> bool:
+        """Whether it has room for little. Such models give away whole tasks, and work in a folder that they are told
+        of; so they are not told of subagents and of the manual. A window of 0 is not known."""
+        return 0 < self.context_window < _LEAST_WINDOW
 
     def shown(self) -> "Model":
         """Return the model as clients may see it: without a password in its address."""
