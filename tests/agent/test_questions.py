@@ -3,11 +3,15 @@
 import asyncio
 import json
 import logging
+import time
 from pathlib import Path
 
 import pytest
 
 from spindle import Agent, AgentError, Allow, Deny, Refused
+from spindle.agent.hooks import Hooks
+from spindle.agent.run.options import RunOptions
+from spindle.base.errors import error_text
 from spindle.shapes.messages import text_of
 from spindle.testing import Script
 from spindle.tools.base import ToolError
@@ -290,6 +294,23 @@ def test_a_callback_that_fails_is_told_to_the_program_only(tmp_path, caplog, mon
     async def slow(request):
         await asyncio.Event().wait()
 
+    async def stubborn(request):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return True
+
+    def blocks(request):
+        time.sleep(0.12)
+        return True
+
+    class Mute(Exception):
+        def __str__(self):
+            raise ZeroDivisionError
+
+    def mute(request):
+        raise Mute
+
     async def main():
         for function, kind, words in (
             (raises, ValueError, "the secret reason"),
@@ -304,6 +325,9 @@ def test_a_callback_that_fails_is_told_to_the_program_only(tmp_path, caplog, mon
             (fails_a_test, pytest.fail.Exception, "wrong tool"),
             (cancelled, RuntimeError, "was cancelled"),
             (slow, TimeoutError, "no answer within"),
+            (stubborn, TimeoutError, "no answer within"),
+            (blocks, TimeoutError, "no answer within"),
+            (mute, Mute, ""),
         ):
             caplog.clear()
             script = Script([write(), "done"])
@@ -311,10 +335,10 @@ def test_a_callback_that_fails_is_told_to_the_program_only(tmp_path, caplog, mon
                 with caplog.at_level(logging.ERROR, "spindle.approval"), pytest.raises(Refused) as raised:
                     await agent.ask("go")
                 cause = raised.value.__cause__
-                assert isinstance(cause, kind) and words in str(cause)
+                assert isinstance(cause, kind) and words in error_text(cause)
                 (denial,) = raised.value.result.denials
                 assert denial.by == "error" and words in denial.error
-                assert words not in texts(agent)[0] and "could not be answered" in texts(agent)[0]
+                assert not (words and words in texts(agent)[0]) and "could not be answered" in texts(agent)[0]
                 assert words in caplog.text
 
     run(main())
@@ -412,6 +436,36 @@ def test_a_block_by_an_extension_is_a_denial(tmp_path):
             ("write", "error", "the gate is broken"),
         ]
         assert [event.reason for event in told] == ["not this file", "the gate is broken"]
+
+    run(main())
+
+
+def test_a_hook_of_a_request_that_fails_is_a_denial(tmp_path):
+    class Broken(Hooks):
+        async def tool_call(self, call_id, tool, args):
+            raise ValueError("the secret reason")
+
+    async def main():
+        script = Script([write(), "then not"])
+        async with Agent.create(**options(tmp_path, script)) as agent:
+            sent = await agent.session.submit("go", options=RunOptions(hooks=Broken()))
+            result = await sent.result()
+            (denial,) = result.denials
+            assert (result.status, denial.by, denial.error) == ("denied", "error", "ValueError: the secret reason")
+            assert "secret" not in texts(agent)[0] and isinstance(sent.exceptions[0], ValueError)
+
+    run(main())
+
+
+def test_a_question_is_put_where_its_preview_fails(tmp_path):
+    async def main():
+        script = Script([write("a\0b"), "ok"])
+        asked = []
+        async with Agent.create(
+            **options(tmp_path, script, can_use_tool=lambda request: asked.append(request) or "not there")
+        ) as agent:
+            result = await agent.run("go")
+        assert asked[0].preview.reason and [one.by for one in result.denials] == ["program"]
 
     run(main())
 

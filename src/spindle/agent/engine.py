@@ -210,9 +210,12 @@ class Engine:
 
     def publish(self, event: Event) -> None:
         """Publish an event without waiting."""
+        self._observe_soon(event)
+        self.hub.publish(event)
+
+    def _observe_soon(self, event: Event) -> None:
         if self._active_hooks.hears(type(event).__struct_config__.tag):
             self._active_hooks.observe_soon(event)
-        self.hub.publish(event)
 
     async def emit(self, event: Event) -> None:
         """Publish an event, to hooks first. After an update of an answer, wait while listeners cannot keep up."""
@@ -293,7 +296,10 @@ class Engine:
             recording.begin(prompt)
 
     def tell_kept(self, event: Event) -> None:
-        """Publish an event about something that was just saved, once that is safe or known not to be."""
+        """Publish an event about something that was just saved, once that is safe or known not to be.
+
+        Hooks are part of the agent: they have seen it before.
+        """
         session = self.conversation.session
         if session.write_error is None and session.unsafe() is not None:
             self.hub.hold(session.when_safe, event)
@@ -483,7 +489,9 @@ class Engine:
             self.last_result = chain.result(text, self.conversation.session)
             chain.tell_end(self.last_result, self.failure)
             self.lifecycle.end()
-            self.tell_kept(AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background()))
+            settled = AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background())
+            self._observe_soon(settled)
+            self.tell_kept(settled)
             for joined in self._leave():
                 self.hub.then(partial(joined.end, self.last_result), joined.refuse)
             self.queues.senders.clear()
@@ -704,9 +712,10 @@ class Engine:
 
     def blocked(self, call: ToolCall, error: Blocked) -> None:
         if self.chain is not None and error.by is not None:
-            failure = str(error) if error.by == "error" else None
-            denial = Denial(call.name, call.arguments, None, str(error), error.by, failure)
+            denial = Denial(call.name, call.arguments, None, str(error), error.by, error.error)
             self.chain.meter.denied(denial)
+            if error.__cause__ is not None and self.chain.run is not None:
+                self.chain.run.exceptions.append(error.__cause__)
             tell_denial(self.publish, call.id, denial)
 
     def leaves_open(self, call_id: str) -> bool:

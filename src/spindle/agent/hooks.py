@@ -32,12 +32,16 @@ SUBAGENT: ContextVar[str | None] = ContextVar("spindle_subagent", default=None)
 class Blocked(Exception):
     """A tool call must not run; the model reads the text."""
 
-    def __init__(self, reason: str, *, terminate: bool = False, by: By | None = "program") -> None:
+    def __init__(
+        self, reason: str, *, terminate: bool = False, by: By | None = "program", error: str | None = None
+    ) -> None:
         super().__init__(reason)
         self.terminate = terminate
         """Whether the run should end as well."""
         self.by: By | None = by
         """Who refused it; None: the denial is noted already, or it is none: the model did something the wrong way."""
+        self.error = error
+        """What failed, if nobody has refused it. The model does not get it."""
 
 
 class AnswerStopped(Exception):

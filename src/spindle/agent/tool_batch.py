@@ -16,6 +16,7 @@ from spindle.agent.fences.waiting import Held
 from spindle.agent.hooks import CALL, Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.base import limits, trace
+from spindle.base.errors import AgentError, error_text, told
 from spindle.base.flow import Tasks
 from spindle.shapes.builtin_tools import OTHER_NAMES, of_kind
 from spindle.shapes.codec import encode
@@ -206,7 +207,7 @@ class ToolBatch:
             else:
                 await self._end(item, _error(ABORTED), failed=True)
         except Exception as error:  # hooks are foreign code: if one fails, the call is refused
-            refusal = _error(str(error) or type(error).__name__)
+            refusal = _error(error_text(error))
             if isinstance(error, Blocked):
                 refusal.terminate = error.terminate
                 self._port.blocked(item.call, error)
@@ -235,6 +236,13 @@ class ToolBatch:
         try:
             item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
             item.changed = self._hooks.was_changed(item.call.id)
+        except (Blocked, Held, Aborted, ToolError):
+            raise
+        except AgentError as error:
+            raise Blocked(str(error), by="error", error=str(error)) from error
+        except Exception as error:  # foreign code; what it says is not for the model
+            reason = f"This call of {item.tool.name} did not run: what decides about it has failed."
+            raise Blocked(reason, by="error", error=told(error)) from error
         finally:
             CALL.reset(before)
 
@@ -264,7 +272,7 @@ class ToolBatch:
                     span.set(result=text_of(outcome.content))
             failed = False
         except (Exception, SystemExit) as error:  # a tool fails by raising; the model reads the text
-            text = str(error) or type(error).__name__
+            text = error_text(error)
             if clock.expired():
                 text = f"{text}\n\nThe tool was stopped: it took longer than {self._port.tool_seconds:g} s"
             outcome, failed = _error(text, error.details if isinstance(error, ToolError) else None), True

@@ -3,6 +3,7 @@
 import copy
 from typing import Any, Final
 
+from spindle.base.errors import told
 from spindle.shapes.approvals import (
     AddressPreview,
     CallField,
@@ -31,8 +32,8 @@ async def preview_of(
             return await tool.preview(arguments, ctx)
         except ToolError as error:
             return FailurePreview(reason=str(error))
-        except OSError as error:
-            return FailurePreview(reason=f"{type(error).__name__}: {error}")
+        except Exception as error:  # of an odd path, or an editor that is silent: it is asked all the same
+            return FailurePreview(reason=told(error))
     given = arguments if isinstance(arguments, dict) else {}
     if tool.name == "bash" and isinstance(command := given.get("command"), str):
         background = given.get("background") is True

@@ -17,6 +17,7 @@ from spindle.agent.dialogs import Dialogs, WireDialogs
 from spindle.agent.fences.callback import CanUseTool, called
 from spindle.agent.hooks import Blocked
 from spindle.agent.run.options import RunOptions
+from spindle.base.errors import told
 from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, By, Deny, PermissionAnswered, PermissionRequest
 from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.events import Event, Notice
@@ -107,10 +108,12 @@ class Asker:
     async def _by_program(
         self, ask: Callable[[PermissionRequest], Awaitable[Answer]], request: PermissionRequest, check: Check, by: By
     ) -> GivenAnswer:
-        limit = asyncio.timeout(request.timeout and request.timeout / 1000)
+        limit, is_late = asyncio.timeout(request.timeout and request.timeout / 1000), False
         try:
             async with limit:
                 answer = await ask(request)
+                if is_late := (when := limit.when()) is not None and asyncio.get_running_loop().time() >= when:
+                    raise TimeoutError  # it held the loop, or went on after its cancellation
                 return GivenAnswer(await check(answer) if isinstance(answer, Allow) else answer, by)
         except (Blocked, KeyboardInterrupt, SystemExit):
             raise
@@ -119,10 +122,10 @@ class Asker:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
                 error = RuntimeError("can_use_tool waited for something that was cancelled")
-            if isinstance(error, TimeoutError) and limit.expired():
+            if isinstance(error, TimeoutError) and (is_late or limit.expired()):
                 text = f"can_use_tool gave no answer within {(request.timeout or 0) / 1000:g} s"
                 return GivenAnswer(Deny(), "error", text, TimeoutError(text))
-            return GivenAnswer(Deny(), "error", f"{type(error).__name__}: {error}", error)
+            return GivenAnswer(Deny(), "error", told(error), error)
 
     # -- the user --------------------------------------------------------------------------------
 
@@ -166,7 +169,7 @@ class Asker:
                 raise AssertionError
             given = await self._dialogs.ask(dialog.of(request))
         except Exception as error:  # dialogs may be foreign code
-            return GivenAnswer(Deny(), "error", f"{type(error).__name__}: {error}", error)
+            return GivenAnswer(Deny(), "error", told(error), error)
         if given is None:
             return GivenAnswer(Deny(), "nobody")
         if isinstance(failed := given.get("error"), str):

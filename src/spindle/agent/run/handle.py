@@ -33,7 +33,7 @@ class Run:
         self.context = copy_context()
         """Context of the sender. The run works in it, so that the trace knows who asked for the run."""
         self.exceptions: list[BaseException] = []
-        """Raised by `can_use_tool` during the run. The model was not told of them."""
+        """Raised during the run by `can_use_tool`, or by hooks that decide on calls. The model was not told of them."""
         self._agent = agent
         self._begun = False
         """Whether the prompt is part of the current run; before that it waits for another run to end."""

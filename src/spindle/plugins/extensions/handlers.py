@@ -19,6 +19,7 @@ import msgspec
 
 from spindle.agent.hooks import Blocked, ExtensionInForce, Fields, Hooks, Start
 from spindle.base import limits
+from spindle.base.errors import error_text, told
 from spindle.base.flow import Tasks
 from spindle.base.spelling import nearest
 from spindle.plugins.extensions import events
@@ -442,7 +443,7 @@ class ExtensionHooks(Hooks):
             except Exception as error:
                 # A handler that fails blocks the call.
                 self.report(handler.extension.path, "tool_call", error)
-                raise Blocked(error_text(error), by="error") from None
+                raise Blocked(error_text(error), by="error", error=told(error)) from None
             if answer.get("block"):
                 reason, ends = str(answer.get("reason") or BLOCKED), answer.get("terminate") is True
                 raise Blocked(reason, terminate=ends, by="extension")
@@ -551,10 +552,6 @@ def as_answer(result: Any, event: str) -> dict[str, Any]:
             advice = f'did you mean "{near}"?' if near else f"it may have {', '.join(known)}"
             raise TypeError(f'The answer of a {event} handler has an unknown key "{key}": {advice}')
     return answer
-
-
-def error_text(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _str(answer: Mapping[str, Any], key: str) -> str:
