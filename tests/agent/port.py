@@ -5,10 +5,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 from spindle.agent.features.text_calls import with_calls
-from spindle.agent.hooks import Hooks
-from spindle.agent.lifecycle import AbortSignal
+from spindle.agent.hooks import HookChain, NeverFull
+from spindle.agent.hub import Hub
+from spindle.agent.lifecycle import AbortSignal, Lifecycle
 from spindle.agent.queues import Queues
 from spindle.agent.run.meter import Meter
+from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.tool_batch import ToolBatch
 from spindle.base.settings import Runaway
 from spindle.llm.live import LiveMessage
@@ -19,13 +21,11 @@ from spindle.shapes.events import (
     Event,
     MessageEnd,
     MessageStart,
-    MessageUpdate,
     QueueUpdate,
     ToolResult,
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model, ModelCost
-from spindle.shapes.pieces import StreamEvent
 from spindle.shapes.run_limits import RunLimits
 from spindle.tools.base import Tool, ToolContext
 
@@ -95,10 +95,18 @@ def user(text: str) -> UserMessage:
     return UserMessage(content=[Text(text)], timestamp=1)
 
 
-class World:
-    """Implements `LoopPort` and `ToolPort`."""
+class _Told(NeverFull):
+    def __init__(self, world: "World") -> None:
+        self._world = world
 
-    congested = False
+    def put(self, event: Event) -> None:
+        self._world.see(event)
+
+
+class World:
+    """Implements `LoopPort` and `ToolPort`, with a real hub that it listens to."""
+
+    cut_off = False
     failure = None
     tool_seconds = 3600.0
 
@@ -113,35 +121,23 @@ class World:
         self.seen: list[list[AgentMessage]] = []
         """The conversation at each model call."""
         self.interrupt = interrupt
-        self.hooks = Hooks()
-        self.meter = Meter(RunLimits(), Runaway())
-        self.said: list[str] = []
+        self.hub = Hub(HookChain(), Lifecycle())
+        self.hub.add(_Told(self))
+        self.chain = Chain(RunOptions(), Meter(RunLimits(), Runaway()), None, self.hub.hooks)
         self.queues = Queues(self._queues_changed, "one-at-a-time", "one-at-a-time")
         self._waiters: list[tuple[Callable[[Event], bool], asyncio.Future[Event]]] = []
 
     def _queues_changed(self) -> None:
-        self.publish(QueueUpdate(self.queues.steering.texts(), self.queues.follow_up.texts()))
+        self.hub.publish(QueueUpdate(self.queues.steering.texts(), self.queues.follow_up.texts()))
 
     async def safe(self) -> None:
         """Nothing is kept on a disk here."""
 
-    def publish(self, event: Event) -> None:
+    def see(self, event: Event) -> None:
         self.events.append(event)
         for wanted, future in self._waiters:
             if not future.done() and wanted(event):
                 future.set_result(event)
-
-    async def emit(self, event: Event) -> None:
-        self.publish(event)
-
-    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
-        for piece in pieces:
-            self.publish(MessageUpdate(piece, live))
-
-    async def observe(self, event: Event) -> None: ...
-
-    async def tell(self, event: Event) -> None:
-        self.publish(event)
 
     async def until(self, kind: type[Event], wanted: Callable[[Any], bool] = lambda event: True) -> Event:
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
@@ -158,7 +154,7 @@ class World:
 
     async def enter(self, message: AgentMessage) -> None:
         self.messages.append(message)
-        self.publish(MessageEnd(message))
+        self.hub.publish(MessageEnd(message))
 
     async def stream(self) -> AsyncGenerator[Chunk, None]:
         self.seen.append(list(self.messages))
@@ -170,19 +166,14 @@ class World:
     async def run_tools(
         self, message: AssistantMessage, cut: Any, signal: AbortSignal
     ) -> tuple[list[ToolResultMessage], bool]:
-        return await ToolBatch(self, self.hooks, message, cut, signal).run()
-
-    def exhausted(self) -> bool:
-        return False
-
-    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None: ...
+        return await ToolBatch(self, self.chain, message, cut, signal).run()
 
     async def begin_try(self) -> list[AgentMessage]:
-        self.publish(AgentStart())
+        self.hub.publish(AgentStart())
         return self.created
 
     async def end_run(self) -> None:
-        self.publish(AgentEnd(self.created, will_retry=False))
+        self.hub.publish(AgentEnd(self.created, will_retry=False))
 
     @property
     def unanswered(self) -> bool:
@@ -190,8 +181,8 @@ class World:
 
     def broke(self, error: Exception) -> AssistantMessage:
         answer = self.empty_answer("error", f"{type(error).__name__}: {error}")
-        self.publish(MessageStart(answer))
-        self.publish(MessageEnd(answer))
+        self.hub.publish(MessageStart(answer))
+        self.hub.publish(MessageEnd(answer))
         return answer
 
     def offered_tools(self) -> dict[str, Tool]:
@@ -199,14 +190,6 @@ class World:
 
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
         return await with_calls(answer, MODEL, self.tools)
-
-    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
-        words = self.meter.remarks(name, arguments, result.content)
-        self.said += [left_out, *words] if left_out else words
-
-    def take_remarks(self) -> list[str]:
-        said, self.said = self.said, []
-        return said
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return ToolContext(cwd="/", update=update)

@@ -17,7 +17,7 @@ from .port import World, calls, fails, says, tool, user
 
 
 def run(world: World, *prompt: UserMessage) -> AssistantMessage:
-    return asyncio.run(loop.run(prompt, world, AbortSignal()))
+    return asyncio.run(loop.run(prompt, world.chain, world, AbortSignal()))
 
 
 def results(world: World) -> dict[str, str]:
@@ -63,7 +63,7 @@ def test_results_stand_in_call_order_whatever_ends_first():
         world = World(
             [calls(("c1", "slow", "{}"), ("c2", "fast", "{}")), says("x")], [tool("slow", slow), tool("fast", fast)]
         )
-        await loop.run([user("go")], world, AbortSignal())
+        await loop.run([user("go")], world.chain, world, AbortSignal())
         ends = [e.tool_call_id for e in world.events if isinstance(e, ToolExecutionEnd)]
         assert ends == ["c2", "c1"]
         assert list(results(world)) == ["c1", "c2"]
@@ -162,7 +162,7 @@ def test_an_error_ends_the_run_and_keeps_the_queue():
 def test_abort_in_mid_answer_keeps_what_came():
     async def main():
         world, signal = World([says("w0 ", "never", gate=asyncio.Event())]), AbortSignal()
-        task = asyncio.create_task(loop.run([user("go")], world, signal))
+        task = asyncio.create_task(loop.run([user("go")], world.chain, world, signal))
         await world.until(MessageUpdate, lambda e: getattr(e.assistant_message_event, "delta", "") == "w0 ")
         signal.abort()
         answer = await asyncio.wait_for(task, 20)
@@ -182,7 +182,7 @@ def test_abort_among_tools_stops_them_and_adds_one_empty_answer():
 
         world = World([calls(("c1", "hang", "{}"), ("c2", "echo", "{}"))], [tool("hang", hang), tool("echo", echo)])
         signal = AbortSignal()
-        task = asyncio.create_task(loop.run([user("go")], world, signal))
+        task = asyncio.create_task(loop.run([user("go")], world.chain, world, signal))
         await world.until(ToolExecutionEnd, lambda e: e.tool_call_id == "c2")
         signal.abort()
         answer = await asyncio.wait_for(task, 20)
@@ -211,7 +211,7 @@ def test_immediate_steering_cuts_running_tools_but_not_those_that_must_finish():
 
         tools = [tool("fast", fast), tool("hang", hang), tool("careful", careful, interruptible=False)]
         world = World([calls(("c1", "fast", "{}"), ("c2", "hang", "{}"), ("c3", "careful", "{}")), says("x")], tools)
-        await asyncio.wait_for(loop.run([user("go")], world, AbortSignal()), 20)
+        await asyncio.wait_for(loop.run([user("go")], world.chain, world, AbortSignal()), 20)
         assert results(world) == {"c1": "fast", "c2": "Skipped due to queued user message.", "c3": "written"}
 
     asyncio.run(main())
@@ -238,9 +238,9 @@ def test_steering_does_not_skip_a_call_whose_result_hooks_still_look_at():
 
         tools = [tool("echo", echo), tool("steering", steering), tool("hang", hang)]
         world = World([calls(("c1", "echo", "{}"), ("c2", "steering", "{}"), ("c3", "hang", "{}")), says("x")], tools)
-        world.hooks = Slow()
+        world.hub.hooks.add(Slow())
         ended = asyncio.create_task(world.until(ToolExecutionEnd, lambda event: event.tool_call_id == "c3"))
-        running = asyncio.create_task(loop.run([user("go")], world, AbortSignal()))
+        running = asyncio.create_task(loop.run([user("go")], world.chain, world, AbortSignal()))
         await ended
         go.set()
         await asyncio.wait_for(running, 20)

@@ -68,7 +68,7 @@ LEFT = {
 def answered(text):
     """Return the world after a model said `text`, and then that it is done."""
     world = World([says(text), says("done")], [TOOL])
-    asyncio.run(loop.run([user("go")], world, AbortSignal()))
+    asyncio.run(loop.run([user("go")], world.chain, world, AbortSignal()))
     return world
 
 
@@ -104,7 +104,7 @@ def test_answers_of_a_small_model_as_they_came():
 
         tools = [replace(one, execute=partial(take, name=one.name)) for one in (bash.TOOL, edit.TOOL, write.TOOL)]
         world = World([says(row["text"]), says("done")], tools)
-        asyncio.run(loop.run([user("go")], world, AbortSignal()))
+        asyncio.run(loop.run([user("go")], world.chain, world, AbortSignal()))
         assert made == row["calls"]
 
 
@@ -118,7 +118,7 @@ def test_several_calls_are_run_in_their_order(tmp_path):
 
 def test_a_cut_answer_is_not_read(tmp_path):
     world = World([says(ONE, stop="length")], [TOOL])
-    asyncio.run(loop.run([user("go")], world, AbortSignal()))
+    asyncio.run(loop.run([user("go")], world.chain, world, AbortSignal()))
     assert not any(isinstance(message, ToolResultMessage) for message in world.messages)
 
 

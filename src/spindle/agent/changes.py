@@ -212,7 +212,7 @@ class SessionChanges:
         waiting = kept_queues(left.id, engine.queues.in_queues(), engine.queues.prompted)
         engine.queues.forget()
         engine.refuse_joined("The session was left before the message was delivered; it waits there")
-        engine.take_for_next_prompt()
+        engine.queues.with_next_prompt.clear()
         choice.registry = resources.registry
         context = engine.conversation.use(other, known)
         if reason == "resume":

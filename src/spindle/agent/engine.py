@@ -11,13 +11,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
-from msgspec import UNSET
-
 from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.fences.denials import tell_denial
-from spindle.agent.hooks import Blocked, HookChain
+from spindle.agent.hooks import HookChain
 from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, RequestKind
 from spindle.agent.model_choice import ModelState
@@ -36,31 +33,26 @@ from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
 from spindle.sessions.entries import SessionError
-from spindle.shapes.approvals import Denial
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     AgentSettled,
     AgentStart,
     CompactionResult,
-    Event,
     ExtensionError,
     MessageEnd,
     MessageStart,
-    MessageUpdate,
     QueueUpdate,
     ToolResult,
 )
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
-    CustomMessage,
     ToolCall,
     ToolResultMessage,
     Usage,
     UserMessage,
 )
 from spindle.shapes.model import Model
-from spindle.shapes.pieces import StreamEvent
 from spindle.shapes.run_limits import RunLimits
 from spindle.shapes.run_result import RunResult
 from spindle.tools.base import Files, StartBackground, Terminals, Tool, ToolContext, session_variables
@@ -70,15 +62,12 @@ if TYPE_CHECKING:  # loaded if there is a chain of models
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
-PIECES_AT_ONCE = 32
-"""Pieces of an answer that are published before the engine checks again whether listeners keep up."""
 
 
 class Engine:
     def __init__(
         self, conversation: Conversation, choice: ModelState, toolbox: Toolbox, resources: Resources, hooks: HookChain
     ) -> None:
-        self.hub = Hub()
         self.hooks = hooks
         """Hooks of the session."""
         self.conversation = conversation
@@ -87,6 +76,7 @@ class Engine:
         toolbox.on_change = weakly(self.forget_prompt)
         self.resources = resources
         self.lifecycle = Lifecycle()
+        self.hub = Hub(hooks, self.lifecycle)
         settings = resources.settings
         self.port: Engine = proxy(self)
         """The engine as its parts hold it: they do not keep it alive, so that a closed agent is freed at once."""
@@ -112,18 +102,14 @@ class Engine:
         """The chain that is going on."""
         self.joined: list[Run] = []
         """Prompts that end with this chain."""
-        self._active_hooks = hooks
-        """Hooks of the chain, or of the session if there is no chain."""
         self.last_result: RunResult | None = None
         """The result of the last chain."""
         self.left: Interruption | None = None
         """The run that the end of an earlier process cut off."""
-        self._next_turn: list[CustomMessage] = []
-        """Messages that go out with the next prompt."""
         self._base_prompt: tuple[bool, str] | None = None
         """Whether it is for a small model, and its text."""
         self._task: asyncio.Task[None] | None = None
-        self._cut_off = False
+        self.cut_off = False
         """Whether the agent was closed in the middle of a run."""
 
     # -- setup -----------------------------------------------------------------------------------
@@ -184,17 +170,10 @@ class Engine:
         structured = self.chain.structured if self.chain is not None else None
         return tools if structured is None else [*tools, structured.tool]
 
-    def add_to_next_prompt(self, message: CustomMessage) -> None:
-        self._next_turn.append(message)
-
-    def take_for_next_prompt(self) -> list[CustomMessage]:
-        waiting, self._next_turn = self._next_turn, []
-        return waiting
-
     # -- events ----------------------------------------------------------------------------------
 
     def _tell_queues(self) -> None:
-        self.publish(QueueUpdate(*self.queues.texts(), self.queues.items()))
+        self.hub.publish(QueueUpdate(*self.queues.texts(), self.queues.items()))
 
     def _save_queues(self) -> None:
         """Keep messages beside the session file that were accepted but are not in it yet."""
@@ -208,69 +187,6 @@ class Engine:
         if self.chain is not None and self.chain.run is not None:
             self.conversation.session.when_safe(self.chain.run.keep)
 
-    def publish(self, event: Event) -> None:
-        """Publish an event without waiting."""
-        self._observe_soon(event)
-        self.hub.publish(event)
-
-    def _observe_soon(self, event: Event) -> None:
-        if self._active_hooks.hears(type(event).__struct_config__.tag):
-            self._active_hooks.observe_soon(event)
-
-    async def emit(self, event: Event) -> None:
-        """Publish an event, to hooks first. After an update of an answer, wait while listeners cannot keep up."""
-        hooks = self._active_hooks
-        try:
-            await self.observe(event)
-        finally:  # also if an abort came meanwhile: every start has its end
-            self.hub.publish(event)
-        if type(event) is not MessageUpdate:
-            return
-        if hooks.sees_pieces:
-            hooks.piece(event)
-        if self.hub.congested and not self.signal.aborted:
-            await self._wait_for_room()
-
-    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
-        """Publish pieces of an answer. Whether hooks want them and whether there is room is checked once for many."""
-        hooks, publish = self._active_hooks, self.hub.publish
-        if hooks.sees_pieces or hooks.hears("message_update"):
-            for piece in pieces:
-                await self.emit(MessageUpdate(piece, live))
-            return
-        for at in range(0, len(pieces), PIECES_AT_ONCE):
-            for piece in pieces[at : at + PIECES_AT_ONCE]:
-                publish(MessageUpdate(piece, live))
-            if self.hub.congested and not self.signal.aborted:
-                await self._wait_for_room()
-
-    async def observe(self, event: Event) -> None:
-        """Let hooks see an event before listeners do."""
-        if self._active_hooks.hears(type(event).__struct_config__.tag):
-            await self._active_hooks.observe(event)
-
-    async def tell(self, event: Event) -> None:
-        """Publish an event that hooks have seen already, and wait while listeners cannot keep up."""
-        self.hub.publish(event)
-        if self.hub.congested and not self.signal.aborted:
-            await self._wait_for_room()
-
-    async def _wait_for_room(self) -> None:
-        """Let listeners catch up. An abort ends the wait: only a few events follow, and they must not be held up."""
-        await asyncio.sleep(0)  # mostly they have written everything after this
-        if not self.hub.congested:
-            return
-        waits = [asyncio.create_task(self.hub.room()), asyncio.create_task(self.signal.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-
-    @property
-    def congested(self) -> bool:
-        return self.hub.congested
-
     async def commit(self, message: AgentMessage) -> AgentMessage:
         """Store the message, then tell that it is finished."""
         message = await self.store(message)
@@ -278,7 +194,7 @@ class Engine:
         return message
 
     async def store(self, message: AgentMessage) -> AgentMessage:
-        stored = await self._active_hooks.message_end(message)
+        stored = await self.hub.hooks.message_end(message)
         with self.conversation.session.together():
             if self.choice.routed is not None:
                 self.failover.note_route(self.choice.routed)
@@ -295,21 +211,10 @@ class Engine:
         if recording is not None and not recording.begun and self.left is None:
             recording.begin(prompt)
 
-    def tell_kept(self, event: Event) -> None:
-        """Publish an event about something that was just saved, once that is safe or known not to be.
-
-        Hooks are part of the agent: they have seen it before.
-        """
-        session = self.conversation.session
-        if session.write_error is None and session.unsafe() is not None:
-            self.hub.hold(session.when_safe, event)
-        else:
-            self.hub.publish(event)
-
     async def enter(self, message: AgentMessage) -> None:
         self.conversation.messages.append(message)
-        self._active_hooks.committed(message)
-        self.tell_kept(MessageEnd(message, self.conversation.entry_id(message)))
+        self.hub.hooks.committed(message)
+        self.hub.tell_kept(MessageEnd(message, self.conversation.entry_id(message)), self.conversation.session)
         if self.chain is not None:
             self.chain.entered(message)
         if isinstance(message, UserMessage):
@@ -365,10 +270,10 @@ class Engine:
         self.lifecycle.begin(Phase.PREPARING)
         self.choice.begin(self.settings, options.fallback)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
-        self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
+        self.hub.hooks = HookChain(self.hooks, *own) if own else self.hooks
         outer = None if options.inside is None else options.inside.meter
         meter = meter or Meter(options.limits.over(self.limits), self.settings.runaway, outer)
-        self.chain = Chain(options, meter, run, self._active_hooks, structured=structured, resumes=goes_on is not None)
+        self.chain = Chain(options, meter, run, self.hub.hooks, structured=structured, resumes=goes_on is not None)
         session = self.conversation.session
         if session.is_kept and options.inside is None:  # the run of a subagent is part of another
             record = goes_on.again() if goes_on else options.record(self.chain.id, session, meter)
@@ -407,7 +312,7 @@ class Engine:
                 messages = None
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                answer = await loop.run(messages, self, self.signal)
+                answer = await loop.run(messages, chain, self, self.signal)
                 messages = await following.after(chain, answer, self)
                 if messages is None and self.is_awaited(answer):
                     messages = []  # a message was queued at the last moment; there is no await between this and the end
@@ -417,7 +322,7 @@ class Engine:
             chain.broke(error)
         except Exception as error:  # a bug of ours: the session outlives it, and the client is told
             trace.bug(error)
-            self.publish(ExtensionError("", "agent", chain.broke(error)))
+            self.hub.publish(ExtensionError("", "agent", chain.broke(error)))
         finally:
             if clock is not None:
                 clock.cancel()
@@ -466,7 +371,7 @@ class Engine:
         self._task = None
         try:
             if (end := chain.end_run()) is not None:  # something broke or was cancelled outside of a try
-                self.publish(end)
+                self.hub.publish(end)
             if self.lifecycle.closed:
                 self.queues.save()  # a prompt that is not in the session yet is offered when that is opened again
             else:
@@ -478,24 +383,24 @@ class Engine:
             self.choice.end()
             chain.meter.end()
             limit = chain.meter.stopped
-            cut_off = self._cut_off and not self.lifecycle.closed
+            cut_off = self.cut_off and not self.lifecycle.closed
             aborted = self.signal.aborted and limit is None and not cut_off
             chain.stop_reason = limit or ("aborted" if aborted else chain.stop_reason)
-            if chain.recording is not None and not self._cut_off:
+            if chain.recording is not None and not self.cut_off:
                 chain.recording.end(chain.stop_reason, chain.meter, chain.held)
             if cut_off or chain.stop_reason == WAITING:
-                self.left, self._cut_off = interruption(self.conversation.session), False
+                self.left, self.cut_off = interruption(self.conversation.session), False
             text = (self.conversation.last_assistant_text() or "") if chain.meter.turns else ""
             self.last_result = chain.result(text, self.conversation.session)
             chain.tell_end(self.last_result, self.failure)
             self.lifecycle.end()
             settled = AgentSettled(aborted, chain.stop_reason, chain.error, self.count_background())
-            self._observe_soon(settled)
-            self.tell_kept(settled)
+            self.hub.observe_soon(settled)
+            self.hub.tell_kept(settled, self.conversation.session)
             for joined in self._leave():
                 self.hub.then(partial(joined.end, self.last_result), joined.refuse)
             self.queues.senders.clear()
-            self._active_hooks = self.hooks
+            self.hub.hooks = self.hooks
             self.lifecycle.free()
 
     def _leave(self) -> list[Run]:
@@ -518,11 +423,11 @@ class Engine:
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
         self.signal.abort()
-        self._active_hooks.interrupt()
+        self.hub.hooks.interrupt()
 
     async def kill(self) -> None:
         """End the work for good: the agent is being closed. A run that nobody has stopped can be resumed later."""
-        self._cut_off = not self.signal.aborted
+        self.cut_off = not self.signal.aborted
         self.stop()
         chain = self._task
         if chain is None:
@@ -555,35 +460,9 @@ class Engine:
             self.conversation.append(message)
         except Exception:  # the session file may be broken: keep the message in memory
             self.conversation.messages.append(message)
-        self.hub.publish(MessageStart(message))
-        self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
+        self.hub.pass_on(MessageStart(message))
+        self.hub.pass_on(MessageEnd(message, self.conversation.entry_id(message)))
         return message
-
-    def exhausted(self) -> bool:
-        chain = self.chain
-        if chain is None:
-            return False
-        if chain.structured is not None:
-            if chain.structured.failed:
-                chain.meter.stopped = chain.meter.stopped or "schema"
-            elif chain.structured.value is not UNSET:
-                return True
-        return chain.meter.exhausted()
-
-    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
-        if self.chain is not None:
-            self.chain.meter.tool_ended(name, arguments, failed=failed, cut=cut)
-
-    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
-        if self.chain is not None:
-            words = self.chain.meter.remarks(name, arguments, result.content)
-            self.chain.remarks += [left_out, *words] if left_out else words
-
-    def take_remarks(self) -> list[str]:
-        if self.chain is None:
-            return []
-        remarks, self.chain.remarks = self.chain.remarks, []
-        return remarks
 
     async def will_retry(self, message: AssistantMessage) -> bool:
         if self.signal.aborted or not self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt):
@@ -604,7 +483,7 @@ class Engine:
         assert chain is not None
         if chain.created is None:
             chain.created = []
-            await self.emit(AgentStart())
+            await self.hub.emit(AgentStart())
             if self.choice.line is not None:
                 await self.failover.begin(self.choice.line)
         return chain.created
@@ -612,7 +491,7 @@ class Engine:
     async def end_run(self) -> None:
         if self.chain is not None and (end := self.chain.end_run()) is not None:
             self.lifecycle.move(Phase.ENDING)
-            await self.emit(end)
+            await self.hub.emit(end)
 
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         if self.model is None:
@@ -658,11 +537,6 @@ class Engine:
         chain.meter.asks(request)
         return await self.open_stream(request, chain.options.max_tokens)
 
-    @property
-    def request_hooks(self) -> HookChain:
-        """The hooks that hold now: those of the agent, and those of the request that is going on."""
-        return self._active_hooks
-
     async def open_stream(
         self, request: llm.Request, max_tokens: int | None = None, line: "Line | None" = None
     ) -> AsyncGenerator[llm.Chunk, None]:
@@ -671,9 +545,9 @@ class Engine:
         line = line or self.choice.line
         model = self.model if line is None else line.now.model
         if model is not None:
-            self._active_hooks.model_call(model)
+            self.hub.hooks.model_call(model)
         session_id = self.provider_session_id or self.conversation.session.id
-        settings, hooks = self.settings, self._active_hooks
+        settings, hooks = self.settings, self.hub.hooks
         opening = self.choice.ask(request, settings, hooks, session_id, self._on_disk, max_tokens, line)
         if not trace.listeners:
             return await opening
@@ -690,7 +564,7 @@ class Engine:
         except SessionError as error:
             if self.chain is not None:
                 self.chain.broke(error)
-                self._cut_off = True
+                self.cut_off = True
             self.stop()
             raise
 
@@ -702,24 +576,14 @@ class Engine:
         from spindle.agent.tool_batch import ToolBatch
 
         self.lifecycle.move(Phase.TOOLS)
-        batch = ToolBatch(self, self._active_hooks, message, cut, signal)
+        chain = self.chain
+        assert chain is not None
+        batch = ToolBatch(self, chain, message, cut, signal)
         try:
             return await batch.run()
         finally:
-            if self.chain is not None:
-                self.chain.hold(batch.held)
+            chain.hold(batch.held)
             self.lifecycle.move(Phase.STREAMING)
-
-    def blocked(self, call: ToolCall, error: Blocked) -> None:
-        if self.chain is not None and error.by is not None:
-            denial = Denial(call.name, call.arguments, None, str(error), error.by, error.error)
-            self.chain.meter.denied(denial)
-            if error.__cause__ is not None and self.chain.run is not None:
-                self.chain.run.exceptions.append(error.__cause__)
-            tell_denial(self.publish, call.id, denial)
-
-    def leaves_open(self, call_id: str) -> bool:
-        return self._cut_off and self.chain is not None and call_id in self.chain.questions
 
     # -- the tools' port -------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
-from spindle.agent.hooks import Hooks
+from spindle.agent.hub import Hub
 from spindle.agent.run.meter import check_limits
 from spindle.base import limits, trace
 from spindle.base.settings import Role, Settings
@@ -21,7 +21,7 @@ from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelChoice, ModelNotFound, resolve_model
 from spindle.sessions.facts import keep
 from spindle.sessions.stand_ins import ROUTE, StandIn
-from spindle.shapes.events import Event, Fallback, Notice, RetryFallbackApplied, RetryFallbackSucceeded
+from spindle.shapes.events import Fallback, Notice, RetryFallbackApplied, RetryFallbackSucceeded
 from spindle.shapes.messages import AssistantMessage
 from spindle.shapes.model import Model
 from spindle.shapes.run_limits import RunLimits
@@ -164,19 +164,13 @@ class FailoverPort(Protocol):
     choice: "ModelState"
     conversation: Conversation
     chain: "Chain | None"
+    hub: Hub
 
     @property
     def settings(self) -> Settings: ...
 
     @property
-    def request_hooks(self) -> Hooks: ...
-
-    @property
     def run_limits(self) -> RunLimits: ...
-
-    async def emit(self, event: Event) -> None: ...
-
-    def publish(self, event: Event) -> None: ...
 
 
 class Failover:
@@ -186,7 +180,7 @@ class Failover:
         """The model that the session was told to answer in the place of a virtual one."""
 
     def _check(self, model: Model) -> None:
-        self._port.request_hooks.model_call(model)
+        self._port.hub.hooks.model_call(model)
         check_limits(self._port.run_limits, model)
 
     async def begin(self, line: Line) -> None:
@@ -213,7 +207,7 @@ class Failover:
                 self._check(found.model)
                 chosen, names = found, [*names, own]
             except (ModelNotFound, MissingCredentials, AgentError) as error:
-                port.publish(Notice(f"The model for {role} cannot be used: {error}"))
+                port.hub.publish(Notice(f"The model for {role} cannot be used: {error}"))
         line = Line(role, chosen, names, choice.registry)
         await self.begin(line)
         return line
@@ -227,7 +221,7 @@ class Failover:
         if await line.look(self._check, window) or line.look_again(self._check, window):
             return True
         if line.problems:
-            self._port.publish(Notice(f"No other model can answer. {'; '.join(line.problems)}"))
+            self._port.hub.publish(Notice(f"No other model can answer. {'; '.join(line.problems)}"))
             line.problems = []
         return False
 
@@ -272,8 +266,8 @@ class Failover:
         )
         if port.chain is not None:
             port.chain.fallbacks.append(switch)
-        await port.emit(RetryFallbackApplied(switch.before, switch.after, line.role, cause))
-        port.publish(Notice(f"{switch.before}: {CAUSES[cause]}. {switch.after} answers instead."))
+        await port.hub.emit(RetryFallbackApplied(switch.before, switch.after, line.role, cause))
+        port.hub.publish(Notice(f"{switch.before}: {CAUSES[cause]}. {switch.after} answers instead."))
 
     def note_route(self, model: Model) -> None:
         """Note in the session which model answers in the place of a virtual one, if it is another than before."""
@@ -292,7 +286,7 @@ class Failover:
         """Tell that the other model has answered, the first time."""
         if line.applied is not None:
             line.applied = None
-            await self._port.emit(RetryFallbackSucceeded(line.now.model.full_name, line.role))
+            await self._port.hub.emit(RetryFallbackSucceeded(line.now.model.full_name, line.role))
 
 
 def _cause(line: Line, answer: AssistantMessage, failure: Failure | None) -> str | None:

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import msgspec
 
 from spindle.agent import AgentError
+from spindle.agent.hub import Hub
 from spindle.agent.toolbox import Toolbox
 from spindle.shapes.builtin_tools import BUILTIN_TOOLS
 from spindle.shapes.client_requests import HostToolCall, HostToolCancel
-from spindle.shapes.events import Event, StateChanged, ToolResult
+from spindle.shapes.events import StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError
 
@@ -48,9 +49,8 @@ class _Pending(msgspec.Struct):
 class HostToolPort(Protocol):
     """What host tools need of the engine."""
 
+    hub: Hub
     toolbox: Toolbox
-
-    def publish(self, event: Event) -> None: ...
 
 
 class HostTools:
@@ -83,7 +83,7 @@ class HostTools:
             tools.append((tool, name in active if name in known else not hidden))
         self._port.toolbox.exchange(self.names, tools)
         self.names = names
-        self._port.publish(StateChanged())
+        self._port.hub.publish(StateChanged())
         return names
 
     def disconnect(self) -> None:
@@ -98,7 +98,7 @@ class HostTools:
         id = os.urandom(8).hex()
         done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         self._pending[id] = _Pending(done, ctx.update)
-        self._port.publish(HostToolCall(id, call_id, name, arguments))
+        self._port.hub.publish(HostToolCall(id, call_id, name, arguments))
         try:
             async with asyncio.timeout(self._timeout_ms / 1000 if self._timeout_ms else None):
                 return await done
@@ -112,7 +112,7 @@ class HostTools:
             self._pending.pop(id, None)
 
     def _cancel(self, id: str) -> None:
-        self._port.publish(HostToolCancel(os.urandom(8).hex(), id))
+        self._port.hub.publish(HostToolCancel(os.urandom(8).hex(), id))
 
     # -- frames of the client --------------------------------------------------------------------
 

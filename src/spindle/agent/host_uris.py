@@ -64,7 +64,7 @@ class HostUris:
         id = os.urandom(8).hex()
         answered = self._pending[id] = asyncio.get_running_loop().create_future()
         content = args["content"] if operation == "write" else None
-        self._port.publish(HostUriRequest(id=id, operation=operation, url=url, content=content))
+        self._port.hub.publish(HostUriRequest(id=id, operation=operation, url=url, content=content))
         try:
             async with asyncio.timeout(self._timeout_ms / 1000 if self._timeout_ms else None):
                 result = await answered
@@ -89,7 +89,7 @@ class HostUris:
         return text_result("\n\n".join([shown.content, *more, *notes]))
 
     def _cancel(self, id: str) -> None:
-        self._port.publish(HostUriCancel(os.urandom(8).hex(), id))
+        self._port.hub.publish(HostUriCancel(os.urandom(8).hex(), id))
 
     def _take(self, frame: dict[str, Any]) -> bool:
         id = frame.get("id")

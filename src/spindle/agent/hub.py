@@ -1,19 +1,24 @@
-"""The listeners of an agent: who is told of its events, and when.
+"""Tells hooks and listeners of an agent what happens: who is told, in which order, and when.
 
-Nobody is told of a message that is not kept yet. With files it is kept at once. A store takes a moment: events wait
-here behind the end of a message until it is there, while the agent goes on.
+Hooks see an event before listeners do. Nobody is told of a message that is not kept yet. With files it is kept at once.
+A store takes a moment: events wait here behind the end of a message until it is there, while the agent goes on.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from spindle.agent.hooks import Listener
+from spindle.agent.hooks import HookChain, Listener
+from spindle.agent.lifecycle import Lifecycle
 from spindle.base import trace
-from spindle.shapes.events import Event, MessageEnd
+from spindle.llm.live import LiveMessage
+from spindle.sessions.session import Session
+from spindle.shapes.events import Event, MessageEnd, MessageUpdate
+from spindle.shapes.pieces import StreamEvent
 
-WhenSafe = Callable[[Callable[[], None]], None]
-"""Calls a function once everything that was saved before is safe."""
+PIECES_AT_ONCE = 32
+"""Pieces of an answer that are published before the hub checks again whether listeners keep up."""
 
 
 class _Afterwards(NamedTuple):
@@ -22,7 +27,10 @@ class _Afterwards(NamedTuple):
 
 
 class Hub:
-    def __init__(self) -> None:
+    def __init__(self, hooks: HookChain, lifecycle: Lifecycle) -> None:
+        self.hooks = hooks
+        """The hooks that hold now: those of the session, and those of the request that is going on."""
+        self._lifecycle = lifecycle
         self.foresee: Callable[[Event, int], None] = lambda event, place: None
         """Called with an event that has to wait: it is that many events away from being told."""
         self._listeners: tuple[Listener, ...] = ()
@@ -42,7 +50,64 @@ class Hub:
         self.let_go()
         self._listeners = ()
 
+    # -- telling ---------------------------------------------------------------------------------
+
     def publish(self, event: Event) -> None:
+        """Tell hooks and listeners without waiting."""
+        self.observe_soon(event)
+        self.pass_on(event)
+
+    def observe_soon(self, event: Event) -> None:
+        """Tell hooks alone, without waiting."""
+        if self.hooks.hears(type(event).__struct_config__.tag):
+            self.hooks.observe_soon(event)
+
+    async def emit(self, event: Event) -> None:
+        """Tell hooks first, then listeners. After an update of an answer, wait while listeners cannot keep up."""
+        hooks = self.hooks
+        try:
+            await self.observe(event)
+        finally:  # also if an abort came meanwhile: every start has its end
+            self.pass_on(event)
+        if type(event) is not MessageUpdate:
+            return
+        if hooks.sees_pieces:
+            hooks.piece(event)
+        if self.congested:
+            await self._wait_for_room()
+
+    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
+        """Tell of pieces of an answer. Whether hooks want them and whether there is room is checked once for many."""
+        if self.hooks.sees_pieces or self.hooks.hears("message_update"):
+            for piece in pieces:
+                await self.emit(MessageUpdate(piece, live))
+            return
+        for at in range(0, len(pieces), PIECES_AT_ONCE):
+            for piece in pieces[at : at + PIECES_AT_ONCE]:
+                self.pass_on(MessageUpdate(piece, live))
+            if self.congested:
+                await self._wait_for_room()
+
+    async def observe(self, event: Event) -> None:
+        """Let hooks see an event before listeners do."""
+        if self.hooks.hears(type(event).__struct_config__.tag):
+            await self.hooks.observe(event)
+
+    async def tell(self, event: Event) -> None:
+        """Tell listeners of an event that hooks have seen already, and wait while they cannot keep up."""
+        self.pass_on(event)
+        if self.congested:
+            await self._wait_for_room()
+
+    def tell_kept(self, event: Event, session: Session) -> None:
+        """Tell listeners of something that was just saved, once that is safe or known not to be."""
+        if session.write_error is None and session.unsafe() is not None:
+            self._hold(session, event)
+        else:
+            self.pass_on(event)
+
+    def pass_on(self, event: Event) -> None:
+        """Tell listeners alone, without waiting."""
         if self._waiting:
             self._waiting.append(event)
         else:
@@ -57,25 +122,42 @@ class Hub:
 
     @property
     def congested(self) -> bool:
+        """Whether a listener cannot keep up."""
         for listener in self._listeners:  # noqa: SIM110 - asked for every event
             if listener.full:
                 return True
         return False
 
     async def room(self) -> None:
+        """Wait until all listeners have room."""
         for listener in self._listeners:
             if listener.full:
                 await listener.room()
 
+    async def _wait_for_room(self) -> None:
+        """Let listeners catch up. An abort ends the wait: only a few events follow, and they must not be held up."""
+        signal = self._lifecycle.signal
+        if signal.aborted:
+            return
+        await asyncio.sleep(0)  # mostly they have written everything after this
+        if not self.congested:
+            return
+        waits = [asyncio.create_task(self.room()), asyncio.create_task(signal.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     # -- what is not kept yet --------------------------------------------------------------------
 
-    def hold(self, when_safe: WhenSafe, event: Event) -> None:
-        """Publish an event about something that was just saved once that is safe; later events wait behind it."""
+    def _hold(self, session: Session, event: Event) -> None:
+        """Keep an event back until what was just saved is safe; later events wait behind it."""
         mark = object()
         self._behind.add(mark)
         self._waiting.append(event)
         self.foresee(event, sum(isinstance(one, Event) for one in self._waiting))
-        when_safe(lambda: self._kept(mark))
+        session.when_safe(lambda: self._kept(mark))
 
     def then(self, call: Callable[[], None], if_lost: Callable[[str], None]) -> None:
         """Call a function when the events so far were told, or another one with the reason why they will not be."""

@@ -10,11 +10,13 @@ from contextlib import aclosing
 from typing import Protocol
 
 from spindle.agent.hooks import AnswerStopped
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.queues import Queued, Queues
+from spindle.agent.run.options import Chain
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Failure, Finished, Started
-from spindle.shapes.events import Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from spindle.shapes.events import MessageStart, MessageUpdate, TurnEnd, TurnStart
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, custom_message
 from spindle.shapes.pieces import AnswerDone, AnswerFailed, AnswerStart, StreamEvent, TextDelta, ThinkingDelta
 
@@ -22,6 +24,7 @@ from spindle.shapes.pieces import AnswerDone, AnswerFailed, AnswerStart, StreamE
 class LoopPort(Protocol):
     """What the loop needs of the agent."""
 
+    hub: Hub
     queues: Queues
     failure: Failure | None
     """How the last answer failed, as far as known."""
@@ -29,12 +32,6 @@ class LoopPort(Protocol):
     @property
     def unanswered(self) -> bool:
         """Whether the model has yet to answer the last message of the conversation."""
-
-    async def emit(self, event: Event) -> None:
-        """Tell the listeners; wait while they cannot keep up."""
-
-    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
-        """Tell of pieces of an answer that arrived together."""
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
         """Make a finished message part of the conversation and tell of its end; hooks may replace it."""
@@ -53,12 +50,6 @@ class LoopPort(Protocol):
     ) -> tuple[list[ToolResultMessage], bool]:
         """Run the calls of an answer, but not those in `cut`. Returns results, and whether all ask to end the run."""
 
-    def take_remarks(self) -> list[str]:
-        """Return what the model is to be told after the results of its calls, each thing once."""
-
-    def exhausted(self) -> bool:
-        """Say whether a limit forbids another model call."""
-
     async def begin_try(self) -> list[AgentMessage]:
         """Tell that a run begins, unless it is only tried again. Returns the messages it has made; more are added."""
 
@@ -69,7 +60,7 @@ class LoopPort(Protocol):
         """Add an answer that tells of a bug, even if the session file cannot be written. Returns it."""
 
 
-async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> AssistantMessage:
+async def run(prompt: Sequence[AgentMessage], chain: Chain, port: LoopPort, signal: AbortSignal) -> AssistantMessage:
     """Make one try of a run: until the model is done, fails, or is aborted. Returns its last answer.
 
     The caller ends the run, unless it tries again. After a bug the end is told here, and the exception raised.
@@ -79,13 +70,13 @@ async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSigna
     if not prompt and not waiting and not port.unanswered:
         waiting = port.queues.follow_up.batch()
     created = await port.begin_try()
-    await port.emit(TurnStart())
+    await port.hub.emit(TurnStart())
     try:
-        return await _turns(prompt, waiting, port, signal, created)
+        return await _turns(prompt, waiting, chain, port, signal, created)
     except Exception as error:
         answer = port.broke(error)
         created.append(answer)
-        await port.emit(TurnEnd(answer, []))
+        await port.hub.emit(TurnEnd(answer, []))
         await port.end_run()
         raise
 
@@ -93,6 +84,7 @@ async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSigna
 async def _turns(
     prompt: Sequence[AgentMessage],
     waiting: list[Queued],
+    chain: Chain,
     port: LoopPort,
     signal: AbortSignal,
     created: list[AgentMessage],
@@ -101,7 +93,7 @@ async def _turns(
     queues = port.queues
 
     async def enter(message: AgentMessage) -> None:
-        await port.emit(MessageStart(message))
+        await port.hub.emit(MessageStart(message))
         created.append(await port.commit(message))
 
     for message in prompt:
@@ -117,23 +109,23 @@ async def _turns(
         answer, cut = await _answer(port, signal)
         created.append(answer)
         if answer.stop_reason in ("error", "aborted"):
-            await port.emit(TurnEnd(answer, []))
+            await port.hub.emit(TurnEnd(answer, []))
             return answer
         results, ended = await port.run_tools(answer, cut, signal)
         created.extend(results)
-        await port.emit(TurnEnd(answer, results))
+        await port.hub.emit(TurnEnd(answer, results))
         go_on = bool(results) and not ended
-        if (go_on or queues.deliverable) and port.exhausted():
+        if (go_on or queues.deliverable) and chain.exhausted():
             return answer
         waiting = []
         if not signal.aborted:
             waiting = queues.steering.batch() or ([] if go_on else queues.follow_up.batch())
         if not go_on and not waiting:
             return answer
-        await port.emit(TurnStart())
-        if go_on and not signal.aborted and (remarks := port.take_remarks()):
+        await port.hub.emit(TurnStart())
+        if go_on and not signal.aborted and (remarks := chain.take_remarks()):
             # Not in the results: small models take words there for their own, and repeat them as an answer.
-            await enter(custom_message("remark", f"<remark>{' '.join(dict.fromkeys(remarks))}</remark>"))
+            await enter(custom_message("remark", f"<remark>{' '.join(remarks)}</remark>"))
 
 
 async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage, Container[str]]:
@@ -151,24 +143,24 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
                 async for chunk in chunks:
                     if isinstance(chunk, Started):
                         live, first = chunk.live, True
-                        await port.emit(MessageStart(live))
-                        await port.emit(MessageUpdate(AnswerStart(), live))
+                        await port.hub.emit(MessageStart(live))
+                        await port.hub.emit(MessageUpdate(AnswerStart(), live))
                     elif isinstance(chunk, Finished):
                         answer, port.failure = chunk.message, chunk.failure
                     else:
                         pieces = chunk if isinstance(chunk, list) else [chunk]
                         if first and (end := _end_of_first(pieces)):
                             first = False
-                            await port.emit_pieces(pieces[:end], live)
+                            await port.hub.emit_pieces(pieces[:end], live)
                             await asyncio.sleep(0)  # the first text is sent now, without the pieces behind it
                             pieces = pieces[end:]
-                        await port.emit_pieces(pieces, live)
+                        await port.hub.emit_pieces(pieces, live)
     except (Aborted, AnswerStopped) as stop:
         why = str(stop) or "Request was aborted"
         if live is None:
             answer = port.empty_answer("aborted", f"{why}.")
         else:
-            await port.emit_pieces(live.end_all(), live)
+            await port.hub.emit_pieces(live.end_all(), live)
             answer = live.finish("aborted", why)
     except Exception as error:  # a hook or an adapter broke: the conversation must survive it
         text = str(error) or type(error).__name__
@@ -178,10 +170,10 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
         answer = port.empty_answer("error", "The model's stream ended without an answer")
     answer = await port.with_text_calls(answer)
     if live is None:
-        await port.emit(MessageStart(answer))
-        await port.emit(MessageUpdate(AnswerStart(), answer))
+        await port.hub.emit(MessageStart(answer))
+        await port.hub.emit(MessageUpdate(AnswerStart(), answer))
     reason = answer.stop_reason
-    await port.emit(MessageUpdate((AnswerFailed if reason in ("error", "aborted") else AnswerDone)(reason), answer))
+    await port.hub.emit(MessageUpdate((AnswerFailed if reason in ("error", "aborted") else AnswerDone)(reason), answer))
     committed = await port.commit(answer)
     cut = live.cut_calls() if live is not None else ()
     return committed if isinstance(committed, AssistantMessage) else answer, cut

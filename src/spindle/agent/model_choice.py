@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import HookChain
+from spindle.agent.hub import Hub
 from spindle.base import limits
 from spindle.base.settings import Settings
 from spindle.llm import stream as llm
@@ -19,7 +20,7 @@ from spindle.models.loopback import LOOPBACK
 from spindle.models.model_registry import VIRTUAL, ModelRegistry
 from spindle.models.select import ModelChoice, ModelNotFound, chain_of, not_restored, resolve_model
 from spindle.sessions.session import Session
-from spindle.shapes.events import Event, Notice, StateChanged, ThinkingLevelChanged
+from spindle.shapes.events import Notice, StateChanged, ThinkingLevelChanged
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
@@ -250,8 +251,7 @@ class ModelPort(Protocol):
     choice: ModelState
     conversation: Conversation
     hooks: HookChain
-
-    def publish(self, event: Event) -> None: ...
+    hub: Hub
 
 
 class ModelSwitch:
@@ -275,7 +275,7 @@ class ModelSwitch:
         model, note = await self._port.choice.find(provider, model_id)
         await self.use(model, None, "set")
         if note:
-            self._port.publish(Notice(note))
+            self._port.hub.publish(Notice(note))
         return model
 
     async def cycle(self) -> CycledModel | None:
@@ -292,7 +292,7 @@ class ModelSwitch:
         previous, old_level = choice.model, choice.level
         level_changed = choice.use(model, level)
         port.conversation.session.append_model_change(model.provider, model.id)
-        port.publish(StateChanged())
+        port.hub.publish(StateChanged())
         if level_changed:
             await self._tell_level(old_level)
         await port.hooks.notify("model_select", model=model, previous_model=previous, source=source)
@@ -312,5 +312,5 @@ class ModelSwitch:
         """Write a new thinking level into the session and tell clients. Await the result to tell extensions."""
         port, level = self._port, self._port.choice.level
         port.conversation.session.append_thinking_level(level)
-        port.publish(ThinkingLevelChanged(level))
+        port.hub.publish(ThinkingLevelChanged(level))
         return port.hooks.notify("thinking_level_select", level=level, previous_level=previous)

@@ -65,7 +65,7 @@ async def title_of(engine: Engine) -> tuple[str, Usage] | None:
         line = Line("titles", found, [], registry)
         made = await summarize(_request(engine), stream, retry)
     except (ModelNotFound, MissingCredentials, AgentError, SummaryFailed) as error:
-        engine.publish(Notice(f"No title was made: {error}"))
+        engine.hub.publish(Notice(f"No title was made: {error}"))
         return None
     title = _first_line(made.text)
     return (title, made.answer.usage) if title else None

@@ -136,7 +136,9 @@ class Prompting:
                 self.take(submission)
             except AgentError as error:
                 is_end = submission.is_prompt
-                engine.publish(AgentSettled(False, "error", str(error)) if is_end else Notice(str(error), "warning"))
+                engine.hub.publish(
+                    AgentSettled(False, "error", str(error)) if is_end else Notice(str(error), "warning")
+                )
                 if submission.run is not None:
                     submission.run.refuse(str(error))
         if arrived:
@@ -172,13 +174,13 @@ class Prompting:
         """Put a message of an extension into the conversation, or into a queue if the agent is at work."""
         engine = self._engine
         if deliver_as == "nextTurn":
-            engine.add_to_next_prompt(message)
+            engine.queues.with_next_prompt.append(message)
         elif engine.lifecycle.running:
             engine.queues.put(message, deliver_as or "steer")
         elif trigger_turn:
             self.start_with(message)
         else:
-            await engine.emit(MessageStart(message))
+            await engine.hub.emit(MessageStart(message))
             await engine.commit(message)
 
     def send_queued(self, id: str) -> None:
@@ -232,7 +234,7 @@ class Prompting:
         engine, choice = self._engine, self._engine.choice
         if choice.model is None and choice.look_again(engine.settings):
             choice.record(engine.conversation.session)
-            engine.publish(StateChanged())
+            engine.hub.publish(StateChanged())
 
     def stop_commands(self) -> list[str]:
         """Cancel slash commands of extensions; return their names."""
@@ -248,13 +250,13 @@ class Prompting:
         self._told_tools = True
         entries = toolbox.unmatched((*toolbox.lists, *of_request) if first else of_request)
         if toolbox.gone:
-            engine.publish(Notice(f"The session had tools that are not here: {', '.join(toolbox.gone)}"))
+            engine.hub.publish(Notice(f"The session had tools that are not here: {', '.join(toolbox.gone)}"))
             toolbox.gone = []
         # The tools of MCP servers may not be known yet.
         if lost := [entry for entry in entries if not may_match(entry, "mcp__")]:
-            engine.publish(Notice(f"There are no tools for these entries of tool lists: {', '.join(lost)}"))
+            engine.hub.publish(Notice(f"There are no tools for these entries of tool lists: {', '.join(lost)}"))
         if (first and toolbox.lost_all) or (of_request and not toolbox.active_tools(of_request)):
-            engine.publish(Notice("The model has no tools: the tool lists leave none"))
+            engine.hub.publish(Notice("The model has no tools: the tool lists leave none"))
 
     async def _run_command(self, submission: Submission) -> None:
         await self._until_begun(submission)
@@ -310,7 +312,7 @@ class Prompting:
             await chain.hooks.before_agent_start(start)
         if start.system_prompt != before:
             chain.system_prompt = start.system_prompt
-        return [submission.message(text, images), *engine.take_for_next_prompt(), *start.messages]
+        return [submission.message(text, images), *engine.queues.take_next_prompt(), *start.messages]
 
     async def _queue_later(self, submission: Submission) -> None:
         """Let hooks look at a message, then put it in its queue; if the run has ended, a prompt starts another."""
@@ -348,7 +350,7 @@ class Prompting:
         if not submission.expand:
             return text
         return self._engine.resources.expand(
-            text, lambda error: self._engine.publish(ExtensionError("", "skill_expansion", error))
+            text, lambda error: self._engine.hub.publish(ExtensionError("", "skill_expansion", error))
         )
 
 

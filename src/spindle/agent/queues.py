@@ -109,7 +109,7 @@ class MessageQueue(Struct):
 
 
 class Queues:
-    """Both queues. Every change of them is saved and told here."""
+    """Both queues, and what waits for a prompt. Every change of the queues is saved and told here."""
 
     def __init__(
         self,
@@ -121,6 +121,8 @@ class Queues:
         """`tell` tells clients of every change. Before that, `save` keeps the messages that wait."""
         self.steering = MessageQueue(steering_mode)
         self.follow_up = MessageQueue(follow_up_mode)
+        self.with_next_prompt: list[CustomMessage] = []
+        """Messages that go out with the next prompt."""
         self.prompted = False
         """Whether a prompt is among the follow-ups: it is delivered even if the run before it failed."""
         self._arriving: list[Submission] = []
@@ -153,6 +155,11 @@ class Queues:
         (self.steering if behavior == "steer" else self.follow_up).waiting.append(message)
         self.prompted = self.prompted or prompt
         self._changed()
+
+    def take_next_prompt(self) -> list[CustomMessage]:
+        """Take the messages that go out with a prompt that is sent now."""
+        waiting, self.with_next_prompt = self.with_next_prompt, []
+        return waiting
 
     def deliver(self, message: Queued) -> None:
         """Take a message out of its queue, because it enters the conversation now."""

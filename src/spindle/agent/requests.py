@@ -44,7 +44,7 @@ async def execute_tool(engine: Engine, name: str, args: Any, update: Callable[[T
     active = {tool.name: tool for tool in engine.toolbox.active_tools()}
     if (tool := active.get(name) or engine.toolbox.hidden(name)) is None:
         raise ToolError(f"There is no active tool {name}")
-    call_id, hooks = f"ext_{uuid4().hex[:24]}", engine.request_hooks
+    call_id, hooks = f"ext_{uuid4().hex[:24]}", engine.hub.hooks
     try:
         checked = await hooks.tool_call(call_id, tool, await checked_arguments(tool, args))
     except ToolError:

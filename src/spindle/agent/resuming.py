@@ -182,7 +182,7 @@ async def _tell_truth(engine: "Engine", call: ToolCall, truth: str = TRUTH) -> A
         is_error=True,
         timestamp=int(time.time() * 1000),
     )
-    await engine.emit(MessageStart(result))
+    await engine.hub.emit(MessageStart(result))
     return await engine.commit(result)
 
 

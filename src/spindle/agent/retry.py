@@ -3,10 +3,11 @@
 import asyncio
 from typing import Protocol
 
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.base.settings import Settings
 from spindle.llm.stream import Failure
-from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
+from spindle.shapes.events import AutoRetryEnd, AutoRetryStart
 from spindle.shapes.messages import AssistantMessage
 from spindle.shapes.model import Model
 
@@ -16,11 +17,11 @@ _CANCELLED = "Retry cancelled"
 class RetryPort(Protocol):
     """What retries need of the engine."""
 
+    hub: Hub
+
     @property
     def settings(self) -> Settings:
         """Settings of the working directory; they change with it."""
-
-    async def emit(self, event: Event) -> None: ...
 
 
 class Retry:
@@ -62,7 +63,7 @@ class Retry:
         delay = self.delay_ms(self.attempt, failure)
         self._cancel = asyncio.Event()  # first: a client that is told of the wait may end it at once
         try:
-            await self._port.emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
+            await self._port.hub.emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
             with signal:
                 await asyncio.wait_for(self._cancel.wait(), delay / 1000)
         except TimeoutError:
@@ -84,7 +85,7 @@ class Retry:
     async def succeeded(self) -> None:
         if self.attempt:
             attempt, self.attempt = self.attempt, 0
-            await self._port.emit(AutoRetryEnd(True, attempt))
+            await self._port.hub.emit(AutoRetryEnd(True, attempt))
 
     async def gave_up(self) -> None:
         """Tell that there will be no further attempt, because it was cancelled."""
@@ -93,4 +94,4 @@ class Retry:
     async def failed(self, error: str) -> None:
         if self.attempt:
             attempt, self.attempt = self.attempt, 0
-            await self._port.emit(AutoRetryEnd(False, attempt, error))
+            await self._port.hub.emit(AutoRetryEnd(False, attempt, error))

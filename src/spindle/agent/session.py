@@ -134,7 +134,7 @@ class AgentSession:
         todo = Todo() if mode == "rpc" else resources.settings.todo
         self._todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
-        self.dialogs = dialogs or dialogs_of(mode, weakly(engine.publish), replies)
+        self.dialogs = dialogs or dialogs_of(mode, weakly(engine.hub.publish), replies)
         self._approval = Approval(engine.port, self.dialogs, permissions)
         self.background = Background(engine.port, mode)
         self.checkpoints = Checkpoints(engine.port, self._shell)
@@ -177,7 +177,7 @@ class AgentSession:
 
     def publish(self, event: events.Event) -> None:
         """Tell every listener of an event."""
-        self._engine.publish(event)
+        self._engine.hub.publish(event)
 
     def tell_write_error(self, error: str) -> None:
         """Tell clients that the conversation goes on in memory only, or elsewhere."""

@@ -14,7 +14,7 @@ from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Lifecycle
 from spindle.base import limits
 from spindle.resources.loader import Resources
-from spindle.shapes.events import BashExecutionUpdate, Event, SessionChanged
+from spindle.shapes.events import BashExecutionUpdate, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashOutput, run_user_bash
@@ -34,8 +34,6 @@ class ShellPort(Protocol):
     resources: Resources
     owner: object
     sandbox: Callable[[], "Sandbox | NoSandbox"]
-
-    def publish(self, event: Event) -> None: ...
 
 
 class Shell:
@@ -78,7 +76,7 @@ class Shell:
 
     async def _execute(self, command: str, id: Any) -> BashOutput:
         def tell(delta: str) -> None:
-            self._port.publish(BashExecutionUpdate(id=id, delta=delta))
+            self._port.hub.publish(BashExecutionUpdate(id=id, delta=delta))
 
         cwd = self._port.resources.workdir(self._port.conversation.session.cwd)
         settings = self._port.resources.tool_settings(self._port.owner, self._port.sandbox(), for_user=True)
@@ -99,7 +97,7 @@ class Shell:
             self._port.conversation.hold(message)
         else:
             self._port.conversation.append(message)
-            self._port.publish(SessionChanged(self._port.conversation.session.id, "bash"))
+            self._port.hub.publish(SessionChanged(self._port.conversation.session.id, "bash"))
 
     def stop_all(self) -> None:
         """Kill every running command; each then returns the output that it has written so far."""

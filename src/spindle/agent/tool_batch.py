@@ -12,16 +12,19 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from spindle.agent.fences.denials import tell_denial
 from spindle.agent.fences.waiting import Held
-from spindle.agent.hooks import CALL, Blocked, Hooks
+from spindle.agent.hooks import CALL, Blocked
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal
+from spindle.agent.run.options import Chain
 from spindle.base import limits, trace
 from spindle.base.errors import AgentError, error_text, told
 from spindle.base.flow import Tasks
+from spindle.shapes.approvals import Denial
 from spindle.shapes.builtin_tools import OTHER_NAMES, of_kind
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
-    Event,
     MessageStart,
     ToolExecutionEnd,
     ToolExecutionStart,
@@ -45,23 +48,13 @@ CHANGED = "[The user changed the input of this call. It ran with: {}]"
 class ToolPort(Protocol):
     """What a tool batch needs of the engine."""
 
-    async def emit(self, event: Event) -> None: ...
-
-    async def observe(self, event: Event) -> None:
-        """Let hooks see an event, before `tell` tells listeners of it."""
-
-    async def tell(self, event: Event) -> None: ...
-
-    def publish(self, event: Event) -> None:
-        """Tell the listeners without waiting for them."""
+    hub: Hub
+    cut_off: bool
+    """Whether the run is left in its middle, because the process ends."""
 
     @property
     def tool_seconds(self) -> float:
         """How long one call may take."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether listeners are behind, so that progress is better left out."""
 
     async def store(self, message: AgentMessage) -> AgentMessage:
         """Put a finished message into the session file; hooks may replace it."""
@@ -77,20 +70,8 @@ class ToolPort(Protocol):
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
-    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
-        """Note what the model is told after the results, besides `left_out`: nothing of ours stands in a result."""
-
-    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
-        """Count a call; `cut` if it never ran because its answer was cut off."""
-
     def interrupting(self) -> bool:
         """Whether a steering message should cut this batch short."""
-
-    def blocked(self, call: ToolCall, error: Blocked) -> None:
-        """Take note that a call was refused, unless that was done."""
-
-    def leaves_open(self, call_id: str) -> bool:
-        """Whether a call that was stopped before it ran stays open: its question waits, and the process ends."""
 
 
 class _Call(Struct):
@@ -119,12 +100,12 @@ class _Call(Struct):
 
 class ToolBatch:
     def __init__(
-        self, port: ToolPort, hooks: Hooks, message: AssistantMessage, cut: Container[str], signal: AbortSignal
+        self, port: ToolPort, chain: Chain, message: AssistantMessage, cut: Container[str], signal: AbortSignal
     ) -> None:
         """`cut` are ids of calls whose arguments are not complete: they are not run."""
         self._cut = cut
         self._port = port
-        self._hooks = hooks
+        self._chain = chain
         self._message = message
         self._signal = signal
         self._calls = [_Call(block) for block in message.content if isinstance(block, ToolCall)]
@@ -186,7 +167,7 @@ class ToolBatch:
 
     async def _start(self, item: _Call) -> None:
         item.started = True
-        await self._port.emit(ToolExecutionStart(item.call.id, item.call.name, item.call.arguments))
+        await self._port.hub.emit(ToolExecutionStart(item.call.id, item.call.name, item.call.arguments))
 
     async def _prepare(self, item: _Call) -> bool:
         """Announce and check a call. Returns whether it may run; if not, it has already ended, or is held."""
@@ -202,7 +183,7 @@ class ToolBatch:
         except Held:
             item.held = True
         except Aborted:
-            if self._port.leaves_open(item.call.id):
+            if self._port.cut_off and item.call.id in self._chain.questions:
                 item.held = True
             else:
                 await self._end(item, _error(ABORTED), failed=True)
@@ -210,16 +191,25 @@ class ToolBatch:
             refusal = _error(error_text(error))
             if isinstance(error, Blocked):
                 refusal.terminate = error.terminate
-                self._port.blocked(item.call, error)
+                self._note(item.call, error)
             await self._end(item, refusal, failed=True)
         return False
+
+    def _note(self, call: ToolCall, error: Blocked) -> None:
+        """Take note that a call was refused, unless that was done."""
+        if error.by is not None:
+            denial = Denial(call.name, call.arguments, None, str(error), error.by, error.error)
+            self._chain.meter.denied(denial)
+            if error.__cause__ is not None and self._chain.run is not None:
+                self._chain.run.exceptions.append(error.__cause__)
+            tell_denial(self._port.hub.publish, call.id, denial)
 
     async def _check(self, item: _Call) -> None:
         """Fill in the arguments that the tool gets. Raises an exception with the text of the error result."""
         from spindle.tools.validate import checked_arguments, unknown_options
 
         if item.tool is None:
-            await self._hooks.tool_missing(item.call.name)
+            await self._chain.hooks.tool_missing(item.call.name)
             item.tool = self._port.offered_tools().get(item.call.name)
         if item.tool is None:
             from spindle.tools.nearest import near_tools
@@ -234,8 +224,8 @@ class ToolBatch:
         item.left_out = unknown_options(item.tool, checked)
         before = CALL.set(item.call.id)
         try:
-            item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
-            item.changed = self._hooks.was_changed(item.call.id)
+            item.args = await self._chain.hooks.tool_call(item.call.id, item.tool, checked)
+            item.changed = self._chain.hooks.was_changed(item.call.id)
         except (Blocked, Held, Aborted, ToolError):
             raise
         except AgentError as error:
@@ -255,8 +245,8 @@ class ToolBatch:
 
         def update(partial: ToolResult) -> None:
             # Progress is cumulative, so nothing is lost by leaving some of it out for a slow reader.
-            if item.outcome is None and not self._port.congested:
-                self._port.publish(ToolExecutionUpdate(item.call.id, item.call.name, item.call.arguments, partial))
+            if item.outcome is None and not self._port.hub.congested:
+                self._port.hub.publish(ToolExecutionUpdate(item.call.id, item.call.name, item.call.arguments, partial))
 
         clock = asyncio.timeout(self._port.tool_seconds)
         try:
@@ -280,13 +270,15 @@ class ToolBatch:
             del clock  # it holds this task, whose cancellation would hold this frame
         # Set before hooks see the outcome: an abort from here on does not undo the work of the tool.
         item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
-        item.outcome, item.failed = await self._hooks.tool_result(item.call.id, item.tool, item.args, outcome, failed)
+        item.outcome, item.failed = await self._chain.hooks.tool_result(
+            item.call.id, item.tool, item.args, outcome, failed
+        )
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed = outcome, failed
         changed = item.args if item.changed else None
         words = [CHANGED.format(encode(changed).decode())] if item.changed else []
-        self._port.remark(item.call.name, item.call.arguments, outcome, item.left_out)
+        self._chain.remark(item.call.name, item.call.arguments, outcome, item.left_out)
         message = ToolResultMessage(
             tool_call_id=item.call.id,
             tool_name=item.call.name,
@@ -297,17 +289,17 @@ class ToolBatch:
             changed_input=changed,
         )
         cut = self._message.stop_reason == "length" or item.call.id in self._cut
-        self._port.tool_ended(item.call.name, item.args or item.call.arguments, failed=failed, cut=cut)
+        self._chain.meter.tool_ended(item.call.name, item.args or item.call.arguments, failed=failed, cut=cut)
         duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
         end = ToolExecutionEnd(
             item.call.id, item.call.name, ToolResult(message.content, outcome.details), failed, duration, changed
         )
         # Hooks may change the message, so they see these events now; clients see the messages later, in call order.
-        await self._port.observe(end)
-        await self._port.observe(MessageStart(message))
+        await self._port.hub.observe(end)
+        await self._port.hub.observe(MessageStart(message))
         stored = await self._port.store(message)
         item.stored = stored if isinstance(stored, ToolResultMessage) else message
-        await self._port.tell(end)
+        await self._port.hub.tell(end)
 
     # -- many calls ------------------------------------------------------------------------------
 
@@ -395,7 +387,7 @@ class ToolBatch:
             if item.held:
                 continue
             assert item.stored is not None
-            await self._port.tell(MessageStart(item.stored))
+            await self._port.hub.tell(MessageStart(item.stored))
             await self._port.enter(item.stored)
             messages.append(item.stored)
         return messages, self._terminated()

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import HookChain
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.base import trace
@@ -71,6 +72,7 @@ class CompactionPort(Protocol):
 
     conversation: Conversation
     hooks: HookChain
+    hub: Hub
     retry: Retry
 
     @property
@@ -102,10 +104,6 @@ class CompactionPort(Protocol):
     async def open_stream(
         self, request: Request, max_tokens: int | None = None, line: "Line | None" = None
     ) -> AsyncGenerator[Chunk, None]: ...
-
-    async def emit(self, event: events.Event) -> None: ...
-
-    def publish(self, event: events.Event) -> None: ...
 
 
 class Compactor:
@@ -154,8 +152,8 @@ class Compactor:
     ) -> events.CompactionResult:
         """Compact, and tell of it. Raises `AgentError` if it fails, `Aborted` if it is aborted or a hook cancels it."""
         if reason != "manual":
-            await self._port.emit(events.AutoCompactionStart(reason))
-        await self._port.emit(events.CompactionStart(reason))
+            await self._port.hub.emit(events.AutoCompactionStart(reason))
+        await self._port.hub.emit(events.CompactionStart(reason))
         made: _Made | None = None
         error: str | None = None
         aborted = False
@@ -167,7 +165,7 @@ class Compactor:
             aborted = True
         except asyncio.CancelledError:  # the client that asked for it has left; the others are told
             for event in _endings(reason, aborted=True):
-                self._port.publish(event)
+                self._port.hub.publish(event)
             raise
         except Exception as failure:  # the model failed, a hook or an adapter broke; the run must be able to go on
             error = str(failure) or type(failure).__name__
@@ -180,11 +178,11 @@ class Compactor:
                 will_retry=will_retry,
             )
             for event in _endings(reason, made.result, will_retry=will_retry):
-                await self._port.emit(event)
+                await self._port.hub.emit(event)
             return made.result
         told = f"{_FAILURE[reason]}: {error}" if error is not None else None
         for event in _endings(reason, aborted=aborted, error=told):
-            await self._port.emit(event)
+            await self._port.hub.emit(event)
         await self._port.hooks.notify(
             "session_compact_failed",
             reason=reason,
@@ -198,10 +196,10 @@ class Compactor:
     def refuse(self, text: str, reason: str = "overflow") -> None:
         """Tell of the end of a compaction that is refused; a manual one gets a start, too."""
         if reason == "manual":
-            self._port.publish(events.CompactionStart(reason))
+            self._port.hub.publish(events.CompactionStart(reason))
             text = f"{_FAILURE[reason]}: {text}"
         for event in _endings(reason, error=text):
-            self._port.publish(event)
+            self._port.hub.publish(event)
 
     async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
         from spindle.agent.compaction.plan import prepare_compaction
@@ -307,9 +305,9 @@ class Compactor:
             announced = True
             delay = self._port.retry.delay_ms(attempt, failure)
             most, error = self._port.retry.max_retries, answer.error_message or ""
-            await self._port.emit(events.SummarizationRetryScheduled(attempt, most, delay, error))
+            await self._port.hub.emit(events.SummarizationRetryScheduled(attempt, most, delay, error))
             await asyncio.sleep(delay / 1000)
-            await self._port.emit(events.SummarizationRetryAttemptStart(source, reason))
+            await self._port.hub.emit(events.SummarizationRetryAttemptStart(source, reason))
             return True
 
         def stream(request: Request) -> Awaitable[AsyncGenerator[Chunk, None]]:
@@ -327,7 +325,7 @@ class Compactor:
             raise AgentError(f"{failure}: {error}") from None
         finally:
             if announced:
-                await self._port.emit(events.SummarizationRetryFinished())
+                await self._port.hub.emit(events.SummarizationRetryFinished())
 
 
 class _Cancelled(Exception):

@@ -65,7 +65,7 @@ class Titles(Hooks):
             return
         if session.name is None:
             session.append_name(*made)
-            self._engine.publish(SessionInfoChanged(session.name))
+            self._engine.hub.publish(SessionInfoChanged(session.name))
 
     async def close(self) -> None:
         await self._tasks.end(limits.TASKS_END)

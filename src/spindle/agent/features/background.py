@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks, Start
+from spindle.agent.hub import Hub
 from spindle.agent.lifecycle import Lifecycle
 from spindle.agent.queues import Queues
 from spindle.agent.run.meter import Meter
@@ -26,7 +27,7 @@ from spindle.base.flow import Tasks
 from spindle.base.settings import Settings
 from spindle.sessions.facts import Fact, facts, keep
 from spindle.shapes.builtin_tools import KILL_TOOL, OUTPUT_TOOL
-from spindle.shapes.events import BackgroundEnd, BackgroundStart, EntryAppended, Event, ToolResult
+from spindle.shapes.events import BackgroundEnd, BackgroundStart, EntryAppended, ToolResult
 from spindle.shapes.messages import AgentMessage, CustomMessage, Wire, custom_message
 from spindle.shapes.run_result import RunResult
 from spindle.tools.base import StartBackground, Tool, ToolContext, ToolError, arguments, text_result
@@ -96,6 +97,7 @@ class BackgroundPort(Protocol):
     """What background commands need of the engine."""
 
     conversation: Conversation
+    hub: Hub
     toolbox: Toolbox
     queues: Queues
     lifecycle: Lifecycle
@@ -106,8 +108,6 @@ class BackgroundPort(Protocol):
 
     @property
     def settings(self) -> Settings: ...
-
-    def publish(self, event: Event) -> None: ...
 
 
 class Background(Hooks):
@@ -149,7 +149,7 @@ class Background(Hooks):
                 self._gone[fact.id] = fact
 
     def _write(self, fact: CommandFact) -> None:
-        self._port.publish(EntryAppended(keep(self._port.conversation.session, fact).value))
+        self._port.hub.publish(EntryAppended(keep(self._port.conversation.session, fact).value))
 
     def leave(self) -> None:
         """End all commands, except those that are kept, because the session is left."""
@@ -197,7 +197,7 @@ class Background(Hooks):
     def _ended(self, id: str) -> None:
         item = self._commands[id]
         item.waking = True
-        self._port.publish(BackgroundEnd(id, item.command.exit_code or 0))
+        self._port.hub.publish(BackgroundEnd(id, item.command.exit_code or 0))
         self._waking.spawn(self._wake(item), "spindle-wake")
 
     async def _wake(self, item: _Started) -> None:
@@ -247,7 +247,7 @@ class Background(Hooks):
             self._starting -= 1
         self._commands[id] = _Started(command, meter, options)
         self._write(CommandFact(id, line, command.path, command.pid, ctx.settings.keep_background_processes))
-        self._port.publish(BackgroundStart(id, line, command.path))
+        self._port.hub.publish(BackgroundStart(id, line, command.path))
         return command
 
     async def _start(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult:

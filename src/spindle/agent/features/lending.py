@@ -81,7 +81,7 @@ class _Relay:
     def put(self, event: Event) -> None:
         if isinstance(event, MessageUpdate):  # without the answer so far, which would have to be written every time
             event = MessageUpdate(event.assistant_message_event, UNSET)
-        self._lender.publish(SubagentEvent(self._call_id, self._name, self._id, event))
+        self._lender.hub.publish(SubagentEvent(self._call_id, self._name, self._id, event))
 
     @property
     def full(self) -> bool:

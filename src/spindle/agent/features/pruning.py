@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks
+from spindle.agent.hub import Hub
 from spindle.llm.memory import Memory
 from spindle.sessions.entries import Entry
 from spindle.sessions.facts import Fact, facts, keep
-from spindle.shapes.events import Event, Notice
+from spindle.shapes.events import Notice
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolCall, ToolResultMessage
 from spindle.tools.base import format_size
 
@@ -49,8 +50,7 @@ class PruningPort(Protocol):
 
     conversation: Conversation
     compactor: Compactor
-
-    async def emit(self, event: Event) -> None: ...
+    hub: Hub
 
 
 class Pruning(Hooks):
@@ -69,7 +69,9 @@ class Pruning(Hooks):
             keep(self._port.conversation.session, Pruned(list(more)))
             left_out = self._left_out()
             many = f"{len(more)} old result{'s' * (len(more) > 1)} of tools"
-            await self._port.emit(Notice(f"{many} left out to save room (about {sum(more.values()):,} tokens)", "info"))
+            await self._port.hub.emit(
+                Notice(f"{many} left out to save room (about {sum(more.values()):,} tokens)", "info")
+            )
         if not left_out:
             return messages, system_prompt
         ids = frozenset(left_out)

@@ -13,13 +13,14 @@ from typing import ClassVar, Protocol
 
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import AnswerStopped, Hooks
+from spindle.agent.hub import Hub
 from spindle.agent.queues import Queues
 from spindle.base.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.loader import Resources
 from spindle.resources.rule_files import RuleScope, StreamRule
 from spindle.sessions.facts import Fact, facts, keep
-from spindle.shapes.events import Event, MessageUpdate, RuleTriggered
+from spindle.shapes.events import MessageUpdate, RuleTriggered
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, custom_message, text_of
 from spindle.shapes.pieces import AnswerEdge, TextDelta, TextEnd, ThinkingDelta, ThinkingEnd, ToolCallDelta, ToolCallEnd
 
@@ -105,10 +106,9 @@ class RulePort(Protocol):
     """What stream rules need of the engine."""
 
     conversation: Conversation
+    hub: Hub
     queues: Queues
     resources: Resources
-
-    def publish(self, event: Event) -> None: ...
 
 
 class StreamRules(Hooks):
@@ -158,7 +158,7 @@ class StreamRules(Hooks):
         self._noted += [watch for watch in broken if watch not in stopping]
         if stopping:
             self._stopped = stopping
-            self._port.publish(RuleTriggered([watch.rule for watch in stopping]))
+            self._port.hub.publish(RuleTriggered([watch.rule for watch in stopping]))
             raise AnswerStopped(f"TTSR matched rule: {', '.join(watch.rule.name for watch in stopping)}")
 
     def _may_tell(self, watch: _WatchedRule) -> bool:

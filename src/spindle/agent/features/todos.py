@@ -8,14 +8,15 @@ import msgspec
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks, Start
+from spindle.agent.hub import Hub
+from spindle.agent.queues import Queues
 from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Todo
 from spindle.shapes.builtin_tools import TODO_TOOL
-from spindle.shapes.events import Event, StateChanged, TodoAutoClear, TodoReminder, ToolResult
+from spindle.shapes.events import StateChanged, TodoAutoClear, TodoReminder, ToolResult
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
-    CustomMessage,
     ToolCall,
     ToolResultMessage,
     UserMessage,
@@ -29,13 +30,9 @@ class TodoPort(Protocol):
     """What todos need of the engine."""
 
     conversation: Conversation
+    hub: Hub
+    queues: Queues
     toolbox: Toolbox
-
-    def add_to_next_prompt(self, message: CustomMessage) -> None: ...
-
-    async def emit(self, event: Event) -> None: ...
-
-    def publish(self, event: Event) -> None: ...
 
 
 class Todos(Hooks):
@@ -67,7 +64,7 @@ class Todos(Hooks):
         self._adopt(made)
         self._offer_tool()
         self._untold = True
-        self._port.publish(StateChanged())
+        self._port.hub.publish(StateChanged())
         return self.phases
 
     def _offer_tool(self) -> None:
@@ -141,7 +138,7 @@ class Todos(Hooks):
                 self._adopt([_without_details(phase) for phase in phases])
             elif message.tool_name == TODO_TOOL and message.is_error:
                 text = "The last todo update failed. Correct its arguments and try again."
-                self._port.add_to_next_prompt(custom_message("todo-write-error-reminder", text))
+                self._port.queues.with_next_prompt.append(custom_message("todo-write-error-reminder", text))
 
     async def before_agent_start(self, start: Start) -> None:
         if self._untold and self.phases:
@@ -165,7 +162,7 @@ class Todos(Hooks):
             return False
         self._reminders, self._progress = self._reminders + 1, False
         shown = [{"id": task.id, "content": task.content, "status": task.status} for task in waiting]
-        await self._port.emit(TodoReminder(shown, self._reminders, limit))
+        await self._port.hub.emit(TodoReminder(shown, self._reminders, limit))
         text = _reminder_text(self.phases, len(waiting), self._reminders, limit)
         self._port.conversation.append(custom_message("todo-reminder", text))
         return True
@@ -187,7 +184,7 @@ class Todos(Hooks):
         for phase in self.phases:
             phase.tasks = [task for task in phase.tasks if task.id != id]
         self.phases = [phase for phase in self.phases if phase.tasks]
-        self._port.publish(TodoAutoClear())
+        self._port.hub.publish(TodoAutoClear())
 
 
 def _phases_of(message: AgentMessage) -> list[todo.TodoPhase] | None:

@@ -36,6 +36,7 @@ from spindle.agent.fences.wording import (
     why,
 )
 from spindle.agent.hooks import CALL, SUBAGENT, Blocked, Hooks
+from spindle.agent.hub import Hub
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain, RunOptions
 from spindle.agent.toolbox import Toolbox
@@ -57,7 +58,7 @@ from spindle.shapes.approvals import (
     TextPreview,
 )
 from spindle.shapes.builtin_tools import Effect
-from spindle.shapes.events import EntryAppended, Event, ExtensionError, Notice, ToolResult
+from spindle.shapes.events import EntryAppended, ExtensionError, Notice, ToolResult
 from spindle.shapes.messages import AgentMessage, UserMessage
 from spindle.shapes.sandbox import SandboxChoice, SandboxLevel
 from spindle.tools.base import Tool, ToolContext, ToolError
@@ -90,6 +91,7 @@ class ApprovalPort(Protocol):
     """What approval needs of the engine."""
 
     conversation: Conversation
+    hub: Hub
     resources: Resources
     chain: Chain | None
     toolbox: Toolbox
@@ -100,8 +102,6 @@ class ApprovalPort(Protocol):
     def settings(self) -> Settings: ...
 
     def offered_tools(self) -> dict[str, Tool]: ...
-
-    def publish(self, event: Event) -> None: ...
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
@@ -193,7 +193,7 @@ class Approval(Hooks):
 
     def end_sandbox(self, owner: object) -> None:
         """Give the sandbox up, with a last look at files that processes of `owner` may have changed."""
-        self.fencing.close(owner, lambda text: self._port.publish(Notice(text)))
+        self.fencing.close(owner, lambda text: self._port.hub.publish(Notice(text)))
 
     def _is_outside(self, command: str) -> bool:
         resources, cwd = self._port.resources, self._port.conversation.session.cwd
@@ -346,7 +346,7 @@ class Approval(Hooks):
 
     def _note(self, meter: Meter, call_id: str, denial: Denial) -> None:
         meter.denials.append(denial)
-        tell_denial(self._port.publish, call_id, denial)
+        tell_denial(self._port.hub.publish, call_id, denial)
         if meter.denials[-SAME_DENIALS:] == [denial] * SAME_DENIALS:
             meter.stopped = meter.stopped or STOPPED
 
@@ -548,10 +548,10 @@ class Approval(Hooks):
 
     async def _keep(self, agreed: Agreed, setting: str | None, *, project: bool = False) -> None:
         """Write rules that the user has agreed to into the session, and perhaps into a setting."""
-        self._port.publish(EntryAppended(keep(self._port.conversation.session, agreed).value))
+        self._port.hub.publish(EntryAppended(keep(self._port.conversation.session, agreed).value))
         if setting is not None:
             rules = agreed.allow or agreed.outside
             try:
                 await asyncio.to_thread(self._port.resources.store.add, setting, rules, project=project)
             except (BadFile, OSError) as error:
-                self._port.publish(ExtensionError("", "permissions", str(error)))
+                self._port.hub.publish(ExtensionError("", "permissions", str(error)))

@@ -16,11 +16,12 @@ from spindle.agent import AgentError
 from spindle.agent.dialogs import Dialogs, WireDialogs
 from spindle.agent.fences.callback import CanUseTool, called
 from spindle.agent.hooks import Blocked
+from spindle.agent.hub import Hub
 from spindle.agent.run.options import RunOptions
 from spindle.base.errors import told
 from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, By, Deny, PermissionAnswered, PermissionRequest
 from spindle.shapes.client_requests import ExtensionUIRequest
-from spindle.shapes.events import Event, Notice
+from spindle.shapes.events import Notice
 from spindle.tools.base import ToolError
 
 ONCE: Final = "Allow once"
@@ -56,14 +57,14 @@ class _OpenQuestion(Struct):
     limit: asyncio.Timeout
 
 
-class QuestionPort(Protocol):
+class AskerPort(Protocol):
     """What questions need of the engine."""
 
-    def publish(self, event: Event) -> None: ...
+    hub: Hub
 
 
 class Asker:
-    def __init__(self, port: QuestionPort, dialogs: Dialogs, can_use_tool: CanUseTool | None) -> None:
+    def __init__(self, port: AskerPort, dialogs: Dialogs, can_use_tool: CanUseTool | None) -> None:
         """Raises `AgentError` if the function does not take what it would be given."""
         self._port = port
         self._dialogs = dialogs
@@ -90,7 +91,9 @@ class Asker:
             if verdict.exception is not None:  # of the program, which reads its log
                 what = request.tool_name or request.kind
                 log.error("The question about %s failed: %s", what, verdict.error, exc_info=verdict.exception)
-            self._port.publish(Notice(f"{request.summary}: no, because the question failed: {verdict.error}", "error"))
+            self._port.hub.publish(
+                Notice(f"{request.summary}: no, because the question failed: {verdict.error}", "error")
+            )
         return verdict
 
     async def _asked(
@@ -132,7 +135,7 @@ class Asker:
     async def _by_user(self, request: PermissionRequest, check: Check, dialog: "Dialog | None") -> GivenAnswer:
         question = _OpenQuestion(request, check, asyncio.get_running_loop().create_future(), asyncio.timeout(None))
         self._open[request.id] = question
-        self._port.publish(request)
+        self._port.hub.publish(request)
         told = PermissionAnswered(id=request.id, tool_call_id=request.tool_call_id, behavior="withdrawn", by="nobody")
         replying = asyncio.ensure_future(self._replied(request, check, dialog))
         try:
@@ -152,7 +155,7 @@ class Asker:
                 question.answered.cancel()
             replying.cancel()
             await asyncio.wait([replying])
-            self._port.publish(told)
+            self._port.hub.publish(told)
 
     async def _replied(self, request: PermissionRequest, check: Check, dialog: "Dialog | None") -> GivenAnswer:
         """Return what the reply to the dialog says."""

@@ -8,11 +8,12 @@ import msgspec
 from spindle.agent import AgentError, OptionError
 from spindle.agent.conversation import Conversation
 from spindle.agent.fences.options import PermissionOptions
+from spindle.agent.hub import Hub
 from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Permissions
 from spindle.resources.loader import Resources
 from spindle.shapes.approvals import Behavior
-from spindle.shapes.events import Event, Notice
+from spindle.shapes.events import Notice
 
 if TYPE_CHECKING:
     from spindle.agent.fences.rules import Policy, Rule
@@ -32,10 +33,9 @@ class RulebookPort(Protocol):
     """What the rulebook needs of the engine."""
 
     conversation: Conversation
+    hub: Hub
     resources: Resources
     toolbox: Toolbox
-
-    def publish(self, event: Event) -> None: ...
 
 
 class Rulebook:
@@ -115,7 +115,7 @@ class Rulebook:
         if self._given.can_use_tool is not None and all_run and UNCALLED not in self._told:
             self._told.add(UNCALLED)
             log.warning(UNCALLED)
-            self._port.publish(Notice(UNCALLED))
+            self._port.hub.publish(Notice(UNCALLED))
         if policy is None or not policy.rules:
             return
         from spindle.agent.fences.rules import unknown_tools
@@ -124,7 +124,7 @@ class Rulebook:
         new = [text for text in dict.fromkeys(unknown) if text not in self._told]
         if new:
             self._told.update(new)
-            self._port.publish(Notice(f"These permission rules hold for no tool that there is: {', '.join(new)}"))
+            self._port.hub.publish(Notice(f"These permission rules hold for no tool that there is: {', '.join(new)}"))
 
     @property
     def mode(self) -> str:

@@ -19,7 +19,7 @@ from spindle.llm.stream import Failure
 from spindle.sessions.session import Session
 from spindle.sessions.stand_ins import count_fallback
 from spindle.shapes.approvals import Answer, PermissionRequest
-from spindle.shapes.events import AgentEnd, Fallback
+from spindle.shapes.events import AgentEnd, Fallback, ToolResult
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -125,6 +125,25 @@ class Chain(Struct):
                 self.recovered = False
         elif isinstance(message, UserMessage):
             self.recovered = False
+
+    def exhausted(self) -> bool:
+        """Say whether the model may not be asked again: a limit forbids it, or the result is there."""
+        if self.structured is not None:
+            if self.structured.failed:
+                self.meter.stopped = self.meter.stopped or "schema"
+            elif self.structured.value is not UNSET:
+                return True
+        return self.meter.exhausted()
+
+    def remark(self, name: str, arguments: Any, result: ToolResult, left_out: str) -> None:
+        """Note what the model is told after the results, besides `left_out`: nothing of ours stands in a result."""
+        words = self.meter.remarks(name, arguments, result.content)
+        self.remarks += [left_out, *words] if left_out else words
+
+    def take_remarks(self) -> list[str]:
+        """Return what the model is to be told after the results of its calls, each thing once."""
+        remarks, self.remarks = self.remarks, []
+        return list(dict.fromkeys(remarks))
 
     def hold(self, calls: list[str]) -> None:
         """Leave calls open that have not run; with any, the run waits."""

@@ -18,6 +18,7 @@ from msgspec import Meta
 from spindle.agent import AgentError
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import Hooks
+from spindle.agent.hub import Hub
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain
 from spindle.agent.shell import Shell
@@ -65,12 +66,11 @@ class CheckpointPort(Protocol):
     """What checkpoints need of the engine."""
 
     conversation: Conversation
+    hub: Hub
     resources: Resources
     chain: Chain | None
 
     def offered_tools(self) -> dict[str, Tool]: ...
-
-    def publish(self, event: Event) -> None: ...
 
 
 class Checkpoints(Hooks):
@@ -274,7 +274,7 @@ class Checkpoints(Hooks):
         except (GitError, OSError, ToolError) as error:
             if str(error) not in self._told:
                 self._told.add(str(error))
-                self._port.publish(Notice(f"No checkpoint of the files: {error}"))
+                self._port.hub.publish(Notice(f"No checkpoint of the files: {error}"))
                 if is_call:
                     self._remark = (
                         f"[There is no checkpoint of the files ({error}): what this call changed cannot be undone]"
@@ -305,10 +305,10 @@ class Checkpoints(Hooks):
             text = (
                 f"Checkpoint of {state.files:,} files in {seconds:.1f} s; while little changes, the next ones are quick"
             )
-            self._port.publish(Notice(text, "info"))
+            self._port.hub.publish(Notice(text, "info"))
         if state.tree is None and (why := f"{state.root}: {state.skipped['./']}") not in self._told:
             self._told.add(why)
-            self._port.publish(Notice(f"Checkpoints do not cover {why}"))
+            self._port.hub.publish(Notice(f"Checkpoints do not cover {why}"))
 
     async def _take_for_user(self) -> None:
         began, snapshots = time.monotonic(), self.snapshots()
@@ -335,7 +335,7 @@ class Checkpoints(Hooks):
         noted = Noted(id=id, root=state.root, covers=covers, leaf=leaf, files=files, skipped=skipped, **facts)
         session = self._port.conversation.session
         entry, self._noted = keep(session, noted), (session, state.root)
-        self._port.publish(EntryAppended(entry.value))
+        self._port.hub.publish(EntryAppended(entry.value))
         return entry.id
 
     def _leaf(self) -> str | None:
