@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from spindle.agent.features.undo import checkpoints
 from spindle.states import git as base_git
 from spindle.states import inventory, recorder
 from spindle.states import store as snapshots
@@ -531,6 +532,33 @@ def test_the_state_is_looked_at_while_the_model_thinks_and_is_that_before_the_ca
             assert (folder / "src/a.py").read_text() == "mine, at the last moment\nagent\n"
             await it.data("restore", checkpoint=first["id"])
             assert (folder / "src/a.py").read_text() == "mine, at the last moment\n"
+
+    run(main())
+
+
+def test_files_are_looked_at_ahead_of_a_call_only_after_work_that_took_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "HEAD_START", 0.2)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    repository(folder)
+
+    async def main():
+        after = [{"text": [Pause(gate=gate)], **shell("true $0")} for gate in ("brief", "long")]
+        brief, long = calls(("write", {"path": "n", "content": "1\n"})), shell("sleep 0.25; echo 2 > n")
+        async with rig(tmp_path, [brief, after[0], long, after[1], "x"]) as it:
+            await it.data("prompt", message="go")
+            await it.script.reached("brief")
+            assert it.agent.checkpoints._timer is None and it.agent.checkpoints._ahead is None
+            it.script.release("brief")
+            await it.script.reached("long")
+            began = stored(tmp_path, "lock").stat().st_mtime_ns
+            await until_true(lambda: stored(tmp_path, "lock").stat().st_mtime_ns > began)
+            it.script.release("long")
+            await it.until("agent_settled")
+            found = (await it.data("list_checkpoints"))["checkpoints"]
+            assert len(found) == 4
+            await it.data("restore", checkpoint=found[1]["id"])
+            assert (folder / "n").read_text() == "1\n"
 
     run(main())
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:  # loaded with the first checkpoint
 AFTER = "+"
 """Added to the id of the last checkpoint of a run: the state when the run had ended."""
 HEAD_START = 0.05
-"""Seconds that the model has before its files are looked at: nothing is done for an answer that is there at once."""
+"""Seconds that the model has before its files are looked at: nothing is done for an answer that is there at once.
+What calls did in less than that is left to the look right before the next call: it takes about as long."""
 SLOW = 0.5
 """Seconds of a checkpoint that users are told of."""
 
@@ -95,7 +96,9 @@ class Checkpoints(Hooks):
         self._is_taken = False
         """Whether there is a checkpoint of this turn, or it has failed."""
         self._is_stale = True
-        """Whether calls may have written files since these were looked at ahead of a call."""
+        """Whether much may have been written since the files were looked at."""
+        self._began: float | None = None
+        """When the first call of the turn began that may write."""
         self._timer: asyncio.TimerHandle | None = None
         self._ahead: asyncio.Task[None] | None = None
         """Takes the state while the model is thinking."""
@@ -185,11 +188,14 @@ class Checkpoints(Hooks):
 
     def begin_run(self) -> None:
         self._run, self._first, self._last = uuid.uuid4().hex[:12], None, None
-        self._is_stale = True
+        self._is_stale, self._began = True, None
         self._working.close()
 
     async def before_turn(self) -> bool:
         self._is_taken = False
+        if self._began is not None:
+            self._is_stale = self._is_stale or time.monotonic() - self._began > HEAD_START
+            self._began = None
         if self._is_stale and self.enabled:
             self._wait_no_more()
             self._timer = asyncio.get_running_loop().call_later(HEAD_START, self._begin_ahead)
@@ -240,7 +246,7 @@ class Checkpoints(Hooks):
             if not self._is_taken:
                 self._is_taken = True
                 await self._or_tell(self._take)
-            self._is_stale = True
+            self._began = self._began or time.monotonic()
             if kind_of(tool.name) == "edit" and self._last is not None:
                 await self._or_tell(self._copy, args.get("path"))
         return args
@@ -297,6 +303,7 @@ class Checkpoints(Hooks):
         async with snapshots.alone():
             state, id = await snapshots.now(), uuid.uuid4().hex[:12]
             snapshots.keep(id, state, before)
+        self._is_stale = False
         self._first = self._first or state
         seconds = time.monotonic() - began
         self.note(id, state, leaf, kind="turn", run=self._run, duration_ms=round(seconds * 1000))
