@@ -11,11 +11,12 @@ from tests.support.mock_model import MockModel, call, reply
 
 HEAD = """
 import sys
-from spindle.apps.cli.later import load_standard_later
-load_standard_later()
+from spindle.apps.cli.later import load_others_later
+load_others_later()
 import asyncio
 def is_loaded(name):
-    return name in sys.modules and "__getattr__" not in vars(sys.modules[name])
+    found = vars(sys.modules[name]).get("__getattr__") if name in sys.modules else None
+    return name in sys.modules and getattr(found, "__module__", "") != "spindle.apps.cli.later"
 assert not any(map(is_loaded, ("ssl", "asyncio.sslproto")))
 """
 
@@ -93,4 +94,23 @@ try:
     ssl.nonsense
 except AttributeError as error:
     assert str(error) == "module 'ssl' has no attribute 'nonsense'"
+""")
+
+
+def test_names_that_are_taken_at_an_import_are_right_when_they_are_used():
+    run("""
+import linecache, msgspec, pathlib, subprocess
+assert not any(map(is_loaded, ("msgspec.inspect", "msgspec._json_schema", "subprocess", "tokenize", "urllib.parse")))
+assert (subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL) == (
+    asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT, asyncio.subprocess.DEVNULL
+)
+assert pathlib.Path("/a b").as_uri() == "file:///a%20b" and is_loaded("urllib.parse")
+assert msgspec.json.schema(int) == {"type": "integer"} and msgspec.json.schema_components([int])[0]
+assert isinstance(msgspec.inspect.type_info(int), msgspec.inspect.IntType)
+assert str(pathlib.PureWindowsPath("C:/a/../b")) == "C:\\\\a\\\\..\\\\b"
+assert '\"\"\"' in linecache.getline(asyncio.__file__, 1) and is_loaded("tokenize")
+async def main():
+    process = await asyncio.create_subprocess_exec("true", stdin=asyncio.subprocess.DEVNULL)
+    assert await process.wait() == 0
+asyncio.run(main())
 """)

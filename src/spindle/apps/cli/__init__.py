@@ -36,11 +36,11 @@ def main(argv: list[str] | None = None) -> int:
         # Half-loaded modules do not take an exception well: until there is something to clean up, Ctrl-C just ends us.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # objects made at start-up stay: looking for garbage is time lost until `end_of_start`
-    from spindle.apps.cli.later import load_standard_later
+    from spindle.apps.cli.later import load_others_later
     from spindle.apps.cli.own_modules import find_quickly
 
     find_quickly()
-    load_standard_later()
+    load_others_later()
     import datetime  # noqa: F401
 
     gc.collect()  # `datetime` makes garbage: its Python classes, 200 KB, are replaced by those written in C

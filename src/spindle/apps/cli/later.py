@@ -1,15 +1,16 @@
 """Modules that are loaded when something of them is asked for.
 
-asyncio and msgspec import TLS and other modules that most processes never use: a fifth of the CPU and of the memory of
-a start. Whoever imports such a module gets it as ever; its code runs with the first name that is taken from it. Some
-names are asked for although nothing is done with the module; the one who asks gets a stand-in.
+asyncio, msgspec and pathlib import TLS and other modules that most processes never use: a quarter of the CPU and of the
+memory of a start. Whoever imports such a module gets it as ever; its code runs with the first name that is taken from
+it. Some names are asked for although nothing is done with the module; the one who asks gets a stand-in.
 """
 
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from importlib.machinery import PathFinder
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -32,10 +33,16 @@ def _unwrap(function: Any) -> Any:
     return function
 
 
+def _when_called(module: str, name: str) -> Callable[..., Any]:
+    return lambda *args, **options: getattr(import_module(module), name)(*args, **options)
+
+
 StandIns = Mapping[str, Mapping[str, Any]]
 """Who asks for names → what they get without the module."""
-_STANDARD: Final[dict[str, StandIns]] = {
+_PIPES: Final = {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3}
+_LATER: Final[dict[str, StandIns]] = {
     "asyncio.sslproto": {},
+    "asyncio.staggered": {},
     "inspect": {
         "asyncio.coroutines": {"iscoroutinefunction": _is_coroutine_function},
         "asyncio.format_helpers": {
@@ -45,17 +52,25 @@ _STANDARD: Final[dict[str, StandIns]] = {
     },
     "ipaddress": {},
     "locale": {},
+    "msgspec._json_schema": {
+        "msgspec.json": {name: _when_called("msgspec._json_schema", name) for name in ("schema", "schema_components")}
+    },
+    "msgspec.inspect": {},
+    "ntpath": {},
     "platform": {"uuid": {"system": lambda: os.uname().sysname}},
     "ssl": {"asyncio.base_events": {"SSLSocket": _NoSocket}},
+    "subprocess": {"asyncio.base_events": _PIPES, "asyncio.events": _PIPES, "asyncio.subprocess": _PIPES},
+    "tokenize": {},
+    "urllib.parse": {"pathlib": {"quote_from_bytes": _when_called("urllib.parse", "quote_from_bytes")}},
 }
-"""They do nothing at their import but define names. None is needed to tell of an error: the disk may be out of reach
-then."""
+"""They do nothing at their import but define names. To tell of an error none is needed but `tokenize`, for the lines of
+a traceback: if the disk is out of reach, there are none of these either."""
 _lock = threading.RLock()
 
 
-def load_standard_later() -> None:
-    """Have modules of the standard library loaded later, unless they are there."""
-    for name, stand_ins in _STANDARD.items():
+def load_others_later() -> None:
+    """Have modules of others loaded later, unless they are there."""
+    for name, stand_ins in _LATER.items():
         if name not in sys.modules:
             load_later(name, stand_ins)
 
@@ -63,8 +78,7 @@ def load_standard_later() -> None:
 def load_later(name: str, stand_ins: StandIns) -> None:
     """Put a module into `sys.modules` that is loaded when something of it is asked for."""
     package = name.rpartition(".")[0]
-    folder = [os.path.join(os.path.dirname(os.__file__), package)] if package else None
-    spec = PathFinder.find_spec(name, folder)
+    spec = PathFinder.find_spec(name, _folders(package))
     if spec is None or spec.loader is None:
         return
     module, loader = ModuleType(name), spec.loader
@@ -73,12 +87,23 @@ def load_later(name: str, stand_ins: StandIns) -> None:
     sys.modules[name] = module
 
 
+@cache
+def _folders(package: str) -> list[str] | None:
+    """Return where the modules of a package are; None: of no package."""
+    if not package:
+        return None
+    spec = PathFinder.find_spec(package)
+    return (spec and spec.submodule_search_locations) or []
+
+
 def _after(module: ModuleType, load: Callable[[], None], stand_ins: StandIns) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module that is not loaded."""
     begun = False
 
     def missing(name: str) -> Any:
         nonlocal begun
+        if name == "__path__":  # `from … import` asks whether this is a package
+            raise AttributeError(name)
         for asker, names in stand_ins.items():
             if not begun and name in names and sys._getframe(1).f_globals.get("__name__") == asker:
                 return names[name]
