@@ -157,7 +157,7 @@ async def create_session(
     if options.interrupt_mode is not None and resources.settings.interrupt_mode is None:
         agent.configure(interrupt_mode=options.interrupt_mode)
     plugins.bind(agent.port)
-    agent.offer_again()
+    agent.prompting.offer_again()
     auth = resources.registry.auth
     for found in (resources.registry.error, auth.problem and auth.problem.message, *map(Standing, auth.flaws())):
         if found:

@@ -350,7 +350,7 @@ def test_another_job_ends_the_run_first(tmp_path, phase, name):
             await rig.call("prompt", message="second")
             await rig.until(reached[phase])
             fields = {
-                "fork": {"entryId": rig.agent.user_messages()[0][0]},
+                "fork": {"entryId": rig.agent.conversation.user_messages()[0][0]},
                 "switch_session": {"sessionPath": str(tmp_path / "other.jsonl")},
             }
             answer = await rig.call(name, **fields.get(name, {}))
@@ -411,7 +411,7 @@ def test_a_prompt_behind_an_abort_runs_after_it(tmp_path, behavior):
                 "prompt",
                 *("agent_start", "agent_settled"),
             ]
-            assert rig.agent.last_assistant_text() == "two"
+            assert rig.agent.conversation.last_assistant_text() == "two"
             assert len(rig.agent.queues) == 0
 
     run(main())
@@ -473,7 +473,7 @@ def test_a_prompt_behind_a_compaction_that_is_stopped_runs(tmp_path):
             assert (await rig.response(compact))["error"] == "Compaction cancelled"
             assert (await rig.response(abort))["success"] and (await rig.response(prompt))["success"]
             await rig.until(lambda _: len(rig.of("agent_settled")) == 3)
-            assert rig.agent.last_assistant_text() == "three"
+            assert rig.agent.conversation.last_assistant_text() == "three"
 
     run(main())
 

@@ -100,7 +100,7 @@ def test_questions_are_given_up_when_no_client_is_there(tmp_path):
         async with Rig(tmp_path, [call, "ok"], settings={"permissions": {"defaultMode": "default"}}) as rig:
             await rig.call("prompt", message="go")
             dialog = await question(rig)
-            rig.agent.give_up_questions()
+            rig.agent.approval.give_up()
             await rig.until("agent_settled")
             assert rig.of("extension_ui_request")[-1]["targetId"] == dialog["id"]
             assert len(rig.of("permission_denied")) == 1

@@ -100,7 +100,7 @@ async def test_a_session_goes_on_where_it_worked(there: Path) -> None:
     for file in (path, second):
         async with Agent.open(file, model=Script(["Yes."]).model()) as agent:
             assert agent.session.state().exec is not None
-            assert (await agent.session.run_bash("pwd")).output == f"{there}\n"
+            assert (await agent.session.shell.run("pwd")).output == f"{there}\n"
     async with Agent.open(path, model=Script(["Yes."]).model(), exec="") as agent:
         assert agent.session.workdir == str(there.parent / "here")
 
@@ -284,7 +284,7 @@ async def test_an_agent_that_was_told_where_to_work_does_so_in_all_sessions(ther
         path = agent.session.session.path
     async with Agent.create(cwd=here, exec=FAR, exec_cwd=str(there), model=Script(["Two."]).model()) as agent:
         await agent.session.switch_session(str(path))
-        assert (await agent.session.run_bash("pwd")).output == f"{there}\n"
+        assert (await agent.session.shell.run("pwd")).output == f"{there}\n"
 
 
 @pytest.fixture

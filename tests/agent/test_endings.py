@@ -29,7 +29,7 @@ def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, caplog, where):
             engine = rig.agent._engine
             patch = pytest.MonkeyPatch()
             if where == "committed":
-                patch.setattr(rig.agent._todos, "committed", breaks)
+                patch.setattr(rig.agent.todos, "committed", breaks)
             elif where == "store":
                 patch.setattr(rig.agent.session, "append_message", breaks)
             else:
@@ -57,7 +57,7 @@ def test_a_bug_after_a_run_still_settles(tmp_path, caplog, where):
     async def main():
         async with Rig(tmp_path, ["fine"]) as rig:
             if where == "go_on":
-                rig.agent._todos.go_on = breaks_later
+                rig.agent.todos.go_on = breaks_later
             else:
                 rig.agent._engine.compactor.reason = breaks
             frames = await rig.run("go")

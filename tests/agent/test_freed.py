@@ -46,7 +46,7 @@ class Freed:
 
     def watch(self, agent):
         session = agent.session
-        parts = (session, session._engine, session._conversation, session.session, *session.hooks._members)
+        parts = (session, session._engine, session.conversation, session.session, *session.hooks._members)
         self._parts += [(type(part).__name__, weakref.ref(part)) for part in parts]
 
     async def check(self):
@@ -118,7 +118,7 @@ def test_after_a_long_life(home):
         freed.watch(agent)
         assert await agent.ask("and here?") == "in the other session"
         await agent.ask("/again")
-        await agent.session.run_bash("echo of the user")
+        await agent.session.shell.run("echo of the user")
         freed.watch(agent)
         await agent.close()
 

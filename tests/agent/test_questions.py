@@ -479,7 +479,7 @@ def test_whoever_comes_next_is_asked_about_the_project_that_nobody_answered_for(
             assert rig.cwd == tmp_path / "work"
             first = await rig.until("permission_request")
             await rig.agent.begin()
-            rig.agent.give_up_questions()  # the last client has left
+            rig.agent.approval.give_up()  # the last client has left
             assert (await rig.until("permission_answered"))["by"] == "nobody"
             await rig.agent.begin()
             second = await rig.until(lambda frame: frame["type"] == "permission_request" and frame["id"] != first["id"])

@@ -207,14 +207,14 @@ def test_fork_and_clone(tmp_path, stored):
             await rig.run("first")
             await rig.run("second")
             before = await state(rig)
-            (first, _), (second, _) = rig.agent.user_messages()
+            (first, _), (second, _) = rig.agent.conversation.user_messages()
             assert await rig.data("clone") == {"cancelled": False}
             cloned = await state(rig)
             assert cloned["messageCount"] == 4 and cloned["sessionId"] != before["sessionId"]
-            second = rig.agent.user_messages()[1][0]
+            second = rig.agent.conversation.user_messages()[1][0]
             assert await rig.data("fork", entryId=second) == {"text": "second", "cancelled": False}
             assert rig.roles() == ["user", "assistant(stop)"]
-            first = rig.agent.user_messages()[0][0]
+            first = rig.agent.conversation.user_messages()[0][0]
             assert await rig.data("branch", entryId=first) == {"text": "first", "cancelled": False}
             assert rig.roles() == []
             assert ("sessionFile" in await state(rig)) is stored

@@ -201,7 +201,7 @@ async def main():
     agents = [await Agent.create(model="scripted/" + sys.argv[1], persist=False) for _ in range(2)]
     pids = []
     for agent in agents:
-        result = await agent.session.run_bash("setsid sleep 600 >/dev/null 2>&1 & echo $!")
+        result = await agent.session.shell.run("setsid sleep 600 >/dev/null 2>&1 & echo $!")
         pids.append(int(result.output))
     print(*pids, flush=True)
     await agents[0].close()

@@ -66,7 +66,7 @@ def test_each_session_has_its_own_directory_settings_and_extensions(place):
         assert [live.agent.state().steering_mode for live in pool] == ["all", "one-at-a-time"]
         assert "hello" in [item.name for item in one.agent.commands()]
         assert "hello" not in [item.name for item in two.agent.commands()]
-        one.agent.set_host_tools([{"name": "mine", "description": "d", "parameters": {"type": "object"}}])
+        one.agent.host_tools.declare([{"name": "mine", "description": "d", "parameters": {"type": "object"}}])
         assert "mine" not in [tool.name for tool in two.agent.toolbox.all()]
         assert (await one.info()).name == "the first"
         await pool.close()
@@ -208,7 +208,7 @@ def test_one_that_cannot_be_opened_harms_no_other(place):
         assert all(isinstance(error, Exception) for error in failed)
         assert "no directory" in str(failed[0]) and f"allowed: {place}" in str(failed[1])
         await say(live)
-        assert live.agent.last_assistant_text() == "first" and list(pool) == [live]
+        assert live.agent.conversation.last_assistant_text() == "first" and list(pool) == [live]
         await pool.close()
 
     run(main())
@@ -416,7 +416,7 @@ def test_an_ended_session_is_freed_at_once(place):
             live = await pool.open(WantedSession(), viewer := Viewer())
             await say(live)
             agent = live.agent
-            ended += map(weakref.ref, (live, agent, agent._engine, agent._conversation, agent.session))
+            ended += map(weakref.ref, (live, agent, agent._engine, agent.conversation, agent.session))
             pool.leave(viewer, live)
             await pool.close_session(live)
         del live, agent

@@ -188,7 +188,7 @@ class SessionChanges:
 
     async def _leave_extensions(self, reason: str, target: str | None = None) -> None:
         if isinstance(dialogs := self._agent.dialogs, WireDialogs):
-            dialogs.withdraw(self._agent.questions_of_run() if reason == "reload" else ())
+            dialogs.withdraw(self._agent.approval.questions.of_run() if reason == "reload" else ())
         else:
             dialogs.withdraw()
         await self._agent.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
@@ -225,7 +225,7 @@ class SessionChanges:
         if other.write_error is not None:
             agent.tell_write_error(other.write_error)
         agent.publish(SessionChanged(other.id, reason))
-        agent.offer_again()
+        agent.prompting.offer_again()
         engine.queues.save()
         if not left.is_same_file(
             other.name_for_others or ""

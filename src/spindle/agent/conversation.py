@@ -83,7 +83,7 @@ class Conversation:
         self._stored: list[Any] = []
         """The first of `messages`, which were read from the session file, as they stand there."""
         self._documented: list[Any] = []
-        """The first of `messages`, as `as_documented` has shown them: making them again would cost too much."""
+        """The first of `messages` as `stored` shows them with `documented`: making them again would cost too much."""
         self._dropped: set[str] = set()
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
@@ -269,14 +269,16 @@ class Conversation:
         if self._syncing:
             await asyncio.wait(self._syncing, timeout=limits.DISK_SYNC)
 
-    def as_stored(self) -> list[Any]:
-        """Return the messages as the session file has them: with keys of other programs that we do not know."""
-        return [*self._stored, *self.messages[len(self._stored) :]]
+    def stored(self, *, documented: bool = False) -> list[Any]:
+        """Return the messages as the session file has them: with keys of other programs that we do not know.
 
-    def as_documented(self) -> list[Any]:
-        """Return the messages as stored, with the empty keys that the samples of pi's documents show."""
+        With `documented`, they have the empty keys that the samples of pi's documents show, too.
+        """
+        stored = [*self._stored, *self.messages[len(self._stored) :]]
+        if not documented:
+            return stored
         new = slice(len(self._documented), None)
-        self._documented += map(with_empty_key, self.messages[new], self.as_stored()[new])
+        self._documented += map(with_empty_key, self.messages[new], stored[new])
         return [*self._documented]
 
     # -- reading ---------------------------------------------------------------------------------

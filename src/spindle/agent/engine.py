@@ -27,7 +27,7 @@ from spindle.agent.run.record import Interruption, Recording, interruption
 from spindle.agent.run.result import WAITING
 from spindle.agent.toolbox import Toolbox
 from spindle.base import limits, trace
-from spindle.base.settings import Role, Settings
+from spindle.base.settings import Settings
 from spindle.base.weakly import weakly
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
@@ -228,10 +228,6 @@ class Engine:
     @property
     def run_limits(self) -> RunLimits:
         return self.limits if self.chain is None else self.chain.meter.limits
-
-    async def line_for(self, role: Role) -> "Line | None":
-        """Return the models for a job beside the conversation; None: the current model does it."""
-        return await self.failover.line_for(role)
 
     def limit_reached(self) -> str | None:
         """Return the limit of the run that forbids another model call, if one does; the run then ends because of it."""

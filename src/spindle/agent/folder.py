@@ -99,7 +99,7 @@ async def _require(agent: "AgentSession", place: str, real: str) -> None:
     if agent.resources.far is None:
         agent.check_place(real)
     agent.tool_context(lambda _: None).require(place)
-    if await agent.unreadable([place]):
+    if await agent.approval.unreadable([place]):
         raise AgentError(f"The permission rules do not let the agent read {place}")
 
 
@@ -116,6 +116,6 @@ async def _closed(agent: "AgentSession", places: Sequence[str]) -> set[str]:
                     agent.check_place(place)
             except (AgentError, ToolError):
                 closed.add(place)
-        closed |= await agent.unreadable([place for place in part if place not in closed])
+        closed |= await agent.approval.unreadable([place for place in part if place not in closed])
         await asyncio.sleep(0)
     return closed

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -16,6 +16,9 @@ from spindle.shapes.client_requests import HostToolCall, HostToolCancel
 from spindle.shapes.events import StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError
+
+if TYPE_CHECKING:
+    from spindle.agent.host_uris import HostUris
 
 DISCONNECTED = "RPC client disconnected before host tool execution completed"
 Taker = Callable[[dict[str, Any]], bool]
@@ -59,6 +62,9 @@ class HostTools:
         self._timeout_ms = timeout_ms
         self.names: list[str] = []
         self._pending: dict[str, _Pending] = {}
+        self._replies = replies
+        self._uris: HostUris | None = None
+        """Made when the client serves addresses."""
         replies.register("host_tool_result", partial(self._take, "result"))
         replies.register("host_tool_update", partial(self._take, "partialResult"))
 
@@ -86,8 +92,18 @@ class HostTools:
         self._port.hub.publish(StateChanged())
         return names
 
+    def serve(self, schemes: list[Any]) -> list[str]:
+        """Replace the schemes of addresses that the client serves. Returns them. Raises `AgentError`."""
+        if self._uris is None:
+            from spindle.agent.host_uris import HostUris
+
+            self._uris = HostUris(self._port, self._replies, self._timeout_ms)
+        return self._uris.declare(schemes)
+
     def disconnect(self) -> None:
         """Fail every open call: the client is gone."""
+        if self._uris is not None:
+            self._uris.disconnect()
         for pending in self._pending.values():
             if not pending.done.done():
                 pending.done.set_exception(ToolError(DISCONNECTED))

@@ -5,11 +5,9 @@ them together; wires, extensions and programs need to know only this class.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import proxy
-
-import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.changes import SessionChanges, Setup
@@ -23,7 +21,7 @@ from spindle.agent.features.subagent_list import SubagentList
 from spindle.agent.features.todos import Todos
 from spindle.agent.features.undo.checkpoints import Checkpoints
 from spindle.agent.fences.approval import Approval
-from spindle.agent.fences.options import PermissionOptions, PermissionState
+from spindle.agent.fences.options import PermissionOptions
 from spindle.agent.hooks import (
     ExtensionInForce,
     HookChain,
@@ -46,34 +44,27 @@ from spindle.agent.run.result import WAITING
 from spindle.agent.shell import Shell
 from spindle.agent.state import AgentState, ContextUsage, SessionStats, agent_state, context_usage, session_stats
 from spindle.agent.toolbox import Toolbox
+from spindle.agent.welcome import Welcome
 from spindle.base import limits as times
 from spindle.base.agent_dir import agent_dir
 from spindle.base.settings import Retention, Todo
 from spindle.base.weakly import weakly
 from spindle.programs.children import kill_all
 from spindle.resources.loader import ClientPrompt, Resources
-from spindle.sessions.facts import damaged
 from spindle.sessions.session import Session
 from spindle.shapes import events
-from spindle.shapes.approvals import Answer, InterruptedRun, PermissionRequest, QuestionKind, RunInterrupted
-from spindle.shapes.builtin_tools import Effect
+from spindle.shapes.approvals import Answer, InterruptedRun, PermissionRequest, QuestionKind
 from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
+from spindle.shapes.messages import AgentMessage, Image, Text, Usage, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.shapes.run_limits import RunLimits
 from spindle.shapes.run_result import RunResult
-from spindle.shapes.sandbox import SandboxLevel
 from spindle.tools.base import Files, Terminals, Tool, ToolContext
-from spindle.tools.todo import TodoPhase
-from spindle.tools.user_bash import BashOutput
 
 if TYPE_CHECKING:
-    from spindle.agent.features.project_trust import ProjectTrust
     from spindle.agent.features.undo.undo import Undo
-    from spindle.agent.host_uris import HostUris
-    from spindle.agent.navigate import Navigated
-    from spindle.workspace.area import Wanted
+    from spindle.agent.navigate import Jump, Navigated
     from spindle.workspace.pipe import Pipe
 
 
@@ -83,8 +74,10 @@ T = TypeVar("T")
 class AgentSession:
     """One conversation at work: takes prompts, runs them, and tells every listener what happens.
 
-    Its parts do the work. `queues`, `lifecycle`, `models`, `toolbox`, `dialogs`, `background`, `checkpoints`, `hooks`
-    and `plugins` are there for callers that need one part alone.
+    Its parts do the work, and callers that need one alone name it: `conversation` for what was said, `prompting` and
+    `queues` for prompts on their way, `lifecycle` for where the agent stands, `models`, `toolbox`, `todos`, `approval`
+    and `dialogs` for questions to the user, `host_tools` and `replies` for what the client lends, `shell` for
+    commands of the user, `background`, `checkpoints`, `undo`, `changes`, `hooks`, `hub`, `plugins`, `welcome`.
     """
 
     def __init__(
@@ -115,83 +108,63 @@ class AgentSession:
         """Raises `AgentError` if no session may work in that directory."""
         self.mcp_servers: McpServers = NoMcpServers()
         self.subagents = SubagentList()
-        self._trust: ProjectTrust | None = None
-        """Asks about the project; None: there was nothing to ask."""
-        self._noticed: str | None = None
-        """The notice about trust that clients were told last."""
-        self._told_run: str | None = None
-        """The interrupted run that clients were told of last."""
-        self._damage_told: set[str] = set()
-        """Ids of damaged entries."""
-        self._conversation = Conversation(session)
+        self.conversation = Conversation(session)
         self._extension_hooks, self.hooks = Hooks(), HookChain()
-        self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
+        self._engine = engine = Engine(self.conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id, engine.limits = provider_session_id, limits
-        self.queues, self.lifecycle = engine.queues, engine.lifecycle
-        self.toolbox, self.models, self._shell = toolbox, ModelSwitch(engine.port), Shell(engine.port)
-        self._replies = replies = Replies()
+        self.hub, self.queues, self.lifecycle = engine.hub, engine.queues, engine.lifecycle
+        self.toolbox, self.models, self.shell = toolbox, ModelSwitch(engine.port), Shell(engine.port)
+        self.replies = replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
-        self._todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
+        self.todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
-        self.dialogs = dialogs or dialogs_of(mode, weakly(engine.hub.publish), replies)
-        self._approval = Approval(engine.port, self.dialogs, permissions)
+        self.dialogs = dialogs or dialogs_of(mode, weakly(self.hub.publish), replies)
+        self.approval = Approval(engine.port, self.dialogs, permissions)
         self.background = Background(engine.port, mode)
-        self.checkpoints = Checkpoints(engine.port, self._shell)
-        own = (self._rules, self._todos, self.background, self._extension_hooks, self._approval, self.checkpoints)
+        self.checkpoints = Checkpoints(engine.port, self.shell)
+        own = (self._rules, self.todos, self.background, self._extension_hooks, self.approval, self.checkpoints)
         self._titles = Titles(engine.port, mode)
         self.hooks.use(*own, *chosen_features(engine.port), self._titles)
-        self._host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
-        self._host_uris: HostUris | None = None
-        """Made when the client serves addresses."""
+        self.host_tools = HostTools(engine.port, replies, resources.settings.host_tools.timeout_ms)
         self.port: AgentSession = proxy(self)
         """The agent as plugins and changes of session hold it: they do not keep it alive."""
-        self._changes = SessionChanges(self.port, engine.port, self._shell)
-        self._prompting = Prompting(engine.port, self.plugins)
-        self.background.start_run = weakly(self._prompting.start_with)
+        self.welcome = Welcome(self.port, choice)
+        self.changes = SessionChanges(self.port, engine.port, self.shell)
+        self.prompting = Prompting(engine.port, self.plugins)
+        self.background.start_run = weakly(self.prompting.start_with)
         session.on_write_error(weakly(self.tell_write_error))
         self.learn()
 
     def learn(self) -> None:
         """Learn from the session what its parts keep there; write model and thinking level into a new one."""
         self._engine.choice.record(self.session)
-        for part in (self._todos, self._rules, self._approval, self.background):
+        for part in (self.todos, self._rules, self.approval, self.background):
             part.rebuild()
         self._engine.left = left = interruption(self.session)
         if left is not None and (run := self.interrupted_run) is not None:
-            self._engine.last_result = left.result(self.session, self.last_assistant_text() or "", run.questions)
+            text = self.conversation.last_assistant_text() or ""
+            self._engine.last_result = left.result(self.session, text, run.questions)
 
     # -- events ----------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener of every event from now on."""
-        self._engine.hub.add(listener)
+        self.hub.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
         """Tell a listener of no more events."""
-        self._engine.hub.remove(listener)
-
-    def foresee_with(self, foresee: Callable[[events.Event, int], None]) -> None:
-        """Call a function with each event that waits for its message to be kept, and its place among those to come."""
-        self._engine.hub.foresee = foresee
+        self.hub.remove(listener)
 
     def publish(self, event: events.Event) -> None:
         """Tell every listener of an event."""
-        self._engine.hub.publish(event)
+        self.hub.publish(event)
 
     def tell_write_error(self, error: str) -> None:
         """Tell clients that the conversation goes on in memory only, or elsewhere."""
         keeper = self.session.of_store
-        self._engine.hub.let_go(error if keeper is not None and keeper.lost is not None else None)
+        self.hub.let_go(error if keeper is not None and keeper.lost is not None else None)
         self.publish(events.ExtensionError("", "session_write", error))
-
-    def receive_reply(self, frame: dict[str, Any]) -> bool:
-        """Take a frame of the client if it answers a dialog or a call of a host tool. Returns whether it does."""
-        return self._replies.receive(frame)
-
-    def give_up_questions(self) -> None:
-        """Answer open questions about tool calls with no: there is no client to answer them."""
-        self._approval.give_up()
 
     # -- prompting -------------------------------------------------------------------------------
 
@@ -214,26 +187,18 @@ class AgentSession:
         that would be refused because the agent is at work waits until it can be accepted.
         Raises `AgentError` if the prompt is refused: the agent is at work, there is no model, or no key for it.
         """
-        pictures, run = await self._prompting.read_images(images), Run(self)
+        pictures, run = await self.prompting.read_images(images), Run(self)
         sent = Submission(text, pictures, behavior, source, expand, ordered, options, run=run)
-        await self._prompting.submit(sent, run, wait=wait)
+        await self.prompting.submit(sent, run, wait=wait)
         return run
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message to be delivered before the next model call."""
-        return await self._prompting.queue(text, images, "steer", source)
+        return await self.prompting.queue(text, images, "steer", source)
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message to be delivered when the run would end."""
-        return await self._prompting.queue(text, images, "followUp", source)
-
-    def offer_again(self) -> None:
-        """Put messages back into the queues that were there when the session was left or its process was killed."""
-        self._prompting.offer_again()
-
-    def send_queued(self, id: str) -> None:
-        """Deliver a queued message before all others; start a run if there is none. Raises `AgentError`."""
-        self._prompting.send_queued(id)
+        return await self.prompting.queue(text, images, "followUp", source)
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Run:
         """Abort what goes on, then take a prompt. Raises `AgentError` as `submit` does."""
@@ -242,20 +207,16 @@ class AgentSession:
             await self.abort()
         return await self.submit(text, images)
 
-    async def send_message(self, message: CustomMessage, *, trigger_turn: bool, deliver_as: str | None) -> None:
-        """Put a message of an extension into the conversation, or into a queue if the agent is at work."""
-        await self._prompting.send(message, trigger_turn=trigger_turn, deliver_as=deliver_as)
-
     async def regenerate(self, options: RunOptions = RunOptions(), *, wait: bool = False) -> Run:  # noqa: B008 - frozen
         """Drop everything after the last user message and answer it again. Raises `AgentError`."""
         if wait:
             await self.lifecycle.admissible(RequestKind.REGENERATE)
-        self._engine.lifecycle.admit(RequestKind.REGENERATE)
+        self.lifecycle.admit(RequestKind.REGENERATE)
         branch = reversed(self.session.branch())
         entry = next((e for e in branch if e.type == "message" and isinstance(e.message, UserMessage)), None)
         if entry is None:
             raise AgentError("Nothing to regenerate")
-        self._prompting.require_model()
+        self.prompting.require_model()
         self.session.move(entry.id)
         self.rebuild("regenerate")
         run = Run(self)
@@ -271,7 +232,7 @@ class AgentSession:
 
     async def resume_run(self) -> Run:
         """Go on with the run that the end of its process cut off. Raises `AgentError`."""
-        self._prompting.require_model()
+        self.prompting.require_model()
         from spindle.agent.resuming import resume
 
         run = Run(self)
@@ -298,14 +259,14 @@ class AgentSession:
         """Let a subagent work for the current run. Returns options for its prompt."""
         from spindle.agent.features.lending import lend
 
-        return lend(self._engine, self._approval, subagent._engine, call_id, name)
+        return lend(self._engine, self.approval, subagent._engine, call_id, name)
 
     def clear_context(self) -> None:
         """Begin with an empty context in the same session; the old messages stay in the file, on another branch.
 
         Raises `AgentError`.
         """
-        self._engine.lifecycle.admit(RequestKind.REGENERATE)
+        self.lifecycle.admit(RequestKind.REGENERATE)
         self.session.move(None)
         self._engine.choice.record(self.session)
         self.rebuild("clear")
@@ -314,28 +275,16 @@ class AgentSession:
         """Return all slash commands: those of extensions, prompt templates, skills."""
         return [*self.hooks.commands(), *self.resources.commands()]
 
-    async def complete_command(self, name: str, prefix: str) -> list[str]:
-        """Return completions of a slash command's arguments."""
-        return await self.hooks.complete_command(name, prefix)
-
     def extensions(self) -> list[ExtensionInForce]:
         """Return the extensions that are in force."""
         return self._extension_hooks.loaded()
-
-    def look_for_model(self) -> None:
-        """Choose a model if there was none and there is one now: a key may have been stored."""
-        self._prompting.look_for_model()
-
-    def stop_commands(self) -> list[str]:
-        """Cancel slash commands of extensions; return their names."""
-        return self._prompting.stop_commands()
 
     # -- state -----------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session:
         """The session that the conversation is kept in; another one after a change of session."""
-        return self._conversation.session
+        return self.conversation.session
 
     @property
     def cwd(self) -> str:
@@ -360,16 +309,7 @@ class AgentSession:
     @property
     def messages(self) -> list[AgentMessage]:
         """The current context, oldest first."""
-        return self._conversation.messages
-
-    def stored_messages(self, *, documented: bool = False) -> list[Any]:
-        """Return the messages of the context as stored; with `documented`, with the empty keys of pi's samples."""
-        return self._conversation.as_documented() if documented else self._conversation.as_stored()
-
-    @property
-    def phase(self) -> str:
-        """The phase, in words for people."""
-        return self.lifecycle.phase.value
+        return self.conversation.messages
 
     @property
     def busy(self) -> bool:
@@ -400,7 +340,7 @@ class AgentSession:
 
     def state(self) -> AgentState:
         """Return what `get_state` tells."""
-        return agent_state(self._engine, self._approval, self._todos, self.background, self.mcp_servers)
+        return agent_state(self._engine, self.approval, self.todos, self.background, self.mcp_servers)
 
     def context_usage(self) -> ContextUsage | None:
         """Return how full the context is; None if the model's limit is not known."""
@@ -408,46 +348,11 @@ class AgentSession:
 
     async def stats(self) -> SessionStats:
         """Return messages, tokens and cost of the whole session file, and how full the context is."""
-        return session_stats(self._engine, await self._conversation.stats())
+        return session_stats(self._engine, await self.conversation.stats())
 
     def last_result(self) -> RunResult | None:
         """Return the result of the last run of this process."""
         return self._engine.last_result
-
-    def last_answer(self) -> AssistantMessage | None:
-        """Return the last answer in the context."""
-        return self._conversation.last_assistant()
-
-    def last_assistant_text(self) -> str | None:
-        """Return the text of the last answer, except an aborted one without content; None if there is no text."""
-        return self._conversation.last_assistant_text()
-
-    def user_messages(self) -> list[tuple[str, str]]:
-        """Return entry id and text of every user message of the session, on all branches."""
-        return self._conversation.user_messages()
-
-    def name_answer(self) -> str:
-        """Return the id of the entry for the answer that is being written."""
-        return self._conversation.name_answer()
-
-    def permissions(
-        self, tool: str | None = None, arguments: Any = None, effect: Effect | None = None
-    ) -> PermissionState:
-        """Return mode and rules, and the decision about a call if a tool is given. `effect` is what the tool does, if
-        that is not declared."""
-        return self._approval.state(tool, arguments, effect)
-
-    async def unreadable(self, paths: Sequence[str]) -> set[str]:
-        """Return those of some absolute paths that the permission rules let no call read. Raises `ToolError`."""
-        return await self._approval.unreadable(paths)
-
-    def sandbox_for(self, level: SandboxLevel = "off") -> "Wanted | None":
-        """Return the sandbox that another program of the session should have, of at least this level."""
-        return self._approval.sandbox_for(level)
-
-    def check_far(self, command: str, resources: Resources) -> None:
-        """Raise `AgentError` if tools must not work at a far side, because there is to be a sandbox."""
-        self._approval.fencing.check_far(command, resources)
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         """Return what a tool gets that is called now; it hands progress to `update`."""
@@ -475,61 +380,33 @@ class AgentSession:
             engine.retry.enabled = auto_retry
         self.publish(events.StateChanged())
 
-    def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
-        """Ask the user before every tool call, or after so many model calls, besides the questions of permissions."""
-        self._approval.tools, self._approval.max_turns = tools, max_turns
-        self.publish(events.StateChanged())
-
-    async def answer_permission(self, id: str, answer: Answer) -> None:
-        """Answer an open question about a call. Raises `AgentError`; then the question stays open."""
-        await self._approval.answer(id, answer)
-
     async def answer_question(self, id: str, answer: Answer) -> bool:
         """Answer a question, also one that waits in the session. Raises `AgentError`; then the question still waits.
 
         Returns whether `resume_run` goes on with the answer: it does if the run is over and no other question waits.
         """
         if self._engine.left is None:
-            await self._approval.answer(id, answer)
+            await self.approval.answer(id, answer)
             return False
         from spindle.agent.resuming import answer_kept
 
-        ready = await answer_kept(self._engine, id, answer, self._approval.check_kept)
+        ready = await answer_kept(self._engine, id, answer, self.approval.check_kept)
         self.publish(events.StateChanged())
         return ready
 
-    def question_kind(self, id: str) -> QuestionKind | None:
-        """Return the kind of an open question; None: it is not open."""
-        found = self._approval.questions.open_requests()
-        return next((request.kind for request in found if request.id == id), None)
-
-    def questions_of_run(self) -> list[str]:
-        """Return the ids of open questions that a run has asked, rather than an extension or a server."""
-        found = self._approval.questions.open_requests()
-        return [request.id for request in found if request.kind in ("tool", "outside", "turns")]
-
     async def confirm(self, kind: QuestionKind, title: str, message: str, **fields: Any) -> bool | None:
         """Ask the user a yes-or-no question that is not about a call. None: there is no answer."""
-        return await self._approval.confirm(kind, title, message, **fields)
+        return await self.approval.confirm(kind, title, message, **fields)
 
     def open_questions(self) -> list[PermissionRequest | ExtensionUIRequest]:
         """Return what waits for an answer of the user, for a client that has just connected."""
-        return [*self._approval.questions.open_requests(), *self.dialogs.open_requests()]
+        return [*self.approval.questions.open_requests(), *self.dialogs.open_requests()]
 
     def set_permissions(self, *, sandbox: Any = None, **given: str | Sequence[str] | None) -> None:
         """Set `mode` and `sandbox`, and replace `allow`, `ask`, `deny` and `directories`. Raises `AgentError`, changing
         nothing."""
-        self._approval.configure(sandbox=sandbox, check_place=self.check_place, **given)
+        self.approval.configure(sandbox=sandbox, check_place=self.check_place, **given)
         self.publish(events.StateChanged())
-
-    @property
-    def has_host_tools(self) -> bool:
-        """Whether the client has lent tools."""
-        return bool(self._host_tools.names)
-
-    def set_host_tools(self, tools: list[Any]) -> list[str]:
-        """Replace the tools of the client, from the next model call on. Returns their names. Raises `AgentError`."""
-        return self._host_tools.declare(tools)
 
     async def complete(self, prompt: str, *, system: str = "", max_tokens: int | None = None) -> str:
         """Return what the model answers to a prompt alone, beside the conversation. Raises `AgentError`."""
@@ -544,19 +421,6 @@ class AgentSession:
         from spindle.agent.requests import execute_tool
 
         return await execute_tool(self._engine, name, arguments, update)
-
-    def set_host_uri_schemes(self, schemes: list[Any]) -> list[str]:
-        """Replace the schemes of addresses that the client serves. Returns them. Raises `AgentError`."""
-        if self._host_uris is None:
-            from spindle.agent.host_uris import HostUris
-
-            timeout_ms = self.resources.settings.host_tools.timeout_ms
-            self._host_uris = HostUris(self._engine.port, self._replies, timeout_ms)
-        return self._host_uris.declare(schemes)
-
-    def set_todos(self, phases: Any) -> list[TodoPhase]:
-        """Replace the list of todos. Raises `AgentError`, changing nothing."""
-        return self._todos.set(phases)
 
     def use_extensions(self, hooks: Hooks, tools: Iterable[Tool]) -> None:
         """Replace the hooks and tools of extensions."""
@@ -615,118 +479,58 @@ class AgentSession:
         """Replace the older part of the context by a summary. Raises `AgentError`."""
         return await self._engine.compact(instructions)
 
-    async def navigate(
-        self,
-        entry_id: str,
-        summarize: bool = False,
-        instructions: str | None = None,
-        label: str | None = None,
-        *,
-        replace_instructions: bool = False,
-    ) -> "Navigated":
+    async def navigate(self, jump: "Jump") -> "Navigated":
         """Go on from another entry of the session. Raises `AgentError`."""
-        from spindle.agent.navigate import Jump, navigate
+        from spindle.agent.navigate import navigate
 
-        jump = Jump(entry_id, summarize, instructions, replace_instructions, label)
         return await navigate(self, self._engine, jump)
 
     def rebuild(self, reason: str) -> None:
         """Read the context again after a jump in the session tree, and tell clients."""
-        self._conversation.reload()
-        self._todos.rebuild()
+        self.conversation.reload()
+        self.todos.rebuild()
         self._rules.rebuild()
         self.publish(events.SessionChanged(self.session.id, reason))
-
-    # -- shell commands of the user --------------------------------------------------------------
-
-    async def run_bash(
-        self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False
-    ) -> BashOutput:
-        """Run a shell command as the user; the model sees it with the next prompt."""
-        return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
-
-    def abort_bash(self) -> None:
-        """Kill every running command of the user; each returns the output that it has written so far."""
-        self._shell.stop_all()
 
     # -- other sessions --------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
         """Begin an empty session with the same model; `setup` may write to it. Returns whether it was cancelled."""
-        return await self._changes.carry_out("new", self._changes.new(parent, setup))
+        return await self.changes.carry_out("new", self.changes.new(parent, setup))
 
     async def switch_session(self, path: str) -> tuple[bool, bool]:
         """Go on with another session file; a path that does not exist yet is a new session there.
 
         Returns whether an extension cancelled it, and whether the session is a new one.
         """
-        return await self._changes.carry_out("switch", self._changes.switch(path))
+        return await self.changes.carry_out("switch", self.changes.switch(path))
 
     async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
         """Begin a session with everything before a user message. Raises `AgentError`.
 
         Returns the text of the message, and whether an extension cancelled the fork.
         """
-        return await self._changes.carry_out("fork", self._changes.fork(entry_id, invalid))
+        return await self.changes.carry_out("fork", self.changes.fork(entry_id, invalid))
 
     async def clone(self, entry_id: str | None = None) -> bool:
         """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
-        return await self._changes.carry_out("clone", self._changes.clone(entry_id))
+        return await self.changes.carry_out("clone", self.changes.clone(entry_id))
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings again in mid-session."""
-        await self._changes.reload()
-
-    async def to_the_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Do something in a task of the agent's own: it goes on if the caller is cancelled. Raises `AgentError`."""
-        return await self._changes.to_the_end(work, name)
+        await self.changes.reload()
 
     async def begin(self) -> None:
         """Tell a client that is there what was not loaded or restored, and extensions that the session has begun."""
-        notice = self.resources.trust.notice()
-        if notice is not None and notice.message != self._noticed:
-            self._noticed = notice.message
-            self.publish(events.Notice(notice.message))
-        self._ask_for_trust()
-        if (text := self._engine.choice.notice) is not None:
-            self._engine.choice.notice = None
-            self.publish(events.Notice(text))
-        self._tell_damage()
-        if (run := self.interrupted_run) is not None and run.id != self._told_run:
-            self._told_run = run.id
-            self.publish(RunInterrupted(run))
+        self.welcome.tell()
         await self.plugins.begin()
-        self._prompting.begun()
-
-    def _ask_for_trust(self) -> None:
-        """Let the user decide about the project. Nothing waits for the answer."""
-        found, is_guest = self.resources.trust, self.resources.options.user_folder is not None
-        if self._trust is None and found.is_open and not is_guest and not self._approval.reaches_nobody:
-            from spindle.agent.features.project_trust import ProjectTrust
-
-            self._trust = ProjectTrust(self.port, self._approval.ask_for_trust)
-        if self._trust is not None:
-            self._trust.look()
-
-    async def trust_answered(self) -> None:
-        """Return when the user was asked about the project, if there is such a question."""
-        if self._trust is not None:
-            await self._trust.answered()
-
-    def _tell_damage(self) -> None:
-        """Tell clients which facts of the session are passed over, once."""
-        new = {id: text for id, text in damaged(self.session.entries).items() if id not in self._damage_told}
-        self._damage_told |= new.keys()
-        if new:
-            more = f", and {len(new) - 1} more" * (len(new) > 1)
-            entry, text = next(iter(new.items()))
-            self.publish(events.Notice(f"Damaged entry of the session is passed over: {entry}: {text}{more}"))
+        self.prompting.begun()
 
     # -- stopping --------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
-        if self._engine.queues.demote() and not self.lifecycle.running:
+        if self.queues.demote() and not self.lifecycle.running:
             self.publish(events.AgentSettled(True, "aborted", NOT_BEGUN))
         self._engine.stop()
 
@@ -747,9 +551,9 @@ class AgentSession:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
         while True:
             await self.wait_idle()
-            await self._prompting.commands.join()
+            await self.prompting.commands.join()
             await self.hooks.caught_up()
-            if not self.busy and not len(self._prompting.commands):
+            if not self.busy and not len(self.prompting.commands):
                 return
 
     async def close(self) -> None:
@@ -757,48 +561,39 @@ class AgentSession:
         from spindle.programs.process import all_gone
 
         self.lifecycle.closed = True
-        self._host_tools.disconnect()
-        if self._host_uris is not None:
-            self._host_uris.disconnect()
-        self._todos.close()
+        self.host_tools.disconnect()
+        self.todos.close()
         await self._titles.close()
-        if self._trust is not None:
-            await self._trust.close()
+        await self.welcome.close()
         if not self.busy:  # the last run has ended by itself, and extensions may handle its last events
             self.dialogs.withdraw()
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
-        if self._engine.queues.starting:
+        if self.queues.starting:
             self.publish(events.AgentSettled(True, "aborted", SESSION_ENDED))
         await self.checkpoints.leave()
-        await self._shell.abort_all()
+        await self.shell.abort_all()
         self.background.leave()
-        self._approval.end_sandbox(self._engine.owner)
+        self.approval.end_sandbox(self._engine.owner)
         kill_all(self._engine.owner)
         await all_gone(self._engine.owner, times.CHILD_KILLED)
-        await self._changes.tasks.end(times.TASKS_END)
-        await self._prompting.commands.end(times.TASKS_END)
-        self._engine.queues.refuse(SESSION_ENDED)
+        await self.changes.tasks.end(times.TASKS_END)
+        await self.prompting.commands.end(times.TASKS_END)
+        self.queues.refuse(SESSION_ENDED)
         self._engine.refuse_joined(SESSION_ENDED)
         try:
             await self.plugins.close()
             if self.pipe is not None:
                 await self.pipe.close()
         finally:
-            self._conversation.release_held()
-            self._conversation.sync_soon()
-            await self._conversation.synced()
+            self.conversation.release_held()
+            self.conversation.sync_soon()
+            await self.conversation.synced()
             self.session.close()
-            self._engine.hub.close()
-        await self._end_old_data()
-
-    async def _end_old_data(self) -> None:
-        """Delete what the user's settings say is too old."""
+            self.hub.close()
         retention, options = self.resources.retention, self.resources.options
-        if retention == Retention():
-            return
-        from spindle.sessions.open import wanted_directory
-        from spindle.sessions.retention import once_a_day
+        if retention != Retention():
+            from spindle.sessions.retention import once_a_day
 
-        folder = wanted_directory(options.session_dir, self.resources.settings.session_dir)
-        await asyncio.to_thread(once_a_day, retention, agent_dir(), *([] if folder is None else [folder]))
+            wanted = options.session_dir, self.resources.settings.session_dir
+            await asyncio.to_thread(once_a_day, retention, agent_dir(), *wanted)

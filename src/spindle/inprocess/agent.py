@@ -531,7 +531,7 @@ class Agent(StoredSessions):
     def set_todos(self, phases: Sequence[dict[str, Any]]) -> Sequence[TodoPhase]:
         """Replace the list of todos: `[{"name": …, "tasks": [{"content": …}]}]`. Raises `AgentError`."""
         self._require_open()
-        return self.session.set_todos([*phases])
+        return self.session.todos.set([*phases])
 
     def commands(self) -> Sequence[CommandItem]:
         """Return the slash commands that a prompt may begin with: of extensions, prompt templates and skills."""

@@ -83,7 +83,7 @@ class Dispatcher:
         if self._seat.watches and frame.get("type") in REPLIES:
             return  # they get no response, and a viewer has no say
         # Replies to dialogs and host tool calls go to the code that waits for them, and get no response.
-        if self._agent.receive_reply(frame):
+        if self._agent.replies.receive(frame):
             return
         kind = frame.get("type")
         spec = command_named(kind) if isinstance(kind, str) else None

@@ -32,7 +32,7 @@ class LiveSession(NeverFull):
         self._follow()
         if first_event is not None and (keeper := agent.session.of_store) is not None:
             self.log = log = StoredEventLog(agent, keeper)
-            agent.foresee_with(log.foresee)
+            agent.hub.foresee = log.foresee
         self.clients: set[Seat] = set()
         self.viewers: set[Seat] = set()
         """Clients that only look on; for everything else they are not there."""
@@ -101,7 +101,7 @@ class LiveSession(NeverFull):
     def _give_up(self) -> None:
         self._alone = None
         if not self.clients:
-            self.agent.give_up_questions()
+            self.agent.approval.give_up()
 
     def _withdraw_unanswerable(self) -> None:
         """Close dialogs if none of the clients has words for them."""
@@ -148,7 +148,7 @@ class LiveSession(NeverFull):
         busy = agent.busy or bool(agent.background.running())
         if not self.clients:
             return questions or not (busy or self.in_hand)  # no one is there to answer them
-        if busy or self.in_hand or questions or agent.has_host_tools or any(client.busy for client in self.clients):
+        if busy or self.in_hand or questions or agent.host_tools.names or any(client.busy for client in self.clients):
             return False
         return agent.session.is_there
 
@@ -173,7 +173,7 @@ class LiveSession(NeverFull):
             session_file=None if path is None else str(path),
             name=agent.session.name,
             cwd=agent.cwd,
-            phase=agent.phase,
+            phase=agent.lifecycle.phase.value,
             model=None if model is None else model.full_name,
             clients=len(self.clients),
             queue=len(agent.queues),

@@ -211,7 +211,7 @@ def page(call: Call, cursor: str | None, limit: int) -> dict[str, Any]:
     state = agent.state()
     if state.is_streaming or state.is_compacting:
         raise PageRefused(_BUSY, "session_busy")
-    messages = agent.stored_messages(documented=call.client.dialect.documented)
+    messages = agent.conversation.stored(documented=call.client.dialect.documented)
     here = _Cursor(agent.session.id, agent.session.leaf_id, len(messages), 0)
     if cursor is not None:
         given = _read_cursor(cursor)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from spindle.base.settings import Retention
 from spindle.sessions.holdings import KINDS, Kind, Places, outdated, places
+from spindle.sessions.open import wanted_directory
 
 _UNITS: Final = {"h": 3600, "d": 86400, "w": 7 * 86400, "m": 30 * 86400, "y": 365 * 86400}
 _DAY: Final = 86400
@@ -61,8 +62,11 @@ def _delete(kind: Kind, where: Places, before: float, keep_last: int | None) -> 
     return Ended(kind, number, size, left)
 
 
-def once_a_day(retention: Retention, agent_dir: Path, *session_dirs: str) -> None:
-    """Delete what is too old, unless that was done today already; a server does it for all of its users."""
+def once_a_day(retention: Retention, agent_dir: Path, given: str | None, setting: str | None) -> None:
+    """Delete what is too old, unless that was done today already; a server does it for all of its users.
+
+    `given` and `setting` are directories of sessions, as `wanted_directory` takes them.
+    """
     mark = agent_dir / _MARK
     try:
         if time.time() - mark.stat().st_mtime < _DAY:
@@ -75,6 +79,7 @@ def once_a_day(retention: Retention, agent_dir: Path, *session_dirs: str) -> Non
     except OSError as error:
         log.warning("Cannot look for old data: %s: %s", mark, error.strerror)
         return
-    for ended in delete_old(retention, places(*session_dirs)):
+    folder = wanted_directory(given, setting)
+    for ended in delete_old(retention, places(*([] if folder is None else [folder]))):
         if ended.number:
             log.info("Deleted %d %s, %d bytes, as the retention says", ended.number, ended.kind.name, ended.bytes)

@@ -235,7 +235,7 @@ def test_an_input_handler_may_send_another_prompt_in_place_of_the_one_it_takes(t
             await rig.run("hello")
             await rig.agent.finished()
             assert rig.roles() == ["user", "assistant(stop)"]
-            assert rig.agent.user_messages()[0][1] == "instead of hello"
+            assert rig.agent.conversation.user_messages()[0][1] == "instead of hello"
             assert [frame.get("stopReason") for frame in rig.of("agent_settled")] == ends
             assert not rig.of("extension_error")
 

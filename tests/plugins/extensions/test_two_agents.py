@@ -84,7 +84,7 @@ def test_hooks_tools_providers_and_commands_stay_where_they_are(tmp_path):
             answers = await asyncio.gather(*(agent.ask("hello") for agent in (a, b, plain)))
             assert answers == ["this is a", "this is b", "plain"]
             for agent, text in ((a, "hello (a)"), (b, "hello (b)"), (plain, "hello")):
-                assert agent.session.user_messages()[0][1] == text
+                assert agent.session.conversation.user_messages()[0][1] == text
             own = ["read", "bash", "edit", "write"]
             assert names(a) == ([*own, "tool_a"], ["go-a"])
             assert names(b) == ([*own, "tool_b"], ["go-b"])

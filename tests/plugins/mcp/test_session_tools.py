@@ -407,7 +407,7 @@ def test_permissions_know_what_a_tool_says_of_itself() -> None:
         found = await results(steps, servers, permission_mode="dontAsk", allow=["mcp__fake"], deny=["mcp__fake__crash"])
         assert [message.is_error for message in found] == [False, True, False]
         async with await Agent.create(persist=False, mcp_servers=servers, permission_mode="default") as agent:
-            decision = agent.session.permissions("mcp__fake__crash", {}).decision
+            decision = agent.session.approval.state("mcp__fake__crash", {}).decision
             assert decision is not None and "may destroy data" in (decision.reason or "")
 
     run(work())

@@ -81,9 +81,6 @@ class CompactionPort(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    async def line_for(self, role: Role) -> "Line | None":
-        """Return the models for a job beside the conversation; None: the current model does it."""
-
     @property
     def model(self) -> Model | None: ...
 
@@ -289,7 +286,7 @@ class Compactor:
 
         if (reached := self._port.limit_reached()) is not None:
             raise AgentError(f"{failure}: {reached} is reached")
-        line = await self._port.line_for(ROLES.get(source, "summaries"))
+        line = await self._port.failover.line_for(ROLES.get(source, "summaries"))
         announced, before = False, 0
 
         def asked() -> Model | None:

@@ -180,7 +180,7 @@ async def place_for(agent: "AgentSession", session: Session, resources: Resource
             _remember(session, before)
         return resources
     if noted is not None:
-        agent.check_far(noted.command, resources)
+        agent.approval.fencing.check_far(noted.command, resources)
     pipe = None if noted is None else await open_pipe(session, noted, resources)
     if agent.pipe is not None:
         await agent.pipe.close()

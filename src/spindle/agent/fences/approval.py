@@ -58,7 +58,7 @@ from spindle.shapes.approvals import (
     TextPreview,
 )
 from spindle.shapes.builtin_tools import Effect
-from spindle.shapes.events import EntryAppended, ExtensionError, Notice, ToolResult
+from spindle.shapes.events import EntryAppended, ExtensionError, Notice, StateChanged, ToolResult
 from spindle.shapes.messages import AgentMessage, UserMessage
 from spindle.shapes.sandbox import SandboxChoice, SandboxLevel
 from spindle.tools.base import Tool, ToolContext, ToolError
@@ -170,6 +170,11 @@ class Approval(Hooks):
             rules.client = before
             self.fencing.forget(fenced)
             raise
+
+    def ask_about(self, *, tools: bool, max_turns: int | None) -> None:
+        """Ask the user before every tool call, or after so many model calls, besides the questions of permissions."""
+        self.tools, self.max_turns = tools, max_turns
+        self._port.hub.publish(StateChanged())
 
     @property
     def _workdir(self) -> str:

@@ -19,7 +19,16 @@ from spindle.agent.hooks import Blocked
 from spindle.agent.hub import Hub
 from spindle.agent.run.options import RunOptions
 from spindle.base.errors import told
-from spindle.shapes.approvals import FOR_OWNER, Allow, Answer, By, Deny, PermissionAnswered, PermissionRequest
+from spindle.shapes.approvals import (
+    FOR_OWNER,
+    Allow,
+    Answer,
+    By,
+    Deny,
+    PermissionAnswered,
+    PermissionRequest,
+    QuestionKind,
+)
 from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.events import Notice
 from spindle.tools.base import ToolError
@@ -78,6 +87,14 @@ class Asker:
     def open_requests(self) -> list[PermissionRequest]:
         """Return the questions that wait for an answer of the user, for a client that has just connected."""
         return [one.request for one in self._open.values()]
+
+    def kind_of(self, id: str) -> QuestionKind | None:
+        """Return the kind of an open question; None: it is not open."""
+        return self._open[id].request.kind if id in self._open else None
+
+    def of_run(self) -> list[str]:
+        """Return the ids of open questions that a run has asked, rather than an extension or a server."""
+        return [id for id, one in self._open.items() if one.request.kind in ("tool", "outside", "turns")]
 
     async def ask(
         self, request: PermissionRequest, options: RunOptions, check: Check, dialog: "Dialog | None"

@@ -199,7 +199,7 @@ def _sandbox(options: Options) -> SandboxOptions:
 
 def tell_unfenced(agent: AgentSession) -> None:
     """Suggest a sandbox for an agent that asks no user and has none."""
-    if agent.permissions().mode == "dontAsk" and agent.sandbox_for() is None:
+    if agent.approval.state().mode == "dontAsk" and agent.approval.sandbox_for() is None:
         tell("Note", without_sandbox())
 
 

@@ -138,7 +138,7 @@ async def _play(
         agent.subscribe(_ErrorTeller())
         await agent.begin()
         agent.subscribe(_NoticeTeller())
-        await agent.trust_answered()  # only a person at a terminal is asked
+        await agent.welcome.trust_answered()  # only a person at a terminal is asked
         messages, images = inputs
         _check_tools(options, agent)
         _check_images(images, agent)
@@ -275,7 +275,7 @@ def _lines(options: Options, agent: AgentSession, result: RunResult | None, *, s
         return [encode(result).decode()] if result is not None else []
     if result is not None and result.value is not UNSET:
         return [encode(result.value).decode()]
-    answer = agent.last_answer()
+    answer = agent.conversation.last_assistant()
     if streams or answer is None or answer.stop_reason in ("error", "aborted"):
         return None
     return [block.text for block in answer.content if isinstance(block, Text)]

@@ -268,7 +268,7 @@ async def _try_agent(source: "CommandLineAgents") -> "Network":
             warn(agent.resources.registry.no_model_text())
         else:
             agent.resources.registry.require_credentials(agent.model)
-        sandbox = agent.sandbox_for()
+        sandbox = agent.approval.sandbox_for()
         return "off" if sandbox is None else sandbox.network
     except MissingCredentials as error:
         raise UsageError(str(error)) from None

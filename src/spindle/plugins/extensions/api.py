@@ -363,7 +363,7 @@ class Agent:
         shown = content if isinstance(content, str) else as_content(content)
         sent = as_custom_message(custom_message(custom_type, shown, display=display, details=details))
         await self._binding.carry_out(
-            lambda agent: agent.send_message(sent, trigger_turn=trigger_turn, deliver_as=deliver_as)
+            lambda agent: agent.prompting.send(sent, trigger_turn=trigger_turn, deliver_as=deliver_as)
         )
 
     async def send_user_message(

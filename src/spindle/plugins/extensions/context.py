@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.agent.navigate import Navigated
+from spindle.agent.navigate import Jump, Navigated
 from spindle.models.model_registry import ModelRegistry
 from spindle.plugins.extensions.generation import Binding
 from spindle.plugins.extensions.threads import HERE, Home
@@ -213,9 +213,7 @@ class CommandContext(Context):
     ) -> Navigated:
         """Jump to another entry of the session tree; on request, the branch left is summarised."""
         return await self._binding.carry_out(
-            lambda agent: agent.navigate(
-                target_id, summarize, custom_instructions, label, replace_instructions=replace_instructions
-            )
+            lambda agent: agent.navigate(Jump(target_id, summarize, custom_instructions, replace_instructions, label))
         )
 
     async def reload(self) -> None:

@@ -152,7 +152,7 @@ class McpHost:
 
         # A program that a project names is fenced if commands are; one that says so is fenced in any case.
         fenced = config.url is None and (config.sandbox or not config.trusted)
-        sandbox = agent.sandbox_for("workspace-write" if config.sandbox else "off") if fenced else None
+        sandbox = agent.approval.sandbox_for("workspace-write" if config.sandbox else "off") if fenced else None
         server = server_for(self, config, agent.cwd, agent.resources.secret_variables, sandbox)
         if restart:
             server.forgive()

@@ -75,7 +75,7 @@ class ServerResources:
 
     def _is_free(self, server: Server) -> bool:
         """Say whether no rule is against listing the resources of a server."""
-        decision = self._agent.permissions(tool_name(server.name, _RESOURCES), {}, _reading(server)).decision
+        decision = self._agent.approval.state(tool_name(server.name, _RESOURCES), {}, _reading(server)).decision
         return decision is None or decision.behavior == "allow" or (decision.behavior == "ask" and not decision.rule)
 
     async def _list(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
@@ -163,7 +163,9 @@ class ServerPrompts(Hooks):
         if found is None:
             return text, images
         try:
-            decision = self._agent.permissions(tool_name(found[0].name, found[1].name), {}, _reading(found[0])).decision
+            decision = self._agent.approval.state(
+                tool_name(found[0].name, found[1].name), {}, _reading(found[0])
+            ).decision
             if decision is not None and decision.behavior == "deny":
                 why = f"rule {decision.rule} of the {decision.source}" if decision.rule else decision.reason
                 raise McpError(f"The prompt {name} is refused by {why}")

@@ -15,7 +15,7 @@ from spindle.shapes.run_result import RunResult
 @command("get_messages", key="messages")
 def get_messages(call: Call) -> list[MessageOnWire]:
     """Return the current context."""
-    return call.agent.stored_messages(documented=call.client.dialect.documented)
+    return call.agent.conversation.stored(documented=call.client.dialect.documented)
 
 
 class MessagesPage(Wire):
@@ -41,7 +41,7 @@ def get_messages_page(
 @command("get_last_assistant_text", key="text")
 def get_last_assistant_text(call: Call) -> str | None:
     """Return the text of the last answer, or null."""
-    return call.agent.last_assistant_text()
+    return call.agent.conversation.last_assistant_text()
 
 
 @command("get_run_result", key="result")
@@ -112,7 +112,7 @@ class ForkMessage(Wire):
 @command("get_fork_messages", "get_branch_messages", key="messages")
 def get_fork_messages(call: Call) -> list[ForkMessage]:
     """Return every user message of the session, to choose where to fork."""
-    return [ForkMessage(*pair) for pair in call.agent.user_messages()]
+    return [ForkMessage(*pair) for pair in call.agent.conversation.user_messages()]
 
 
 @command("set_session_name")

@@ -95,7 +95,7 @@ async def set_key(call: Call, key: str, provider: str | None = None) -> KeyKept:
         await keys.keep_key(registry, named, keys.stored_form(key, literal=True))
     except keys.BadKey as error:
         raise AgentError(str(error)) from None
-    call.agent.look_for_model()
+    call.agent.prompting.look_for_model()
     return KeyKept(provider=named)
 
 
@@ -127,7 +127,7 @@ async def take_keys(call: Call) -> list[str]:
         taken = await keys.keys_of_pi(registry, found.name)
     except keys.BadKey as error:
         raise AgentError(str(error)) from None
-    call.agent.look_for_model()
+    call.agent.prompting.look_for_model()
     return taken
 
 

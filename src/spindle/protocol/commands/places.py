@@ -249,5 +249,7 @@ async def navigate_tree(
     call: Call, entry_id: str, summarize: bool = False, custom_instructions: str | None = None, label: str | None = None
 ) -> NavigatedTo:
     """Go on from another entry of the session; with `summarize`, the old branch is summarised."""
-    done = await call.agent.navigate(entry_id, summarize, custom_instructions, label)
+    from spindle.agent.navigate import Jump
+
+    done = await call.agent.navigate(Jump(entry_id, summarize, custom_instructions, label=label))
     return NavigatedTo(editor_text=done.editor_text, cancelled=done.cancelled)

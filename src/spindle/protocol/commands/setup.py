@@ -25,7 +25,7 @@ from spindle.tools.todo import TodoPhase
 def get_state(call: Call) -> AgentState:
     """Return the state of the agent."""
     if not call.client.watches:
-        call.agent.look_for_model()
+        call.agent.prompting.look_for_model()
     return call.agent.state()
 
 
@@ -56,7 +56,7 @@ def available_commands(agent: AgentSession) -> list[AvailableCommand]:
 @command("complete_command", key="completions")
 async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]:
     """Return completions for the arguments of an extension's command; none if the command offers none."""
-    return await call.agent.complete_command(name, prefix)
+    return await call.agent.hooks.complete_command(name, prefix)
 
 
 @command("get_available_models", key="models")
@@ -167,7 +167,7 @@ def set_auto_retry(call: Call, enabled: bool) -> None:
 @command("set_approval")
 def set_approval(call: Call, tools: bool = False, max_turns: int | None = None) -> None:
     """Ask with a confirm dialog before every tool call (`tools`), and after every `maxTurns` model calls."""
-    call.agent.set_approval(tools=tools, max_turns=max_turns)
+    call.agent.approval.ask_about(tools=tools, max_turns=max_turns)
 
 
 @command("set_permissions")
@@ -190,7 +190,7 @@ def set_permissions(
 @command("get_permissions")
 def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) -> PermissionState:
     """Return the permission mode and all rules; with a tool and its arguments, also the decision on that call."""
-    return call.agent.permissions(tool, arguments)
+    return call.agent.approval.state(tool, arguments)
 
 
 @command("answer_permission")
@@ -212,7 +212,7 @@ async def answer_permission(
     `deny`: `reason` is told to the model, `stop` ends the run. With the kind `trust`, `keep` `user` remembers the
     answer, else it holds for the session. An answer that makes no sense is an error, and the question stays open.
     """
-    await call.agent.answer_permission(question, answer_of(call, question, behavior, input, keep, rules, reason, stop))
+    await call.agent.approval.answer(question, answer_of(call, question, behavior, input, keep, rules, reason, stop))
 
 
 def answer_of(
@@ -226,7 +226,7 @@ def answer_of(
     stop: bool,
 ) -> Answer:
     """Raises `AgentError` for fields that do not go together, and if only the owner may give this answer."""
-    kind = call.agent.question_kind(question)
+    kind = call.agent.approval.questions.kind_of(question)
     if keep in ("project", "user") or (behavior == "allow" and kind in FOR_OWNER):
         call.client.check_owner()
     if behavior == "allow":
@@ -243,7 +243,7 @@ def answer_of(
 @command("set_host_tools", key="toolNames")
 def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
     """Declare the tools that run in the client, replacing those declared before."""
-    return call.agent.set_host_tools(tools)
+    return call.agent.host_tools.declare(tools)
 
 
 @command("set_host_uri_schemes", key="schemes")
@@ -253,7 +253,7 @@ def set_host_uri_schemes(call: Call, schemes: list[Any]) -> list[str]:
     The tools `read` and `write` then take such addresses (`db://users/1`) as their path, and ask the client with
     `host_uri_request`. The schemes replace those declared before.
     """
-    return call.agent.set_host_uri_schemes(schemes)
+    return call.agent.host_tools.serve(schemes)
 
 
 @command("set_mcp_servers", key="servers")
@@ -265,4 +265,4 @@ async def set_mcp_servers(call: Call, servers: dict[str, Any] | list[Any]) -> li
 @command("set_todos", key="todoPhases")
 def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
     """Replace the todo list."""
-    return call.agent.set_todos(phases)
+    return call.agent.todos.set(phases)

@@ -130,7 +130,7 @@ async def abandon_run(call: Call) -> None:
 @command("abort_commands", key="commands")
 def abort_commands(call: Call) -> list[str]:
     """Stop running slash commands of extensions, and return their names."""
-    return call.agent.stop_commands()
+    return call.agent.prompting.stop_commands()
 
 
 @command("clear_queue")
@@ -165,7 +165,7 @@ async def send_queued(call: Call, queued_id: str) -> None:
     """Deliver a queued message before all others: before the next model call, or at once if nothing runs."""
 
     async def send() -> None:
-        call.agent.send_queued(queued_id)
+        call.agent.prompting.send_queued(queued_id)
 
     await (send() if call.agent.busy else _counted(call, send()))
 
@@ -198,13 +198,13 @@ async def compact(call: Call, custom_instructions: str | None = None) -> Compact
 @command("bash")
 async def bash(call: Call, command: str, exclude_from_context: bool = False) -> BashOutput:
     """Run a shell command as the user; the model sees it with the next prompt."""
-    return await call.agent.run_bash(command, call.id, exclude_from_context=exclude_from_context)
+    return await call.agent.shell.run(command, call.id, exclude_from_context=exclude_from_context)
 
 
 @command("abort_bash")
 def abort_bash(call: Call) -> None:
     """Kill every running `bash` command."""
-    call.agent.abort_bash()
+    call.agent.shell.stop_all()
 
 
 @command("shutdown")

@@ -16,13 +16,13 @@ _MODES = {id: {"name": words.title, "description": words.help} for id, words in 
 def modes(agent: AgentSession) -> dict[str, Any]:
     """Return the permission modes, in the form that older editors know."""
     known = [{"id": id, **told} for id, told in _MODES.items()]
-    return {"currentModeId": agent.permissions().mode, "availableModes": known}
+    return {"currentModeId": agent.approval.state().mode, "availableModes": known}
 
 
 def options(agent: AgentSession) -> list[dict[str, Any]]:
-    model, wanted = agent.model, agent.sandbox_for()
+    model, wanted = agent.model, agent.approval.sandbox_for()
     modes = [{"value": id, **told} for id, told in _MODES.items()]
-    options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
+    options = [_select("mode", "Permissions", "mode", agent.approval.state().mode, modes)]
     models = {one.full_name: one for one in [*agent.models.available(), *([model] if model else [])]}
     if model is not None:
         choices = [{"value": id, "name": one.name or one.id, "description": one.provider} for id, one in models.items()]

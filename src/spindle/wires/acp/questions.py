@@ -53,14 +53,14 @@ class Questions:
             chosen = await self._permission(call, [(text, kind) for text, (kind, _) in choices.items()])
         except JsonRpcError as error:
             text = f"the editor could not ask: {error}"
-            self._agent.receive_reply({"type": "extension_ui_response", "id": request.id, "error": text})
+            self._agent.replies.receive({"type": "extension_ui_response", "id": request.id, "error": text})
             return
         kind, answer = choices.get(chosen or "", ("", Deny()))
         if kind == "reject_always" and request.suggestions:
             never = [*client_rules(self._agent)["deny"], *request.suggestions[0].rules]
             self._agent.set_permissions(deny=never)
         with suppress(AgentError):  # another client was quicker
-            await self._agent.answer_permission(request.id, answer)
+            await self._agent.approval.answer(request.id, answer)
 
     async def _ask(self, request: ExtensionUIRequest, call: Update | None) -> None:
         fields: dict[str, Any] = {"cancelled": True}
@@ -72,7 +72,7 @@ class Questions:
         except JsonRpcError as error:
             fields = {"cancelled": True, "error": f"the editor could not ask: {error}"}
         finally:
-            self._agent.receive_reply({"type": "extension_ui_response", "id": request.id, **fields})
+            self._agent.replies.receive({"type": "extension_ui_response", "id": request.id, **fields})
 
     async def _choice(self, request: ExtensionUIRequest, call: Update | None) -> dict[str, Any]:
         """Ask a question of an extension or a server like one about a call."""
@@ -151,7 +151,7 @@ def _choices(request: PermissionRequest) -> dict[str, tuple[str, Answer]]:
 def client_rules(agent: AgentSession) -> dict[str, list[str]]:
     """Return the rules that the client of an agent has set, by behavior."""
     found: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
-    for rule in agent.permissions().rules:
+    for rule in agent.approval.state().rules:
         if rule.source == "client":
             found[rule.behavior].append(rule.rule)
     return found

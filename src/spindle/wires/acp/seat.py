@@ -153,7 +153,7 @@ class EditorSeat(Seat):
     def wishes(self) -> EditorChoices:
         rules = client_rules(self.agent)
         return msgspec.structs.replace(
-            self._wishes, cwd=self.agent.cwd, mode=self.agent.permissions().mode, rules=rules
+            self._wishes, cwd=self.agent.cwd, mode=self.agent.approval.state().mode, rules=rules
         )
 
     async def end(self) -> None:
@@ -200,7 +200,7 @@ class EditorSeat(Seat):
         await self.agent.wait_idle()
 
     def _stop_reason(self, result: RunResult) -> str:
-        answer = self.agent.last_answer() if result.turns else None
+        answer = self.agent.conversation.last_assistant() if result.turns else None
         reason = _ENDS.get(result.stop_reason)
         if reason is not None:
             return reason
@@ -227,7 +227,7 @@ class EditorSeat(Seat):
     async def command(self, name: str, params: dict[str, Any]) -> Any:
         """Carry out a command of the RPC protocol. Raises `JsonRpcError`."""
         if name in REPLIES:
-            self.agent.receive_reply({**params, "type": name})
+            self.agent.replies.receive({**params, "type": name})
             return {}
         frame = {**params, "type": name}
         self._in_hand += 1

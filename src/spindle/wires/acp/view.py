@@ -132,7 +132,7 @@ class EditorView:
 
     def _begin_message(self, event: events.MessageStart) -> None:
         if isinstance(event.message, LiveSource):
-            self._writing, self._message_id = event.message, self._agent.name_answer()
+            self._writing, self._message_id = event.message, self._agent.conversation.name_answer()
 
     def _end_message(self, event: events.MessageEnd) -> None:
         message = event.message

@@ -207,7 +207,7 @@ class HttpApi:
         body = await _body(request)
         if name in REPLIES:
             read_fields(body, HostToolReply)
-            (await self._session(id)).agent.receive_reply({**body, "type": name})
+            (await self._session(id)).agent.replies.receive({**body, "type": name})
             return bytes_answer(204, b"", "application/json")
         frame = {**body, "type": name}
         spec = find_command(frame)  # an unknown command must not open a session
@@ -239,7 +239,7 @@ class HttpApi:
         read_fields(body, ReplyToQuestion)
         if not any(body.get(key) is not None for key in ("value", "confirmed", "cancelled")):
             raise BadRequest("An answer has a value, confirmed or cancelled")
-        live.agent.receive_reply({**body, "type": "extension_ui_response", "id": question})
+        live.agent.replies.receive({**body, "type": "extension_ui_response", "id": question})
         return bytes_answer(204, b"", "application/json")
 
     # -- events ----------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Undo:
                         raise AgentError(plan.refusal())
                     return await self._carry_out(plan, checkpoint, jump)
 
-        return await self._agent.to_the_end(carry_out(), "spindle-restore")
+        return await self._agent.changes.to_the_end(carry_out(), "spindle-restore")
 
     async def _planned(self, snapshots: Snapshots, checkpoint: str, files: Sequence[str] | None) -> _Plan:
         now, target = await snapshots.now(), await self._resolved(snapshots, checkpoint)
