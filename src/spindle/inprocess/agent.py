@@ -95,7 +95,7 @@ class Agent(StoredSessions):
 
     def __repr__(self) -> str:
         model = self.model
-        doing = "closed" if self._closed else self.session.phase
+        doing = "closed" if self._closed else self.session.lifecycle.phase.value
         return f"<Agent {self.id} {doing} model={model and f'{model.provider}/{model.id}'} cwd={self.cwd!r}>"
 
     @classmethod
