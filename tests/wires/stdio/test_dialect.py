@@ -20,8 +20,7 @@ from spindle.protocol.dialect import (
 )
 from spindle.protocol.neighbours import NEIGHBOURS
 from spindle.protocol.render import Ready, Renderer, Response
-from spindle.shapes import codec
-from spindle.shapes import events as shapes
+from spindle.shapes import approvals, client_requests, codec, events
 from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.events import (
     AutoCompactionEnd,
@@ -36,7 +35,8 @@ from tests.support.mock_model import call, failure, reply
 
 KNOWN_EVENTS = {
     str(shape.__struct_config__.tag)
-    for shape in vars(shapes).values()
+    for module in (events, approvals, client_requests)
+    for shape in vars(module).values()
     if isinstance(shape, type) and issubclass(shape, Event) and shape is not Event
 } | {str(Ready.__struct_config__.tag)}
 
@@ -99,7 +99,7 @@ class OfTomorrow(Event, tag=NEW):
     text: str = "new"
 
 
-class NoticeOfTomorrow(shapes.Notice, tag="notice"):
+class NoticeOfTomorrow(events.Notice, tag="notice"):
     since: str = "tomorrow"
 
 
@@ -142,8 +142,8 @@ def test_keys_of_ours_reach_no_neighbour() -> None:
 def test_rows_are_of_events_and_commands_that_exist(name: str) -> None:
     dialect = NEIGHBOURS[name]
     assert dialect.name == name
-    events = {key for key in dialect.rows or () if not key.startswith("response ")}
-    assert {key.split(" ")[0] for key in events} <= KNOWN_EVENTS | ELSEWHERE
+    rows = {key for key in dialect.rows or () if not key.startswith("response ")}
+    assert {key.split(" ")[0] for key in rows} <= KNOWN_EVENTS | ELSEWHERE
     commands = {key.removeprefix("response ") for key in dialect.rows or () if key.startswith("response ")}
     assert commands <= set(COMMANDS)
 
