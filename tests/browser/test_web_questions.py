@@ -123,6 +123,30 @@ def test_a_change_is_allowed_part_by_part(open_tab: Any) -> None:
     assert tab.trouble == []
 
 
+def test_a_card_shows_what_was_written_not_what_was_asked_for(open_tab: Any) -> None:
+    asked = OLD.replace("line 3\n", "third\n").replace("line 90\n", "ninetieth\n")
+    tab = open_tab(reply(call("write", {"path": "some.py", "content": asked})), reply("done"))
+    file = tab.server.cwd / "some.py"
+    file.write_text(OLD)
+    asking(tab)
+    tab.say("go")
+    tab.sees(".ask .place", "some.py")
+    assert str(tab.server.cwd) not in tab.text(".ask .place")
+    tab.page.get_by_label("Part 1 of 2").uncheck()
+    tab.press("Alt+y")
+    tab.sees(".answer >> nth=-1", "done")
+    for _ in range(2):  # as it ran, and as it is stored
+        tab.sees(".tool[data-tool=write]", "The input was changed when the call was allowed")
+        assert (
+            file.read_text().splitlines() == tab.js("document.querySelector('.tool .content').textContent").splitlines()
+        )
+        assert "[The user changed" not in tab.text()
+        tab.page.reload()
+        tab.connected()
+    assert file.read_text() == OLD.replace("line 90\n", "ninetieth\n")
+    assert tab.trouble == []
+
+
 def test_what_is_written_can_be_edited_as_a_text(open_tab: Any) -> None:
     tab = open_tab(reply(call("write", {"path": "plain.py", "content": 'print("a")\n'})), reply("done"))
     asking(tab)

@@ -38,6 +38,7 @@ def test_comments_go_along_with_the_next_message(changed: Tab) -> None:
     tab.page.fill(".comment-form textarea", "say 2nd")
     tab.press("Enter")
     tab.sees("#comments", "1 comment on the changes")
+    tab.sees(".hunk .comment", "say 2nd")
     tab.page.locator(".hunk").first.hover()
     tab.page.get_by_role("button", name="Comment on these lines, from 2").click()
     tab.page.fill(".comment-form textarea", "why?")
@@ -52,6 +53,24 @@ def test_comments_go_along_with_the_next_message(changed: Tab) -> None:
     said = user_texts(tab.server)[-1][-1]
     assert said == "please\n\nComments on the changes:\n\nmain.py:2\n> second\nsay 2nd"
     tab.hides("#comments")
+    tab.counts(".hunk .comment", 0)
+    assert tab.trouble == []
+
+
+def test_on_a_phone_the_pane_makes_room_for_the_command(open_tab: Any, shared: Any) -> None:
+    write = call("write", {"path": "small.txt", "content": "x\n"})
+    tab: Tab = open_tab(reply(write), reply("done"), viewport={"width": 390, "height": 800}, has_touch=True)
+    tab.page.fill("#prompt", "go")
+    tab.page.tap("#send")
+    tab.page.tap("#open-changes")
+    tab.page.get_by_role("button", name="Commit…").tap()
+    tab.hides("#changes")
+    assert "git commit" in tab.page.input_value("#prompt")
+    assert (
+        tab.js("document.elementFromPoint(195, document.getElementById('prompt').getBoundingClientRect().y + 5).id")
+        == "prompt"
+    )
+    (shared.cwd / "small.txt").unlink()
     assert tab.trouble == []
 
 

@@ -85,3 +85,20 @@ test('what is cut, new or of one part is not divided', () => {
   assert.equal(partsOf({ ...write, preview: { kind: 'command', command: 'x' } }), null);
   assert.equal(partsOf({ ...write, preview: { kind: 'diff', patch: PATCH.split('\n').slice(0, 8).join('\n') } }), null);
 });
+
+test('the end of the last line belongs to its part', () => {
+  const patch = last =>
+    PATCH.slice(0, PATCH.indexOf('@@ -27')) + '@@ -27,4 +29,4 @@\n line 27\n line 28\n line 29\n' + last;
+  const body = [...NEW.slice(0, -3), 'line 27', 'line 28', 'line 29', 'line 30'];
+  const parts = (content, last) =>
+    partsOf({ ...write, arguments: { path: 'x', content }, preview: { kind: 'diff', patch: patch(last) } });
+  const gone = parts(body.join('\n'), '-line 30\n+line 30\n\\ No newline at end of file\n');
+  assert.equal(gone.input(new Set([0, 1])).content, text(body));
+  const come = parts(text(body), '-line 30\n\\ No newline at end of file\n+line 30\n');
+  assert.equal(come.input(new Set([0, 1])).content, body.join('\n'));
+  const neither = parts(
+    body.join('\n'),
+    '-line 3\n\\ No newline at end of file\n+line 30\n\\ No newline at end of file\n',
+  );
+  assert.equal(neither.input(new Set([0, 1])).content, [...body.slice(0, -1), 'line 3'].join('\n'));
+});

@@ -175,6 +175,37 @@ def test_a_missing_runtime_is_told_and_a_half_fetched_file_is_fetched_again(
     assert path.read_bytes() == MODEL
 
 
+MOVED = """
+import os, pathlib, time
+piece, seen = (pathlib.Path(os.environ['TMPDIR'], name) for name in ('piece', 'seen'))
+def wait(word):
+    while not seen.exists() or word not in seen.read_text(): time.sleep(0.005)
+piece.write_bytes(b'x' * 1000)
+wait('whole')
+piece.unlink()
+wait('more')
+"""
+
+
+def test_what_the_installer_moves_away_had_arrived_all_the_same(
+    home: Path, give: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(MODEL)
+    ((name, (python, *flags, copy, given, member)),) = pulling._installers()
+    monkeypatch.setattr(pulling, "_installers", lambda: [(name, [python, *flags, MOVED + copy, given, member])])
+    monkeypatch.setattr(pulling, "PULL_LOOK", 0.005)
+    told: list[int] = []
+
+    def tell(done: int, whole: int) -> None:
+        told.append(done)
+        if done:
+            (work,) = home.glob("models/.pull-*/new-*/downloads")
+            (work / "seen").write_text("whole" if not (work / "seen").exists() or (work / "piece").exists() else "more")
+
+    pulling.pull(PULLABLE["smollm2"], home / "models", tell)
+    assert told == sorted(told) and told[-1] >= 1000 and len(told) > 2
+
+
 def test_models_and_models_list_are_one(place: Place) -> None:
     place.write("agent/models.json", {"providers": {"mine": MINE}})
     place.write("agent/models/bad.gguf", b"nonsense")

@@ -352,9 +352,10 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
     reader = threading.Thread(target=lambda: said.append(pipe.read()), daemon=True)
     reader.start()
     try:
-        progress(_size_of(downloads))  # an installer may end before the first look
+        progress(arrived := _size_of(downloads))  # an installer may end before the first look
         while process.poll() is None:
-            progress(_size_of(downloads))
+            arrived = max(arrived, _size_of(downloads))  # what is unpacked is moved away in the end
+            progress(arrived)
             with suppress(TimeoutError):
                 process.wait(PULL_LOOK)
     except BaseException:

@@ -87,13 +87,18 @@ function coreOf({ rows }) {
  */
 export function withoutHunks(content, hunks, chosen) {
   const lines = content.split('\n');
-  for (const [i, { head, rows }] of [...hunks.entries()].reverse()) {
+  for (const [i, { head, rows, text: patch }] of [...hunks.entries()].reverse()) {
     if (chosen.has(i)) continue;
     const [, at, size] = /\+(\d+)(?:,(\d+))? @@/.exec(head) ?? [];
     const count = size === undefined ? 1 : Number(size);
     const start = count === 0 ? Number(at) : Number(at) - 1; // a part without new lines stands behind its line
     const old = rows.filter(({ sign }) => sign !== '+').map(({ text }) => text);
     lines.splice(start, count, ...old);
+    // The end of the last line may be what changes.
+    const was = /^[- ].*\n\\ /m.test(patch);
+    const is = /^[+ ].*\n\\ /m.test(patch);
+    if (was && !is) lines.pop();
+    else if (is && !was) lines.push('');
   }
   return lines.join('\n');
 }

@@ -9,6 +9,8 @@ import { Row } from '../shared/list.js';
 import { reconcile } from '../shared/reconcile.js';
 import { commentForm } from './comment-form.js';
 
+/** @import { LineComment } from './line-comments.js' */
+
 const HUNKS_AT_ONCE = 40; // hunks that are shown before the reader wants more
 
 export class ChangedFile extends Row {
@@ -24,7 +26,7 @@ export class ChangedFile extends Row {
   seen;
 
   /**
-   * `pane`: `session`, `isWide`, `revert(change, hunk)`, `review(change, seen)`, `isReviewed(change)`.
+   * `pane`: `session`, `isWide`, `comments()`, `revert(change, hunk)`, `review(change, seen)`, `isReviewed(change)`.
    * @param {any} pane
    * @param {any} change
    * @param {boolean} open
@@ -100,8 +102,9 @@ export class ChangedFile extends Row {
     const parts = all.slice(0, this.most).map((/** @type {any} */ hunk) => {
       const text = hunk.rows.map((/** @type {any} */ { sign, text: line }) => `${sign || ' '}${line}`).join('\n');
       seen.set(text, (seen.get(text) ?? 0) + 1); // two hunks may be the same
-      const state = `${hunk.head} ${hunk.rows[0]?.after} ${pane.isWide}`;
-      return { key: `${seen.get(text)} ${text}`, state, build: () => this.hunk(hunk, language) };
+      const comments = pane.comments().filter((/** @type {LineComment} */ one) => isAbout(one, change.path, hunk));
+      const state = `${hunk.head} ${hunk.rows[0]?.after} ${pane.isWide} ${JSON.stringify(comments)}`;
+      return { key: `${seen.get(text)} ${text}`, state, build: () => this.hunk(hunk, language, comments) };
     });
     const rest = all.length - parts.length;
     if (rest) parts.push({ key: 'more', state: String(rest), build: () => this.more(rest) });
@@ -111,8 +114,9 @@ export class ChangedFile extends Row {
   /**
    * @param {any} hunk
    * @param {string} language
+   * @param {LineComment[]} comments
    */
-  hunk(hunk, language) {
+  hunk(hunk, language, comments) {
     const view = this.pane.isWide ? sideBySide : diffView;
     const { change } = this;
     const canRevert = change.isKept && change.status === 'modified' && hunk.text;
@@ -126,6 +130,10 @@ export class ChangedFile extends Row {
     const comment = button('link', () => this.comment(node, place), 'Comment');
     comment.ariaLabel = `Comment on these lines, from ${place.line}`;
     node.lastElementChild?.prepend(comment);
+    for (const { line, words } of comments)
+      node.append(
+        el('p', { class: 'comment' }, icon('pencil'), el('code', null, String(line)), el('span', null, words)),
+      );
     return node;
   }
 
@@ -154,6 +162,16 @@ export class ChangedFile extends Row {
     return button('plain', show, `Show more: ${count(rest, 'part')} of the file are left`);
   }
 }
+
+/**
+ * Whether a comment is about a line of a hunk.
+ * @param {LineComment} comment
+ * @param {string} changed
+ * @param {any} hunk
+ */
+const isAbout = ({ path, line, gone }, changed, hunk) =>
+  path === changed &&
+  hunk.rows.some((/** @type {any} */ row) => (gone ? row.sign === '-' && row.before : row.after) === line);
 
 /**
  * Which line of a diff something is in: in one column or in two.

@@ -8,9 +8,12 @@ import { ChangedFile } from './changed-file.js';
 import { FileChanges } from './file-changes.js';
 import { firstCheckpoint, restore } from './restore.js';
 
+/** @import { LineComment } from './line-comments.js' */
+
 const WHOLE_LIST = 30; // up to so many files all are in the document
 const FEW = { files: 6, lines: 600 }; // that stand open by themselves
 const LOOK_MS = 4000; // between two looks at files that others may change, while the pane is open
+const OVER = '(max-width: 1100px)'; // the pane covers the conversation
 const WIDE = 760; // pixels, from which on there is room for two columns
 
 export class ChangesPane {
@@ -24,12 +27,14 @@ export class ChangesPane {
   empty;
 
   /**
-   * `offer(text)` puts a command where the user writes.
+   * `offer(text)` puts a command where the user writes; `comments()` has those that wait for the next message.
    * @param {Session} session
    * @param {(text: string) => void} offer
+   * @param {() => LineComment[]} comments
    */
-  constructor(session, offer) {
+  constructor(session, offer, comments) {
     this.offer = offer;
+    this.comments = comments;
     this.session = session;
     this.node = $('changes');
     this.rows = new Map(); // file → its row
@@ -38,6 +43,7 @@ export class ChangesPane {
     this.build();
     this.changes = new FileChanges(session, () => this.refresh());
     session.on('reset', () => this.refresh());
+    session.on('comments', () => this.paint());
     setInterval(() => this.isOpen && !document.hidden && this.changes.look(), LOOK_MS);
   }
 
@@ -71,6 +77,10 @@ export class ChangesPane {
     const isWide = this.list.scroller.clientWidth >= WIDE;
     if (isWide === this.isWide) return;
     this.isWide = isWide;
+    this.paint();
+  }
+
+  paint() {
     for (const row of this.rows.values()) row.paint();
   }
 
@@ -151,6 +161,7 @@ export class ChangesPane {
     const words = paths
       .map(path => (/^[\w./@%+=:,-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`))
       .join(' ');
+    if (matchMedia(OVER).matches) this.toggle(false); // the field is behind it
     this.offer(`!git add -A -- ${words} && git commit -m "" -- ${words}`);
   }
 

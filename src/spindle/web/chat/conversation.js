@@ -468,9 +468,9 @@ export class Conversation {
   }
 
   /** @param {any} fields */
-  toolEnd({ toolCallId, result, isError, durationMs }) {
+  toolEnd({ toolCallId, result, isError, durationMs, changedInput }) {
     const card = this.cards.get(toolCallId);
-    if (card) this.finishCard(card, result, isError, durationMs);
+    if (card) this.finishCard(card, { ...result, changedInput }, isError, durationMs);
     const call = this.rows.calls.get(toolCallId);
     call?.row.durations.set(call.index, durationMs);
     this.busyCards.delete(card);

@@ -196,7 +196,7 @@ export class Dialogs {
       { ...request, title: questionTitle(request), message: request.preview?.command ?? '' },
       isCall ? 'shield' : 'warning',
       aboutOf(request),
-      previewOf(request, choice),
+      previewOf(request, choice, this.session.cwd),
       isCall ? reason : null,
       trouble,
       buttonRow,

@@ -189,7 +189,8 @@ export class FileChanges {
         if (block?.type === 'toolCall' && CHANGING.has(block.name)) this.calls.set(block.id, block);
     } else if (message?.role === 'toolResult' && !message.isError) {
       const call = this.calls.get(message.toolCallId);
-      const args = obj(call?.arguments);
+      if (!call) return;
+      const args = obj(message.changedInput ?? call.arguments);
       const path = this.shortened(pathOf(args));
       if (!path) return;
       const told = this.told.get(path) ?? new Told(path);

@@ -67,6 +67,7 @@ export class LineComments {
         build: () => this.line(comment),
       })),
     ]);
+    this.session.emit('comments');
     this.session.emit('state');
   }
 

@@ -78,27 +78,28 @@ const pickers = new Pickers(session);
 let changes;
 const changesPart = part(async () => {
   const { ChangesPane } = await import('./changes-pane.js');
-  changes = new ChangesPane(session, text => {
+  const offer = (/** @type {string} */ text) => {
     composer.offer(text);
     const at = text.indexOf('""');
     if (composer.field.value === text) composer.field.setSelectionRange(at + 1, at + 1);
     else toast('The field is not empty: send or clear what is in it first', 'info');
-  });
+  };
+  changes = new ChangesPane(session, offer, () => composer.comments.all);
   return changes;
 });
 /** @type {import('./files-pane.js').FilesPane | undefined} */
 let files;
 const filesPart = part(async () => (files = new (await import('./files-pane.js')).FilesPane(session)));
 /** @param {(pane: import('./files-pane.js').FilesPane) => any} show */
-const withFiles = async show => {
+const inFiles = async show => {
   const pane = await filesPart();
   if (pane) alone(pane);
   if (pane) show(pane);
 };
-const showFiles = () => withFiles(pane => pane.toggle());
+const showFiles = () => inFiles(pane => pane.toggle());
 const linksPart = part(async () => {
   const { PathLinks } = await import('./path-links.js');
-  return new PathLinks(session, (path, line) => withFiles(pane => pane.showFile(path, line)));
+  return new PathLinks(session, (path, line) => inFiles(pane => pane.showFile(path, line)));
 });
 for (const event of ['entries', 'reset', 'shell_end'])
   session.on(event, () => {
@@ -394,7 +395,7 @@ function conversationActions() {
   return [
     { label: 'Find in this conversation', detail: 'Ctrl+F', pick: openFind },
     { label: 'Files', detail: 'Alt+B', pick: showFiles },
-    { label: 'Checkpoints: compare and restore', pick: () => withFiles(pane => pane.show('checkpoints')) },
+    { label: 'Checkpoints: compare and restore', pick: () => inFiles(pane => pane.show('checkpoints')) },
     { label: 'Rename', pick: () => status.rename() },
     { label: 'Let the model name it', pick: makeName },
     { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },

@@ -56,25 +56,25 @@ function partList(choice, path) {
  * What a call would do, as the agent found out. Nothing may be hidden here.
  * @param {any} request
  * @param {ReturnType<typeof choiceOf>} [parts]
+ * @param {string} [cwd] paths in there are shown from there
  */
-export function previewOf(request, parts = null) {
+export function previewOf(request, parts = null, cwd = '') {
   const preview = obj(request.preview);
   const box = el('div', { class: 'question', tabindex: '0' });
   if (preview.kind === 'diff') {
+    const path = str(preview.path);
     const size = [` +${preview.added}`, ` −${preview.removed}`];
     box.append(
       el(
         'p',
         { class: 'place' },
-        el('code', null, str(preview.path)),
+        el('code', null, cwd && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path),
         el('span', { class: 'plus' }, size[0]),
         el('span', { class: 'minus' }, size[1]),
         preview.newFile ? ' new file' : '',
         preview.place ? ` as in ${str(preview.place)}` : '',
       ),
-      parts
-        ? partList(parts, str(preview.path))
-        : diffView(rowsOfDiff(str(preview.diff)), languageOfPath(str(preview.path))),
+      parts ? partList(parts, path) : diffView(rowsOfDiff(str(preview.diff)), languageOfPath(path)),
     );
     if (hasMore(request)) box.append(el('pre', null, JSON.stringify(request.arguments)));
     if (preview.cut) box.append(el('p', { class: 'wrong' }, 'The change is longer than what is shown.'));

@@ -212,14 +212,15 @@ export async function serverSection(setup) {
 function serverRow(setup, { name, state, transport, tools, error, source }) {
   /**
    * @param {CommandName} type
+   * @param {string} done
    * @param {any} [more]
    */
-  const act = (type, more) => async () => {
-    if (await setup.change(type, { name, ...more })) await setup.again();
+  const act = (type, done, more) => async () => {
+    if (await setup.change(type, { name, ...more }, `${name} ${done}`)) await setup.again();
   };
   const remove = async () => {
     if (await confirm(`Remove ${name}?`, 'It is taken out of mcp.json.', 'Remove it', 'danger'))
-      await act('remove_mcp_server')();
+      await act('remove_mcp_server', 'was removed')();
   };
   const isOff = state === 'disabled';
   const words = [SERVER_STATES[state] ?? state, transport, Number.isInteger(tools) ? count(tools, 'tool') : ''];
@@ -237,9 +238,17 @@ function serverRow(setup, { name, state, transport, tools, error, source }) {
       el(
         'span',
         { class: 'buttons' },
-        isOff || state === 'invalid' ? null : button('plain', act('restart_mcp_server'), 'Restart'),
-        transport && transport !== 'stdio' && !isOff ? button('plain', act('log_in_mcp_server'), 'Log in') : null,
-        button('plain', act('switch_mcp_server', { on: isOff }), isOff ? 'Switch on' : 'Switch off'),
+        isOff || state === 'invalid'
+          ? null
+          : button('plain', act('restart_mcp_server', 'was started again'), 'Restart'),
+        transport && transport !== 'stdio' && !isOff
+          ? button('plain', act('log_in_mcp_server', 'is logged in'), 'Log in')
+          : null,
+        button(
+          'plain',
+          act('switch_mcp_server', isOff ? 'is switched on' : 'is switched off', { on: isOff }),
+          isOff ? 'Switch on' : 'Switch off',
+        ),
         button('plain', remove, 'Remove'),
       ),
     ),

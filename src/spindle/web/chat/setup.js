@@ -167,9 +167,9 @@ export class Setup {
 
   /** @param {any} way */
   wayButton(way) {
-    const symbol = /** @type {any} */ ({ server: 'check', keys: 'tag', 'sign-in': 'link', small: 'download' })[
-      way.kind
-    ];
+    const { model } = this.session.state;
+    const isUsed = way.kind === 'server' && way.name === `${model?.provider}/${model?.id}`;
+    const symbols = /** @type {any} */ ({ server: 'plus', keys: 'tag', 'sign-in': 'link', small: 'download' });
     const node = button(
       'plain way',
       async () => {
@@ -177,9 +177,10 @@ export class Setup {
         await this.go(way);
         node.disabled = false;
       },
-      icon(symbol),
+      icon(isUsed ? 'check' : symbols[way.kind]),
       way.title,
     );
+    if (isUsed) node.setAttribute('aria-current', 'true');
     return node;
   }
 
@@ -325,7 +326,7 @@ export class Setup {
             el(
               'li',
               null,
-              button('plain folder', () => look(to), icon(symbol), name),
+              button('plain folder', () => look(to), icon(symbol, to === found.parent ? 'up' : ''), name),
             ),
         });
         const base = found.path.replace(/\/$/, '');

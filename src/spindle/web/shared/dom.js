@@ -34,12 +34,13 @@ export function el(tag, props, ...children) {
 export const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * One of the symbols in icons.svg.
+ * One of the symbols in icons.svg; `up`: turned upside down.
  * @param {string} name
+ * @param {'up' | ''} [turned]
  */
-export function icon(name) {
+export function icon(name, turned = '') {
   const svg = document.createElementNS(SVG, 'svg');
-  svg.setAttribute('class', 'icon');
+  svg.setAttribute('class', turned ? `icon ${turned}` : 'icon');
   svg.setAttribute('aria-hidden', 'true');
   const use = document.createElementNS(SVG, 'use');
   use.setAttribute('href', '#i-' + name);

@@ -3,7 +3,7 @@
 
 import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText, showSize } from './diff.js';
 import { copyButton, el, fill, icon } from './dom.js';
-import { count, duration, imagesOf, obj, oneLine, plainWords, pretty, str, textOf } from './format.js';
+import { count, duration, imagesOf, list, obj, oneLine, plainWords, pretty, str, textOf } from './format.js';
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
 import { levelHeadings, markdown } from './markdown.js';
@@ -235,11 +235,14 @@ export class ToolCard {
 
   /**
    * Show the result: of `tool_execution_end`, or of a stored toolResult message.
-   * @param {{ content?: any, details?: any }} result
+   * @param {{ content?: any, details?: any, changedInput?: any }} result
    * @param {boolean} isError
    */
-  finish({ content, details }, isError, durationMs = 0) {
-    const said = textOf(content).trimEnd();
+  finish({ content, details, changedInput }, isError, durationMs = 0) {
+    const isChanged = changedInput !== undefined && changedInput !== null;
+    if (isChanged) this.change(changedInput);
+    // The last block says so in the words for the model.
+    const said = textOf(isChanged ? list(content).slice(0, -1) : content).trimEnd();
     this.setState(!isError ? 'done' : REFUSED.test(said) ? 'refused' : 'failed');
     this.output.textContent = '';
     const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
@@ -265,7 +268,18 @@ export class ToolCard {
     if (this.name === 'write' && !isError && str(this.args.content))
       showSize(this.size, counts(rowsOfText(this.args.content)).added);
     this.output.append(...imagesOf(content).map(picture));
+    if (isChanged) this.output.prepend(el('p', { class: 'aside' }, 'The input was changed when the call was allowed.'));
     if (!this.touched && (isError || stands)) this.node.open = isError;
+  }
+
+  /**
+   * It ran with another input than the model had written.
+   * @param {any} input
+   */
+  change(input) {
+    this.setArguments(input);
+    this.shown = undefined;
+    this.paint();
   }
 
   /**
