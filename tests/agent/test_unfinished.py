@@ -16,13 +16,13 @@ MISSED = reply(call("edit", {"path": "f.py", "oldText": "nowhere in it", "newTex
 RECITED = "Here is the corrected file:\n\n```python\ndef f():\n    a = 1\n    b = 2\n    return a + b\n```\nDone."
 
 
-def one_shot(tmp_path, *steps, mode="json"):
+def one_shot(tmp_path, *steps, mode="json", asked="go"):
     (tmp_path / "work").mkdir(parents=True)
     (tmp_path / "work/f.py").write_text("def f():\n    return 2\n")
     with MockModel(list(steps)) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
         done = run(
-            [sys.executable, "-m", "spindle", "--mode", mode, "--model", "mock/m1", "--no-session", "go"],
+            [sys.executable, "-m", "spindle", "--mode", mode, "--model", "mock/m1", "--no-session", asked],
             cwd=tmp_path / "work",
             env=agent_environment(tmp_path / "agent"),
             stdin=subprocess.DEVNULL,
@@ -79,6 +79,13 @@ def test_a_claim_where_every_change_failed(tmp_path):
     [
         (MISSED, "f.py already returns 2."),
         (MISSED, "I couldn’t find that text in f.py."),
+        (MISSED, "f.py returns 2, just as you want it."),
+        (MISSED, "Die Datei konnte ich nicht ändern: der Text kommt dort nicht vor."),
+        (MISSED, "无法修改 f.py：文件中没有这段文字。"),
+        (
+            MISSED,
+            f"The text is absent, so the edit failed. The file has:{RECITED.partition(':')[2].removesuffix('Done.')}",
+        ),
         (reply(call("read", {"path": "f.py"})), "It returns 2."),
         (
             reply(
@@ -113,6 +120,19 @@ def test_after_a_change_a_recited_file_is_an_answer(tmp_path):
 )
 def test_other_answers_are_the_end(tmp_path, text):
     mock, done = one_shot(tmp_path, reply(text))
+    assert len(mock.requests) == 1 and done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("Make a plan; change nothing.", "I will read stats.py, then I will fix the division."),
+        ("Translate: Lass uns die Tests starten.", "Let's run the tests."),
+        ("Show an example call of get_weather as JSON.", '{"name": "get_weather", "arguments": {"city": "Bonn"}}'),
+    ],
+)
+def test_what_the_user_wanted_to_read_is_the_end(tmp_path, asked, text):
+    mock, done = one_shot(tmp_path, reply(text), asked=asked)
     assert len(mock.requests) == 1 and done.returncode == 0
 
 

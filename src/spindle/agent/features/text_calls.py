@@ -34,6 +34,7 @@ _OPENED = re.compile(r"</?tool_call>")
 _CLOSED = re.compile(r"(?:\s*\}){1,2}")
 """The second of doubled braces, and one too many."""
 _BACKSLASH = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_SHOWN = re.compile(r"\b(?:json|schema|payload|parameters|arguments|example)\b", re.IGNORECASE)
 _MOST_TEXT = 1_000_000
 
 Found = tuple[str, Any]
@@ -58,13 +59,17 @@ async def with_calls(answer: AssistantMessage, model: Model, tools: Mapping[str,
     return replace(answer, content=[*kept, *words, *made], stop_reason="toolUse")
 
 
-async def refusal(answer: AssistantMessage, model: Model, tools: Mapping[str, Tool]) -> str | None:
-    """Return what to tell a model whose answer is nothing but calls that cannot be run; None if it is not that."""
+async def refusal(answer: AssistantMessage, model: Model, tools: Mapping[str, Tool], asked: str) -> str | None:
+    """Return what to tell a model whose answer is nothing but calls that cannot be run; None if it is not that.
+
+    Neither is it JSON with a name that the user's message, `asked`, has: a call that the user wants to see.
+    """
     text = text_of(answer.content)
     if not Compat.of(model).text_tool_calls or not tools or len(text) > _MOST_TEXT:
         return None
     calls, rest = _split(text)
-    fault = None if rest else await _fault(calls, tools)
+    wanted = _SHOWN.search(asked) and any(name not in tools and name in asked for name, _ in calls)
+    fault = None if rest or wanted else await _fault(calls, tools)
     return None if fault is None else f"Your last answer was taken for a tool call, which was not run. {fault}"
 
 

@@ -7,26 +7,15 @@ one costs a model call, and after that the run.
 import re
 from collections.abc import Mapping, Sequence
 
+from spindle.agent.features.announcements import is_announcement
 from spindle.agent.features.text_calls import refusal
 from spindle.shapes.builtin_tools import TASK_TOOL, kind_of, only_reads
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, text_of
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool
 
-_DEEDS = (
-    "add|apply|build|change|check|continue|correct|create|delete|edit|examine|execute|explore|find|fix|implement|"
-    "inspect|install|investigate|list|look|make|modify|move|open|proceed|read|refactor|remove|rename|replace|rewrite|"
-    "run|search|start|test|try|update|use|verify|write"
-)
-_ANNOUNCED = re.compile(
-    r"(?:^|(?<=[.!:;\n] ))(?:(?:now|next|first|then|so|okay|ok|great|alright)[,.!]? )*"
-    r"(?:(?:I will|I'll|I am going to|I'm going to|I need to|let me|let's|let us|we will|we need to)) "
-    rf"(?:(?:now|first|next|then|also|start by|begin by|go ahead and|try to|proceed to) )*(?:{_DEEDS})(?:ing)?\b",
-    re.IGNORECASE,
-)
-_MOST_WORDS = 400
-"""Letters of a last paragraph that may be an announcement."""
-_RECITED = re.compile(r"```[^\n]*\n(?:[^\n]*\n){3,}?[ \t]*```")
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_RECITED_LINES = 3
 _ANNOUNCEMENT = (
     "Your last answer says what you are going to do, and the work ended there: nobody answers. "
     "Do it now with a call of a tool. If the work is done, say what came of it."
@@ -35,8 +24,20 @@ _CLAIM = (
     "No file was changed: each edit and write failed, and the work ended there. Make the change now. If it cannot or "
     "need not be made, say so."
 )
-_ADMITTED = re.compile(r"n't\b|\b(?:not|no|none|nothing|never|cannot|unable|already|fail\w*|error\w*)\b", re.IGNORECASE)
+_CLAIMED = re.compile(
+    r"\b(?:done|fixed|changed|updated|added|corrected|removed|deleted|replaced|renamed|modified|applied|implemented|"
+    r"created|edited|rewritten|written|inserted|completed?|finished|successful(?:ly)?|"
+    r"now (?:returns?|says?|prints?|works?|reads?|has|is|uses?))\b",
+    re.IGNORECASE,
+)
+_ADMITTED = re.compile(
+    r"n't\b|\b(?:not|no|none|nothing|never|cannot|unable|already|fail\w*|error\w*|missing|absent|missed|refused|rejected|"
+    r"without)\b",
+    re.IGNORECASE,
+)
 """A word with which an answer may say that nothing was changed, or why."""
+_OFFERED = re.compile(r"\b(?:correct\w*|updated?|fixed|new|modified|changed|should|revised|final)\b", re.IGNORECASE)
+"""A word that says of recited code that the file should have it."""
 _RECITATION = (
     "Your last edit changed nothing, and text in an answer changes no file. Make the change with a call of edit or "
     "write. If the work is done without it, say what came of it."
@@ -50,24 +51,22 @@ async def what_is_missing(
 
     `denied`: a call was not allowed, which the end of the run says.
     """
-    if (told := await refusal(answer, model, tools)) is not None:
+    asked = next((text_of(one.content) for one in reversed(messages) if isinstance(one, UserMessage)), "")
+    if (told := await refusal(answer, model, tools, asked)) is not None:
         return told
     if not tools:
         return None
-    text = text_of(answer.content).strip()
-    if _is_announcement(text):
+    text = text_of(answer.content).strip().replace("’", "'")
+    if is_announcement(text, asked):
         return _ANNOUNCEMENT
-    if _RECITED.search(text) and _missed_its_edit(messages):
+    words = _FENCE.sub(" ", text)
+    admitted = _ADMITTED.search(words) is not None
+    recited = any(code.count("\n") > _RECITED_LINES for code in _FENCE.findall(text))
+    if recited and (not admitted or _OFFERED.search(words)) and _missed_its_edit(messages):
         return _RECITATION
-    if denied or not _changed_nothing(messages) or _ADMITTED.search(text.replace("’", "'")):
+    if denied or admitted or not _CLAIMED.search(words) or not _changed_nothing(messages):
         return None
     return _CLAIM
-
-
-def _is_announcement(text: str) -> bool:
-    """Say whether the last paragraph says what comes next. A question, or a list of what was done, is none."""
-    last = re.split(r"\n\s*\n", text)[-1].strip().replace("’", "'")
-    return len(last) <= _MOST_WORDS and not last.endswith("?") and _ANNOUNCED.search(last) is not None
 
 
 def _missed_its_edit(messages: Sequence[AgentMessage]) -> bool:
