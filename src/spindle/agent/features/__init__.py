@@ -51,10 +51,10 @@ class Titles(Hooks):
         session = self._engine.conversation.session
         if not isinstance(event, AgentSettled) or event.stop_reason != "end" or session.id in self._tried:
             return
-        had_name = any(entry.type == "session_info" for entry in session.entries)
-        if not had_name and "titles" in self._engine.settings.roles:
+        if "titles" in self._engine.settings.roles:
             self._tried.add(session.id)
-            self._tasks.spawn(self._name(), "spindle-title")
+            if not any(entry.type == "session_info" for entry in session.entries):
+                self._tasks.spawn(self._name(), "spindle-title")
 
     async def _name(self) -> None:
         from spindle.agent.naming import title_of
