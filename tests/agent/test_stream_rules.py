@@ -120,7 +120,7 @@ def test_an_abort_in_the_same_moment_wins_and_leaves_nothing_behind(tmp_path):
                     stop(update)
                 finally:
                     if rig.of("ttsr_triggered"):
-                        rig.agent._engine.signal.abort()
+                        rig.agent.lifecycle.signal.abort()
 
             rules.piece = stop_and_abort
             frames = await rig.run("go")

@@ -136,14 +136,11 @@ class Engine:
         return self.chain.options.max_tokens if self.chain is not None else None
 
     @property
-    def signal(self) -> AbortSignal:
-        return self.lifecycle.signal
-
-    @property
     def system_prompt(self) -> str:
         """The prompt of the session. It stays the same until tools, resources or instructions of the client change, or
         a small model takes the place of a large one."""
-        small = self.model is not None and self.model.small
+        model = self.choice.answering
+        small = model is not None and model.small
         if self._base_prompt is None or self._base_prompt[0] is not small:
             text = self.resources.system_prompt(self.toolbox.active_tools(), self.workdir, small=small)
             self._base_prompt = small, text
@@ -308,7 +305,7 @@ class Engine:
                 messages = None
             while messages is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                answer = await loop.run(messages, chain, self, self.signal)
+                answer = await loop.run(messages, chain, self, self.lifecycle.signal)
                 messages = await following.after(chain, answer, self)
                 if messages is None and self.is_awaited(answer):
                     messages = []  # a message was queued at the last moment; there is no await between this and the end
@@ -343,9 +340,10 @@ class Engine:
             return
         self.lifecycle.move(Phase.MAKING_ROOM)
         try:
-            await self.compactor.run(reason, self.signal)
+            await self.compactor.run(reason, self.lifecycle.signal)
         except (AgentError, Aborted):
-            self.signal.check()  # otherwise it failed or was cancelled, and events told so; the model may still cope
+            # Otherwise it failed or was cancelled, and events told so; the model may still cope.
+            self.lifecycle.signal.check()
         finally:
             self.lifecycle.move(Phase.PREPARING)
         if (limit := self.limit_reached()) is not None:
@@ -356,7 +354,7 @@ class Engine:
 
         After an abort they wait for the user, after an error too, unless one of them is a prompt.
         """
-        if self.signal.aborted or self.lifecycle.changes or not self.queues.deliverable:
+        if self.lifecycle.signal.aborted or self.lifecycle.changes or not self.queues.deliverable:
             return False
         if self.chain is not None and self.chain.meter.stopped:
             return False
@@ -380,7 +378,7 @@ class Engine:
             chain.meter.end()
             limit = chain.meter.stopped
             cut_off = self.cut_off and not self.lifecycle.closed
-            aborted = self.signal.aborted and limit is None and not cut_off
+            aborted = self.lifecycle.signal.aborted and limit is None and not cut_off
             chain.stop_reason = limit or ("aborted" if aborted else chain.stop_reason)
             if chain.recording is not None and not self.cut_off:
                 chain.recording.end(chain.stop_reason, chain.meter, chain.held)
@@ -418,12 +416,12 @@ class Engine:
 
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
-        self.signal.abort()
+        self.lifecycle.signal.abort()
         self.hub.hooks.interrupt()
 
     async def kill(self) -> None:
         """End the work for good: the agent is being closed. A run that nobody has stopped can be resumed later."""
-        self.cut_off = not self.signal.aborted
+        self.cut_off = not self.lifecycle.signal.aborted
         self.stop()
         chain = self._task
         if chain is None:
@@ -461,7 +459,8 @@ class Engine:
         return message
 
     async def will_retry(self, message: AssistantMessage) -> bool:
-        if self.signal.aborted or not self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt):
+        retry = self.retry
+        if self.lifecycle.signal.aborted or not retry.worthwhile(message, self.failure, self.model, retry.attempt):
             return False
         line = self.choice.line
         return line is None or not await self.failover.is_in_vain(line, message, self.failure)
@@ -522,8 +521,8 @@ class Engine:
         assert chain is not None
         self.record_begin()
         if not await chain.hooks.before_turn():
-            self.signal.abort()
-        self.signal.check()
+            self.lifecycle.signal.abort()
+        self.lifecycle.signal.check()
         prompt = chain.system_prompt if chain.system_prompt is not None else self.run_prompt()
         messages, prompt = await chain.hooks.context(self.conversation.messages, prompt)
         blind, memory = self.settings.images.block_images, self.conversation.memory

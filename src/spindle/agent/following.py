@@ -21,7 +21,7 @@ from spindle.agent import AgentError
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.features.structured import StructuredAnswer
-from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase
+from spindle.agent.lifecycle import Aborted, Lifecycle, Phase
 from spindle.agent.retry import Retry
 from spindle.agent.run.options import Chain
 from spindle.agent.run.result import CUT_ANSWER, NO_ANSWER, UNFINISHED
@@ -150,9 +150,6 @@ class FollowPort(Protocol):
     failure: Failure | None
     """How the last answer failed, as far as known."""
 
-    @property
-    def signal(self) -> AbortSignal: ...
-
     async def will_retry(self, answer: AssistantMessage) -> bool:
         """Say whether a failed answer may be tried again."""
 
@@ -187,7 +184,7 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
     chain.stop_reason, chain.error = ("error", answer.error_message) if failed else ("end", None)
     if port.failure is not None and port.failure.stop_reason:
         meter.stopped = port.failure.stop_reason
-    stopped = port.signal.aborted or meter.stopped is not None
+    stopped = port.lifecycle.signal.aborted or meter.stopped is not None
     end = end_of(answer, stopped=stopped, will_retry=await port.will_retry(answer))
     if end is End.FAILED:
         await port.retry.failed(answer.error_message or "Unknown error")
@@ -196,13 +193,13 @@ async def _follow(chain: Chain, answer: AssistantMessage, port: FollowPort) -> l
     look, compact = partial(_look, chain, answer, port), partial(_compact, chain, answer, port)
     step, messages = await decide(end, look, compact, port.end_run)
     _note_end(chain, step, end)
-    if step in (NextStep.SETTLE, NextStep.GIVE_UP) or port.signal.aborted or meter.exhausted():
+    if step in (NextStep.SETTLE, NextStep.GIVE_UP) or port.lifecycle.signal.aborted or meter.exhausted():
         await port.retry.gave_up()
         return None
     if step is NextStep.RETRY:
         port.lifecycle.move(Phase.RETRYING)
         port.conversation.drop_failed(answer)
-        return [] if await port.retry.wait(answer, port.failure, port.signal) else None
+        return [] if await port.retry.wait(answer, port.failure, port.lifecycle.signal) else None
     if step is NextStep.FALL_BACK:
         port.conversation.set_aside(answer)
         await port.fall_back(answer)
@@ -229,7 +226,7 @@ async def _look(
     chain: Chain, answer: AssistantMessage, port: FollowPort, found: Finding
 ) -> Sequence[AgentMessage] | None:
     """See `Look`. After an abort nothing is found."""
-    if port.signal.aborted:
+    if port.lifecycle.signal.aborted:
         return None
     match found:
         case Finding.LACKING:
@@ -298,7 +295,7 @@ async def _compact(chain: Chain, answer: AssistantMessage, port: FollowPort, fou
     phase = port.lifecycle.phase
     port.lifecycle.move(Phase.COMPACTING)
     try:
-        await port.compactor.run(REASONS[found], port.signal, will_retry=again)
+        await port.compactor.run(REASONS[found], port.lifecycle.signal, will_retry=again)
     except (AgentError, Aborted):
         return False
     finally:

@@ -345,13 +345,15 @@ class HookChain(Hooks):
         return False
 
     async def observe(self, event: Event) -> None:
+        kind = event.type
         for member in self._members:
-            if isinstance(member, HookChain) or event.type in member.listening:
+            if isinstance(member, HookChain) or kind in member.listening:
                 await member.observe(event)
 
     def observe_soon(self, event: Event) -> None:
+        kind = event.type
         for member in self._members:
-            if isinstance(member, HookChain) or event.type in member.listening:
+            if isinstance(member, HookChain) or kind in member.listening:
                 member.observe_soon(event)
 
     def piece(self, update: MessageUpdate) -> None:

@@ -66,7 +66,8 @@ class Hub:
         """Tell hooks first, then listeners. After an update of an answer, wait while listeners cannot keep up."""
         hooks = self.hooks
         try:
-            await self.observe(event)
+            if hooks.hears(type(event).__struct_config__.tag):
+                await hooks.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.pass_on(event)
         if type(event) is not MessageUpdate:

@@ -205,7 +205,7 @@ class Prompting:
 
         async def prepare(chain: Chain) -> list[AgentMessage]:
             await self._engine.make_room()
-            self._engine.signal.check()
+            self._engine.lifecycle.signal.check()
             return [message]
 
         self._engine.start(prepare, options, meter=None if after is None else after.go_on())
@@ -282,7 +282,7 @@ class Prompting:
 
     async def _prepare(self, submission: Submission, chain: Chain) -> list[AgentMessage] | None:
         """Make the first messages of a run. Raises `AgentError`, `Aborted`."""
-        engine, signal = self._engine, self._engine.signal
+        engine, signal = self._engine, self._engine.lifecycle.signal
         ready: tuple[str, list[Image]] | None = submission.text, submission.images
         try:
             with signal:

@@ -157,7 +157,7 @@ async def catch_up(engine: "Engine", chain: Chain) -> bool:
     created += [await _tell_truth(engine, call) for call in calls if call not in made]
     chain.held = []
     if made:
-        created += (await engine.run_tools(replace(answer, content=[*made]), (), engine.signal))[0]
+        created += (await engine.run_tools(replace(answer, content=[*made]), (), engine.lifecycle.signal))[0]
     if not chain.meter.exhausted():
         return True
     await engine.end_run()

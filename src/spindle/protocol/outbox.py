@@ -83,7 +83,8 @@ class Outbox:
             return
         renderer = renderer or self._renderer
         if type(item) is MessageUpdate:
-            renderer.waits(item)
+            if renderer.wishes.cut is not None:
+                renderer.waits(item)
             self._append((renderer, item), renderer)
         elif renderer in self._unanswered and type(item) is Response:
             self._unanswered.discard(renderer)

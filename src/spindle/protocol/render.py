@@ -180,8 +180,8 @@ class Renderer:
         return line if cut is None or len(line) <= FRAME_BYTES else cut(line)
 
     def waits(self, update: MessageUpdate) -> None:
-        """Note which message an update belongs to that is rendered later, when others may have begun."""
-        if self.wishes.cut is not None and update.message not in self._numbers:
+        """Note which message an update belongs to that is rendered later, when others may have begun, for version 2."""
+        if update.message not in self._numbers:
             self._numbers[update.message] = self._open_messages[-1] if self._open_messages else 0
 
     def _number(self, item: MessageStart | MessageUpdate | MessageEnd) -> int:
