@@ -308,6 +308,29 @@ def test_hooks_of_the_request_see_every_call_of_every_subagent(tmp_path):
     run(main())
 
 
+@pytest.mark.parametrize("reader", ["one", "go", None], ids=["the subagent", "its owner", "nobody"])
+def test_a_subagent_replaces_files_that_it_has_read_itself(tmp_path, reader):
+    read = {"name": "read", "arguments": {"path": "x"}}
+    write = {"name": "write", "arguments": {"path": "x", "content": "new"}}
+    steps = [
+        *([{"match": "^go$", "calls": [read]}] if reader == "go" else []),
+        {"match": "^go$", "calls": [task("one")]},
+        *([{"match": "^one$", "calls": [read]}] if reader == "one" else []),
+        {"match": "^one$", "calls": [write]},
+        {"match": "^one$", "text": "tried"},
+        {"match": "^go$", "text": "done"},
+    ]
+
+    async def main():
+        settings = {"readBeforeWrite": True}
+        async with rig_of(tmp_path, *steps, tools=("task", "read", "write"), settings=settings) as rig:
+            (rig.cwd / "x").write_text("old")
+            await rig.run("go")
+            assert (rig.cwd / "x").read_text() == ("new" if reader == "one" else "old")
+
+    run(main())
+
+
 # -- definitions ---------------------------------------------------------------------------------
 
 REVIEWER = """---

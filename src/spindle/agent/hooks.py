@@ -70,6 +70,8 @@ class Hooks:
     """Whether `piece` wants to be called, which happens for every token."""
     of_the_owner = False
     """Whether a subagent has none of its own: those of the agent that it works for see its calls."""
+    of_the_conversation = False
+    """Whether those of the agent that a subagent works for do not see its calls: it has its own, for what it knows."""
 
     def within(self) -> "Hooks":
         """Return the hooks for a run inside of this one, which is that of a subagent. They see its model calls
@@ -262,6 +264,10 @@ class HookChain(Hooks):
 
     def replace(self, old: Hooks, new: Hooks) -> None:
         self.use(*(new if member is old else member for member in self._members))
+
+    def lent(self) -> "HookChain":
+        """Return the hooks that see the calls of subagents, too."""
+        return HookChain(*(member for member in self._members if not member.of_the_conversation))
 
     def work_for(self, owner: Hooks) -> None:
         """Let the hooks of the run's owner see all calls before the other members do, in place of our own ones."""

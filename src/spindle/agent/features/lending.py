@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import SUBAGENT, HookChain, Hooks
+from spindle.agent.hooks import SUBAGENT, Hooks
 from spindle.agent.run.options import RunOptions
 from spindle.shapes.events import Event, MessageUpdate, SubagentEvent, ToolResult
 from spindle.shapes.messages import AgentMessage, Usage
@@ -99,7 +99,9 @@ def lend(lender: Engine, permissions: Hooks, borrower: Engine, call_id: str, nam
     chain = lender.chain
     assert chain is not None
     of_request = chain.options.hooks
-    lent = lender.hooks if of_request is None else HookChain(lender.hooks, of_request.within())
+    lent = lender.hooks.lent()
+    if of_request is not None:
+        lent.add(of_request.within())
     borrower.hooks.work_for(_Borrowed(lent, permissions, borrower.port, name))
     borrower.may_read, borrower.files, borrower.sandbox = lender.may_read, lender.files, lender.sandbox
     borrower.hub.add(_Relay(lender.port, call_id, name, borrower.conversation.session.id))

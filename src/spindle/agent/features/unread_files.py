@@ -36,6 +36,8 @@ class UnreadPort(Protocol):
 
 
 class UnreadFiles(Hooks):
+    of_the_conversation = True
+
     def __init__(self, port: UnreadPort) -> None:
         self._port = port
 
