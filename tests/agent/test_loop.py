@@ -99,6 +99,13 @@ def test_the_second_same_result_of_the_same_call_gets_a_word_outside_of_the_resu
     assert "The call of echo gave the same result as before" in str(world.seen[2][-1])
 
 
+def test_after_a_change_the_same_call_is_no_repetition():
+    answers = [calls(("c0", "echo", "{}")), calls(("c1", "write", '{"path": "f"}')), calls(("c2", "echo", "{}"))]
+    world = World([*answers, says("done")], [tool("echo", echo), tool("write", echo)])
+    run(world, user("go"))
+    assert not [one for one in world.messages if isinstance(one, CustomMessage)]
+
+
 def test_the_model_is_told_what_is_left_of_its_limits_when_a_half_is_used_up():
     meter = Meter(RunLimits(max_turns=4, max_cost=2.5), Runaway())
     told = []

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from spindle.tools.nearest import near_tools
+
 from .helpers import call, refusal, text_of
 
 PROGRAM = """import os
@@ -42,6 +44,32 @@ def test_the_lines_can_be_copied_as_they_are_shown(tmp_path: Path) -> None:
     (tmp_path / "s.css").write_text("h1 {\n  color: blue;\n}\np {\n  color: black;\n}\n")
     said = refusal("edit", tmp_path, path="s.css", edits=[{"oldText": "h1 {\n    color: blue;\n}", "newText": "x"}])
     assert " are:\nh1 {\n  color: blue;\n}\np {\n  color: black;\n" in said and said.count("color: blue;") == 1
+
+
+def test_a_place_that_differs_only_in_blanks_is_the_place(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(PROGRAM.replace("    ", "\t"))
+    said = edit(tmp_path, "    return value + 2\n")
+    assert "(line 13)" in said and "value + 1" not in said
+    assert said.endswith("Call edit again with exactly these lines as oldText, and the changed lines as newText.")
+
+
+def test_of_several_places_one_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(PROGRAM)
+    assert "exactly these lines as oldText, but only those of the one place" in edit(tmp_path, "return value + 3\n")
+
+
+def test_what_cannot_be_copied_is_not_to_be_copied(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("x" * 300)
+    assert edit(tmp_path, "yyy").endswith("Call edit again with a short part of the line that is meant as oldText.")
+    (tmp_path / "f.py").write_text("\n")
+    assert edit(tmp_path, "yyy").endswith("The file is empty. Give it its content with write.")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("run_shell_command", "bash"), ("ReadFile", "read"), ("apply_patch", "edit")]
+)
+def test_a_tool_of_another_program_names_ours(name: str, ours: str) -> None:
+    assert near_tools(name, ["read", "bash", "edit"]).startswith(f". Did you mean {ours}?")
 
 
 def test_at_most_three_places_are_shown(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from spindle.tools.base import (
 )
 from spindle.tools.truncate import HEAD_LINES, MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
 from spindle.workspace import Running
-from spindle.workspace.disk import is_file
+from spindle.workspace.disk import may_run
 from spindle.workspace.unfenced import NO_SANDBOX
 
 _UPDATE_INTERVAL = 0.1
@@ -62,7 +62,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     if code and process is not None and await sandbox.may_run_outside(process):
         outside = replace(ctx, settings=replace(ctx.settings, sandbox=NO_SANDBOX))
         return await _execute(call_id, args, outside)
-    hint = await _script_here(buffer, ctx) if code == NOT_FOUND else ""
+    hint = await _script_here(args["command"], buffer, ctx) if code == NOT_FOUND else ""
     return ended(buffer, code, ending, hint)
 
 
@@ -70,13 +70,22 @@ NOT_FOUND = 127
 _MISSING = r"(?m)^.*?(?:line \d+: |: )?([\w.-]+): (?:command )?not found$"
 
 
-async def _script_here(buffer: OutputBuffer, ctx: ToolContext) -> str:
-    """Return what helps if the program that was not found is a file of the working directory."""
+_INTERPRETERS = {".py": "python3 ", ".sh": "sh ", ".bash": "bash ", ".js": "node ", ".rb": "ruby ", ".pl": "perl "}
+"""For files that may not be executed."""
+
+
+async def _script_here(command: str, buffer: OutputBuffer, ctx: ToolContext) -> str:
+    """Return what helps if the program that was not found is a file of the folder in which it was looked for."""
     names = re.findall(_MISSING, buffer.truncated().content)
-    path = os.path.join(ctx.cwd, names[-1]) if names else ctx.cwd
-    if not names or not await ctx.workspace.do(is_file, path):
-        return ""
-    return f"{names[-1]} is a file in the working directory: run it as ./{names[-1]}"
+    entered = re.findall(r"\bcd +([\w./-]+) *(?:&&|;|\n)", command)
+    folders = [os.path.join(ctx.cwd, *entered), ctx.cwd] if entered else [ctx.cwd]
+    for folder in folders if names else ():
+        name = names[-1]
+        if (runs := await ctx.workspace.do(may_run, os.path.join(folder, name))) is not None:
+            by = "" if runs else _INTERPRETERS.get(os.path.splitext(name)[1], "")
+            where = "in the working directory" if folder == ctx.cwd else f"in {entered[-1]}"
+            return f"{name} is a file {where}: run it as {by}./{name}"
+    return ""
 
 
 ABORTED = "Command aborted"
@@ -137,7 +146,9 @@ async def _execute_either(call_id: str, args: dict[str, Any], ctx: ToolContext) 
     return await _execute(call_id, args, ctx)
 
 
-_OTHER_NAMES = {"run_in_background": "background"}
+_OTHER_NAMES = {"run_in_background": "background", "is_background": "background", "cmd": "command"}
+_WITHOUT = ("stdin", "input", "env", "environment", "shell", "user", "interactive", "max_output_tokens")
+"""Options of other programs without which a command may do something else."""
 _OTHER_FOLDERS = ("workdir", "cwd", "directory", "dir_path")
 _SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh")
 
@@ -163,11 +174,12 @@ _LIKE_MILLISECONDS = 10_000
 
 
 def _doubt(args: dict[str, Any]) -> str:
-    """Tell models that count in milliseconds elsewhere what their time-out is here."""
+    """Tell models that count in milliseconds elsewhere what their time-out is here, and what they sent in vain."""
+    told = [f"bash has no option {name}: the command ran without it." for name in _WITHOUT if args.get(name)]
     timeout = args.get("timeout")
-    if not isinstance(timeout, int | float) or timeout < _LIKE_MILLISECONDS:
-        return ""
-    return f"The timeout of bash is in seconds: {timeout:.0f} are {timeout / 3600:.1f} hours."
+    if isinstance(timeout, int | float) and timeout >= _LIKE_MILLISECONDS:
+        told.append(f"The timeout of bash is in seconds: {timeout:.0f} are {timeout / 3600:.1f} hours.")
+    return " ".join(told)
 
 
 class _OutputProgress:

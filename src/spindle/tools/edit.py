@@ -55,7 +55,8 @@ def _prepare(args: Any) -> Any:
         edits = [*edits, lone] if isinstance(edits, list) else [lone]
     if isinstance(edits, list):
         # Beside one edit or all of them: how models of other programs ask for every occurrence.
-        if args.pop("replace_all", None) in _YES:
+        count = args.pop("expected_replacements", None)
+        if args.pop("replace_all", None) in _YES or (isinstance(count, int) and count > 1):
             edits = [{"replace_all": True, **edit} if isinstance(edit, dict) else edit for edit in edits]
         args["edits"] = edits
     return args

@@ -21,6 +21,11 @@ _SMALL_FILE = 30
 _SHOWN_WIDTH = 200
 _COMPARED_LETTERS = 4000
 _NEXT_STEP = "Call edit again with exactly these lines as oldText, and the changed lines as newText."
+_NEAREST_PLACE = (
+    "Call edit again with exactly these lines as oldText, but only those of the one place that is meant, and the "
+    "changed lines as newText."
+)
+_SHORTER = "Long lines are cut here (…). Call edit again with a short part of the line that is meant as oldText."
 _ONE_PLACE = (
     "Call edit again with all lines of the one place that is meant as oldText, and the changed lines as newText."
 )
@@ -32,11 +37,17 @@ def near_lines(lines: Sequence[str], wanted: str) -> str:
     places = _best_places(lines, old)
     if not places and len(lines) > _SMALL_FILE:
         return "\nNothing in the file is like it. Read the file, then copy the text from it."
-    if not places:
-        return f"\nThis is the whole file:\n{_shown(lines, [0], len(lines))}\n{_NEXT_STEP}"
+    if not any(line.strip() for line in lines):
+        return "\nThe file is empty. Give it its content with write."
+    places, count = places or [0], min(len(old), _SHOWN_LINES) if places else len(lines)
+    shown = _shown(lines, places, count)
+    step = _NEXT_STEP if len(places) == 1 else _NEAREST_PLACE
+    if any(len(line.rstrip("\n")) > _SHOWN_WIDTH for line in lines[places[0] : places[-1] + count]):
+        step = _SHORTER
+    if count == len(lines):
+        return f"\nThis is the whole file:\n{shown}\n{step}"
     begin = ", ".join(str(place + 1) for place in places)
-    shown = _shown(lines, places, min(len(old), _SHOWN_LINES))
-    return f"\nThe nearest lines of the file (line {begin}), and those around them, are:\n{shown}\n{_NEXT_STEP}"
+    return f"\nThe nearest lines of the file (line {begin}), and those around them, are:\n{shown}\n{step}"
 
 
 def same_lines(lines: Sequence[str], numbers: Sequence[int], more: int, count: int) -> str:
@@ -75,6 +86,8 @@ def _best_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:
         matcher.set_seq1(found)
         if matcher.real_quick_ratio() >= _LIKE_ENOUGH and matcher.quick_ratio() >= _LIKE_ENOUGH:
             scored.append((matcher.ratio(), start))
+    if (same := [start for score, start in scored if score == 1.0]) and len(same) == 1:
+        return same  # only blanks at the beginning or the end of its lines are other ones
     best: list[int] = []
     for score, start in sorted(scored, key=lambda one: -one[0]):
         if score >= _LIKE_ENOUGH and all(abs(start - other) >= len(old) for other in best):
@@ -104,10 +117,54 @@ def _words(line: str) -> Iterator[str]:
     return (match[0] for match in re.finditer(r"\w+|[^\w\s]{2,}", line[:_COMPARED_LETTERS]))
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(
+        (
+            "shell",
+            "local_shell",
+            "exec_command",
+            "execute_command",
+            "run_command",
+            "run_shell_command",
+            "run_terminal_cmd",
+            "terminal",
+            "glob",
+            "list_dir",
+            "list_directory",
+            "list_files",
+            "search_files",
+            "search_file_content",
+            "grep_search",
+            "python",
+        ),
+        "bash",
+    ),
+    **dict.fromkeys(("read_file", "readfile", "view", "view_file", "open_file", "cat"), "read"),
+    **dict.fromkeys(("write_file", "write_to_file", "writefile", "create_file", "create"), "write"),
+    **dict.fromkeys(
+        (
+            "replace",
+            "str_replace",
+            "str_replace_editor",
+            "str_replace_based_edit_tool",
+            "replace_in_file",
+            "apply_patch",
+            "apply_diff",
+            "multiedit",
+            "multi_edit",
+            "edit_file",
+        ),
+        "edit",
+    ),
+}
+"""Tools of other programs, and what does their work here."""
+
+
 def near_tools(name: str, names: Iterable[str]) -> str:
     """Return what follows `Tool X not found`: the nearest name, and all names."""
     from spindle.base.spelling import did_you_mean
 
     known = list(names)
-    hint = did_you_mean(name.rpartition(".")[2], known)
+    own = _ELSEWHERE.get(name.lower())
+    hint = f" Did you mean {own}?" if own in known else did_you_mean(name.rpartition(".")[2], known)
     return f".{hint} The tools are: {', '.join(known)}" if known else ". There are no tools"

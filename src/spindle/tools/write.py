@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import OTHER_PATH, WORDS_ONLY, Tool, ToolContext, arguments, renamed, text_result
+from spindle.tools.base import OTHER_PATH, WORDS_ONLY, Tool, ToolContext, ToolError, arguments, renamed, text_result
 from spindle.tools.diff_preview import whole_preview
 from spindle.tools.files import elsewhere, file_lock, require_text_place, resolve_path
 from spindle.workspace.disk import read_old
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 16 * 1024 * 1024
 """Bytes; a larger old file is not compared."""
+
+
+def _prepare(args: Any) -> Any:
+    """Take what models of other programs send. Raises `ToolError` for what would lose the old content."""
+    args = renamed(args, OTHER_PATH | {"file_text": "content", "contents": "content"})
+    if isinstance(args, dict) and (args.get("append") in (True, "true") or args.get("mode") in ("a", "append")):
+        raise ToolError("write replaces all of the file, so nothing was written. Add to a file with edit, or bash: >>")
+    return args
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -52,7 +60,7 @@ TOOL = Tool(
     execute=_execute,
     snippet="Create or overwrite files",
     guidelines=("Use write for new files and for complete rewrites only.",),
-    prepare=lambda args: renamed(args, OTHER_PATH | {"file_text": "content", "contents": "content"}),
+    prepare=_prepare,
     also_takes=WORDS_ONLY,
     preview=_preview,
     interruptible=False,

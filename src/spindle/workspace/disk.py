@@ -148,8 +148,9 @@ def is_folder(cancel: Cancel, path: str) -> bool:
     return False
 
 
-def is_file(cancel: Cancel, path: str) -> bool:
-    return os.path.isfile(path)
+def may_run(cancel: Cancel, path: str) -> bool | None:
+    """Say whether a file may be executed; None if there is no file."""
+    return os.access(path, os.X_OK) if os.path.isfile(path) else None
 
 
 def in_repository(cancel: Cancel, path: str) -> bool:

@@ -97,6 +97,8 @@ class Meter(Struct):
     """How many marks the model has been told of."""
     _seen: dict[int, int] = field(default_factory=dict)
     """How often the same call gave the same result, by a hash of both."""
+    _changes: int = 0
+    """How often a file was edited or written."""
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""
@@ -231,7 +233,9 @@ class Meter(Struct):
 
     def remarks(self, name: str, arguments: Any, content: list[Any]) -> list[str]:
         """Return what the model should be told after a call: that it repeats itself, what is left."""
-        key = hash((name, encode(arguments), encode(content)))
+        # After a change the same command is no repetition: tests are run again.
+        since = 0 if kind_of(name) == "edit" else self._changes
+        key = hash((name, encode(arguments), encode(content), since))
         self._seen[key] = self._seen.get(key, 0) + 1
         left = self.left()
         repeated = self._seen[key] >= _TOO_OFTEN and name != OUTPUT_TOOL  # that one is asked again on purpose
@@ -244,6 +248,7 @@ class Meter(Struct):
             meter.tool_calls += 1
             if isinstance(path, str) and not failed:
                 meter.files_changed[path] = None
+                meter._changes += 1
         if not failed:
             self._last_failure, self._failures = None, 0
             return
