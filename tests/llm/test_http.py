@@ -137,13 +137,32 @@ def test_a_long_error_body_is_cut():
     assert len(caught.value.body) == http.MAX_ERROR_BODY_BYTES
 
 
-def test_redirects_are_not_followed():
-    with MockModel([failure(302, b"", {"location": "http://127.0.0.1:1/"})]) as mock:
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_server_may_send_a_request_on_to_another_of_its_paths(status):
+    with MockModel([failure(status, b"", {"location": "/v1/there"}), reply("hello")]) as mock:
+        assert b"hello" in read_all(mock.openai_url)
+        first, second = mock.requests
+        assert (first.path, second.path) == ("/v1", "/v1/there")
+        assert first.body == second.body and first.headers["x-test"] == second.headers["x-test"]
+
+
+def test_a_circle_of_redirects_ends():
+    with MockModel([failure(307, b"", {"location": "/v1/there"})] * 20) as mock:
+        with pytest.raises(http.StatusError, match="307"):
+            read_all(mock.openai_url)
+        assert len(mock.requests) == 11
+
+
+@pytest.mark.parametrize(
+    ("status", "target"), [(302, "/v1/there"), (307, "http://127.0.0.1:1/"), (308, "ftp://localhost"), (308, "//[x")]
+)
+def test_a_request_and_its_key_go_nowhere_else(status, target):
+    with MockModel([failure(status, b"", {"location": target})]) as mock:
         with pytest.raises(http.StatusError) as caught:
             read_all(mock.openai_url)
         assert len(mock.requests) == 1
-    assert caught.value.status == 302
-    assert "redirects to http://127.0.0.1:1/: use that address" in caught.value.body
+    assert caught.value.status == status
+    assert f"redirects to {target}: use that address" in caught.value.body
 
 
 @pytest.mark.parametrize(

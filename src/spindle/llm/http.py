@@ -1,7 +1,7 @@
 """The one way to a model server: post a body, stream the answer.
 
 One connection pool belongs to each event loop and is closed with it. Nothing is retried here, but for a request that
-finds a kept connection dead, and only downloads follow redirects.
+finds a kept connection dead. Downloads follow redirects; what is posted goes only to where its server sends it on.
 """
 
 import asyncio
@@ -148,12 +148,34 @@ async def post(
 
     Raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    sent = {**headers, **trace.outgoing()}
-    response = await request("POST", url, sent, body, idle_timeout, proxy, again=True, connect_timeout=connect_timeout)
+    sent, hops = {**headers, **trace.outgoing()}, _MAX_REDIRECTS
+    while True:
+        response = await request(
+            "POST", url, sent, body, idle_timeout, proxy, again=True, connect_timeout=connect_timeout
+        )
+        other = _other_path(url, response) if hops else None
+        if other is None:
+            break
+        async with response:
+            url, hops = other, hops - 1
     if not 200 <= response.status < 300:
         async with response:
             raise StatusError(response.status, await _error_body(response), response.headers)
     return response
+
+
+def _other_path(url: str, response: HttpResponse) -> str | None:
+    """Return where to send a request with its key and its body again: to the same server, or to that behind TLS."""
+    from spindle.llm.route import find_target
+
+    if response.status not in (307, 308) or not (location := response.headers.get("location")):
+        return None
+    try:
+        other = urljoin(url, location)
+        here, there = (find_target(one, None).route.server for one in (url, other))
+    except (ConnectError, ValueError):
+        return None
+    return other if here == there or (here.host == there.host and there.is_tls) else None
 
 
 async def request(
