@@ -6,7 +6,7 @@ The last user message says what to answer:
     bench:slow:N:MS       N pieces, MS milliseconds apart
     bench:rich:N:RATE     N pieces of Markdown, so many a second; `code`: of one block of code
     bench:tool:N          N rounds of bash `true`, each with a number, then a text
-    bench:shell:N         the same with a variable in the line: nobody can tell that it writes nothing
+    bench:shell:N         the same with `eval true`: nobody can tell that it writes nothing
     bench:thinks:N:MS     the same, each answer after MS milliseconds
 
 `python -m benchmarks.fast_model` prints its URL and serves until its stdin ends.
@@ -67,8 +67,8 @@ def text_answer(count: int) -> bytes:
     return b"".join([*chunks, chunked(pending + end("stop")), b"0\r\n\r\n"])
 
 
-def tool_answer(round: int, more: str = "") -> bytes:
-    function = {"name": "bash", "arguments": json.dumps({"command": f"true {round}{more}"})}
+def tool_answer(round: int, before: str = "") -> bytes:
+    function = {"name": "bash", "arguments": json.dumps({"command": f"{before}true {round}"})}
     call = {"index": 0, "id": f"call_{round}", "type": "function", "function": function}
     events = event({"role": "assistant", "content": None, "tool_calls": [call]})
     return HEAD + chunked(events + end("tool_calls")) + b"0\r\n\r\n"
@@ -127,9 +127,9 @@ async def answer(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
             await steadily(writer, text, int(count), int(rate))
         case ["thinks", count, milliseconds]:
             await asyncio.sleep(int(milliseconds) / 1000)
-            writer.write(tool_answer(rounds, " $0") if rounds < int(count) else text_answer(1))
+            writer.write(tool_answer(rounds, "eval ") if rounds < int(count) else text_answer(1))
         case ["tool" | "shell" as kind, count] if rounds < int(count):
-            writer.write(tool_answer(rounds, " $0" if kind == "shell" else ""))
+            writer.write(tool_answer(rounds, "eval " if kind == "shell" else ""))
         case ["tasks", count, pieces, milliseconds] if rounds == 0:
             writer.write(task_answer(int(count), f"bench:slow:{pieces}:{milliseconds}"))
         case ["text", count]:

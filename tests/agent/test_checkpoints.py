@@ -520,7 +520,7 @@ def test_the_state_is_looked_at_while_the_model_thinks_and_is_that_before_the_ca
 
     async def main():
         thinking = {"text": [Pause(gate="go")], **shell("echo agent >> src/a.py; true")}
-        async with rig(tmp_path, [thinking, shell("true $0"), "done"]) as it:
+        async with rig(tmp_path, [thinking, shell("eval true"), "done"]) as it:
             await it.data("prompt", message="go")
             await until_true(lambda: any((tmp_path / "agent").glob("checkpoints*/**/lock")))
             await until_true(lambda: it.agent.checkpoints._ahead is None)
@@ -543,7 +543,7 @@ def test_files_are_looked_at_ahead_of_a_call_only_after_work_that_took_its_time(
     repository(folder)
 
     async def main():
-        after = [{"text": [Pause(gate=gate)], **shell("true $0")} for gate in ("brief", "long")]
+        after = [{"text": [Pause(gate=gate)], **shell("eval true")} for gate in ("brief", "long")]
         brief, long = calls(("write", {"path": "n", "content": "1\n"})), shell("sleep 0.25; echo 2 > n")
         async with rig(tmp_path, [brief, after[0], long, after[1], "x"]) as it:
             await it.data("prompt", message="go")
@@ -569,7 +569,7 @@ def test_nothing_is_written_when_nothing_has_changed(tmp_path):
     repository(folder)
 
     async def main():
-        async with rig(tmp_path, [*[shell("true $0")] * 2, shell("echo 1 > n"), shell("true $0"), "done"]) as it:
+        async with rig(tmp_path, [*[shell("eval true")] * 2, shell("echo 1 > n"), shell("eval true"), "done"]) as it:
             await it.run("go")
             found = (await it.data("list_checkpoints"))["checkpoints"]
             kept = [stored(tmp_path, f"states/{one['id']}.json").stat().st_ino for one in found]

@@ -31,6 +31,9 @@ WORDS = (
         "git --no-pager log --oneline -5",
         "git diff HEAD~1 -- a",
         "printf '> %s\\n' x",
+        "test -f a && [ -n b ] || [ a = b ]",
+        'cd "$HOME/a" && cat $x ${y} "b$1"; echo "exit: $?"',
+        "find . -name '$x' | sed -n '3,$p'",
     ],
 )
 def test_lines_that_read(line):
@@ -65,6 +68,34 @@ def test_lines_that_read(line):
             "ls >/dev/null/../a",
             "ls >&a",
         ),
+        *(
+            "test -v 'a[$(rm a)]'",
+            "[ ! -v 'a[$(rm a)]' ]",
+            "printf -v 'a[$(rm a)]' x",
+            "printf '-va[$(rm a)]'",
+            "[ * ]",
+        ),
+        *(
+            '"$x" a',
+            "$x a",
+            "find $x",
+            'find "$x"',
+            'find "\\\\$x"',
+            'sort "$x"',
+            "test $x",
+            'printf "$x"',
+            "git log ${x}",
+        ),
+        *(
+            "echo $x>a",
+            "echo ${x@P}",
+            "echo ${!x}",
+            "echo ${x[1]}",
+            "echo $[1]",
+            'echo "$[1]"',
+            "echo $((1))",
+            'ls "$"',
+        ),
         *("cat <a", "cat <(rm a)", "cat <<E\nE", "echo $(rm a)", "echo `rm a`", 'echo "$(rm a)"', 'echo "`rm a`"'),
         *("echo $'\\n'", "echo ${x:=1}", "ls 'a", 'ls "a', "ls a\\", "{ ls; }", "(ls)", "! ls", "if true", "ls\nrm a"),
         *(
@@ -80,6 +111,7 @@ def test_lines_that_read(line):
         *("sed -i s/a/b/ a", "sed -n -i 1p a", "sed -n 1p -i a", "sed -n '1,5w b' a", "sed -n 1p '-i' a", "sed 1p *"),
         *("rg --pre x a", "rg '--pre=x' a", "rg --hostname-bin=x", "rg *", "git diff --output=a", "git log --outpu=a"),
         *("git -c core.pager=x log", "git commit -m a", "git show --ext-diff", "git branch a", "git diff *", "git"),
+        *('ls "' + "$aaaaaaaaa" * 90, "ls " + "$aaaaaaaaa" * 90 + "(", "ls 'a" + "$a" * 400),
         *("date -s 1", "hostname a", "tree -o a", "awk 1", "python -c 1", "ls " + "a" * 1000),
     ],
 )

@@ -1,7 +1,7 @@
 """Shell lines that plainly only read, so that no checkpoint is needed before them.
 
 This is no fence: it saves a look at all files before what agents run most. What is not known counts as writing: other
-programs, words that the shell puts together (`$x`, `$(…)`), files that output goes to.
+programs, what the shell would run or work out (`$(…)`, `${x:=1}`), files that output goes to.
 """
 
 import re
@@ -10,15 +10,18 @@ from typing import Final
 _TOKEN: Final = re.compile(
     r"""(?s)[ \t]*(?:(?P<end>(?:&&|\|\||[;|\n])\s*)"""
     r"""|(?:[12&]?>[ \t]?/dev/null|2>&1)(?=[\s;|&]|\Z)"""
-    r"""|(?P<word>(?:[\w./:=,@%+~^*?\[\]-]+|'[^']*'|"(?:[^"$`\\]|\\.)*")+))"""
+    r"""|(?P<word>(?:[\w./:=,@%+~^*?\[\]-]+|\$(?:\w+|\{\w+\}|[?#@])|'[^']*'"""
+    r"""|"(?:[^"$`\\]|\\.|\$(?:\w+|\{\w+\}|[?#@]))*+")++))"""
 )
 _QUOTED: Final = re.compile(r"""(?s)'([^']*)'|"((?:[^"\\]|\\.)*)\"""")
 _ALWAYS: Final = re.compile(
     r"true|false|:|pwd|cd|ls|cat|head|tail|wc|[ef]?grep|cut|tr|nl|diff|cmp|comm|stat|du|df|basename|dirname|realpath|readlink|"
-    r"which|type|echo|printf|test|\[|whoami|id|uname|ps|jq|md5sum|sha\d+sum|od|strings|seq|sleep"
+    r"which|type|echo|whoami|id|uname|ps|jq|md5sum|sha\d+sum|od|strings|seq|sleep"
 )
-"""Programs of which no form writes a file."""
+"""Programs of which no form writes a file, whatever their words become."""
 _IF: Final = {
+    **dict.fromkeys(("test", "["), r"(?!.*\0-[vR]).*"),  # the index of a variable that is asked for may be a command
+    "printf": r"(?!.*\0-v).*",
     "find": r"(?!.*\0-(?:delete|exec|ok|fprint|fls)).*",
     "rg": r"(?!.*\0--(?:pre|hostname-bin)).*",
     "sort": r"(?!.*\0(?:-[^-\0]*[oT]|--[ocft])).*",
@@ -51,9 +54,9 @@ def plainly_reads(line: str) -> bool:
 def _reads(words: list[str]) -> bool:
     if not words or _ALWAYS.fullmatch(words[0]):
         return bool(words)
-    # A file may have the name of an option, so no pattern is known here.
-    bare = [_QUOTED.sub("", word) for word in words]
+    # A file may have the name of an option, and a variable its text: neither pattern nor variable is known here.
+    bare = [_QUOTED.sub(lambda quoted: "$" * re.sub(r"\\.", "", quoted[2] or "").count("$"), word) for word in words]
     values = [_QUOTED.sub(lambda quoted: quoted[1] or quoted[2] or "", word) for word in words]
     allowed, rest = _IF.get(words[0]), "".join(f"\0{value}" for value in values[1:])
-    is_known = allowed is not None and not any(char in word for word in bare for char in "*?[")
+    is_known = allowed is not None and not any(char in word for word in bare[1:] for char in "*?[$")
     return is_known and re.fullmatch(f"(?s){allowed}", rest) is not None
