@@ -4,14 +4,15 @@ import asyncio
 
 from spindle.base import limits
 from spindle.protocol.live_session import LiveSession
+from spindle.protocol.seat import Seat
 from tests.agent.rig import Rig, run
 
 CALL = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}
 SETTINGS = {"permissions": {"defaultMode": "default"}}
 
 
-class Viewer:
-    holds = answers = True
+class Viewer(Seat):
+    holds = True
 
     def session_ended(self, live, reason): ...
 
