@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .mock_model import MockModel, Step
-from .nursery import Popen
+from .nursery import Popen, end
 
 __all__ = ["AgentProcess", "agent_environment", "write_models"]
 
@@ -192,9 +192,7 @@ class AgentProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(5)
+        end(self.process)
         for thread in self._threads:
             thread.join(2)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):

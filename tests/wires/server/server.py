@@ -1,7 +1,6 @@
 """A real server process with a scripted model, and a client that speaks the remote protocol plainly."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, Step
-from tests.support.nursery import Popen
+from tests.support.nursery import Popen, end
 
 TOKEN = "a-long-enough-token"
 
@@ -92,9 +91,7 @@ class ServerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait(5)
+        end(self.process)
         self.mock.__exit__(None, None, None)
         if self._owned is not None:
             self._owned.cleanup()
