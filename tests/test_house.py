@@ -51,6 +51,13 @@ def test_one_name_means_one_class():
     assert len(twice := sorted(name for name, count in found.items() if count > 1)) <= 20, twice
 
 
+def test_modules_can_be_read_in_one_sitting():
+    """About 600 lines at the most; what is made from declarations does not count."""
+    made = {Path("client/commands.py")}
+    lengths = {path.relative_to(SOURCE): len(path.read_text("utf-8").splitlines()) for path in SOURCE.rglob("*.py")}
+    assert {str(path): length for path, length in lengths.items() if length > 620 and path not in made} == {}
+
+
 def test_the_foundation_stays_small():
     """What only one part of the house needs lives in that part."""
     assert len([*(SOURCE / "base").rglob("*.py")]) <= 16  # 15 modules and the package itself
