@@ -279,6 +279,21 @@ def multipath_tcp() -> bool:
     return True
 
 
+@way
+def fast_open() -> bool:
+    """Connect with the first bytes, without the call that rules for ports look at."""
+    with socket.socket() as one:
+        return bool(one.sendto(b"evil", 0x20000000, ("127.0.0.1", PORT)))
+
+
+@way
+def listen_on_any_port() -> bool:
+    """The kernel chooses a port for a socket that listens without one."""
+    with socket.socket() as server:
+        server.listen()
+    return True
+
+
 WAYS["SCTP"] = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)
 WAYS["SMC"] = lambda: socket.socket(43, socket.SOCK_STREAM, 0)
 WAYS["VSOCK"] = lambda: socket.socket(40, socket.SOCK_STREAM)

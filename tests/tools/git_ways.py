@@ -105,6 +105,15 @@ WAYS = {
     "a worktree that is called like data of git": ["w=$TMPDIR/g3; bare $w; echo $w >.git/worktrees/logs/commondir"],
     "a file first, its directory later in the temporary folder": ["mkdir -p deep; echo gitdir: $TMPDIR/g3 >deep/.git", "bare $TMPDIR/g3"],
     "a link first, its directory later in the temporary folder": ["mkdir -p deep; ln -s $TMPDIR/g3 deep/.git", "bare $TMPDIR/g3"],
+    "a link for the text of a commit": ["new deep; ln -sf $TOP/.bashrc deep/.git/COMMIT_EDITMSG"],
+    "a link for a log": ["new deep; ln -sf $TOP/.bashrc deep/.git/logs/HEAD"],
+    "a link for the log of a branch": ["new deep; ln -sf $TOP/.bashrc deep/.git/logs/refs/heads/main"],
+    "a link for a log in a bare one": ["git init -q --bare g; mkdir -p deep; printf 'gitdir: ../g' >deep/.git; sed -i s/true/false/ g/config; mkdir g/logs; "
+                                       "ln -s $TOP/.bashrc g/logs/HEAD; git -C deep commit -q --allow-empty -m x 2>&1; rm -f $TOP/.bashrc"],
+    "a link on the way that is another later": ["new deep/good; mv deep/good/.git deep/g; ln -s g deep/l; ln -s l deep/.git",
+                                                "git init -q $TMPDIR/h; evil >>$TMPDIR/h/.git/config; ln -sfn $TMPDIR/h/.git deep/l"],
+    "a program to come in a folder": ["hook build other; touch a.d"],
+    "an argument to come": ["hook build run.sh; touch a.e"],
     "a process that goes on": ["(sleep 0.2; evil >>.git/config; touch done) >&- 2>&- & :", "until [ -e done ]; do sleep 0.02; done"],
 }  # fmt: skip
 
@@ -167,7 +176,9 @@ def make_repository(home: Path) -> Path:
     (work / "tool-link").symlink_to("tools.sh")
     git("config", "filter.t.clean", "./tool-link", cwd=work)
     git("config", "filter.c.clean", "./build/filter", cwd=work)
-    (work / ".git/info/attributes").write_text("new filter=t\na.c filter=c\n")
+    git("config", "filter.d.clean", "build/other", cwd=work)
+    git("config", "filter.e.clean", "sh build/run.sh", cwd=work)
+    (work / ".git/info/attributes").write_text("new filter=t\na.c filter=c\na.d filter=d\na.e filter=e\n")
     (work / "parts").mkdir()
     (work / "parts/one.inc").write_text("[user]\n\tname = n\n")
     (work / "linked.inc").symlink_to("parts/one.inc")
@@ -205,3 +216,5 @@ def use_git(work: Path) -> None:
             git("add", "-A", ".", cwd=place, check=False)
             git("commit", "-qm", "new", cwd=place, check=False)
     git("rebase", "--continue", cwd=work, check=False)
+    if (work.parent / ".bashrc").exists():  # git has written where the next shell reads
+        (work.parent / "MARK").touch()

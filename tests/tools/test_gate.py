@@ -1,5 +1,6 @@
 """What the gate takes for unchanged without another look: each test changes something in a way that its signs hide."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from spindle.base import limits
 from spindle.programs import children, file_times
 from spindle.programs.fence import Support
 from spindle.workspace.area import Wanted
@@ -122,6 +124,36 @@ def test_what_a_process_did_that_has_ended_since(top: Path, using: Support, then
     assert "it is put back" in "".join(said)
     assert not _is_turned(top)
     assert os.listdir(top.parent / "agent/fences") == []
+
+
+def test_what_a_process_plants_that_goes_on_is_put_back_between_commands(
+    top: Path, using: Support, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user looks at what was done when nothing seems to run. Who plants again and again is ended."""
+    monkeypatch.setattr(limits, "LEFT_LOOK", 0.05)
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    lines: list[bytes] = []
+
+    async def command(line: str) -> None:
+        words, how = ["/bin/sh", "-c", line], {"cwd": sandbox.cwd, "env": os.environ, "owner": sandbox}
+        await sandbox.start("", words, on_output=lines.append, **how).wait()
+
+    async def main() -> None:
+        plant = f"until [ -e go ]; do sleep 0.01; done; rm go; {PLANT}"
+        await command(f"({plant}; touch first; {plant}; sleep 60) >/dev/null 2>&1 &")
+        (top / "go").touch()
+        while not (top / "first").exists() or "fsmonitor" in (top / ".git/config").read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert children.remaining()
+        (top / "go").touch()
+        while any(child.owner is sandbox for child in children.remaining()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await command(":")
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    said = b"".join(lines).decode()
+    assert "it is put back" in said and "they were ended" in said
+    assert not _is_turned(top)
 
 
 def test_a_change_of_the_user_counts_when_all_processes_have_ended(top: Path, using: Support) -> None:

@@ -147,6 +147,61 @@ def test_the_next_start_notices_what_a_dead_agent_left(top: Path, using: Support
     assert os.listdir(top.parent / "agent/fences") == []
 
 
+SECRET = "-----BEGIN KEY-----\n# TOPSECRET\nTOPSECRET\n[TOPSECRET]\n\tname = TOPSECRET\n"
+LED = [
+    ".git/config",
+    "deep/.git/config",
+    "deep/.gitmodules",
+    "deep/.git/commondir",
+    ".git/worktrees/tree/commondir",
+    ".git/worktrees/elsewhere/commondir",
+    ".git/rebase-merge/git-rebase-todo",
+    "shared.inc",
+]
+
+
+@pytest.mark.parametrize("path", LED)
+def test_the_gate_reads_no_secret_for_who_has_made_a_link(top: Path, using: Support, path: str) -> None:
+    (top.parent / ".netrc").write_text(SECRET)
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    _, said = shell(sandbox, f"git init -q deep; ln -sf $TOP/.netrc {path}")
+    _, more = shell(sandbox, f"cat {path}; find $TMPDIR -type f -o -type l | xargs cat")
+    assert "TOPSECRET" not in said + more
+
+
+def test_a_link_of_the_users_to_a_configuration_elsewhere_stays(top: Path, using: Support) -> None:
+    (top / ".git/config").rename(top.parent / "conf")
+    (top / ".git/config").symlink_to("../../conf")
+    (top / "pre").mkdir()
+    git("config", "core.hooksPath", "pre", cwd=top)
+    sandbox = Sandbox(Wanted("workspace-write", str(top)), using)
+    assert shell(sandbox, "git status >/dev/null") == (0, "")
+    said = shell(sandbox, "rm .git/config; touch pre/post-index-change")[1]
+    assert os.path.realpath(top / ".git/config") == str(top.parent / "conf")
+    assert not os.listdir(top / "pre")
+    assert "put back" in said
+
+
+@pytest.mark.parametrize("folder", ["elsewhere", "work/scripts", "work/ci", "plain"])
+def test_a_repository_around_names_files_of_ours(top: Path, using: Support, folder: str) -> None:
+    """A worktree, a folder below a repository, and one that the user's own configuration names."""
+    home = top.parent
+    (home / "plain/more").mkdir(parents=True)
+    (home / "elsewhere/scripts").mkdir()
+    subprocess.run(["git", "config", "--global", "include.path", str(home / "plain/more/git.inc")], check=True)
+    sandbox = Sandbox(Wanted("workspace-write", str(home / folder)), using)
+    steps = {
+        "elsewhere": "hook scripts pre-commit",
+        "work/scripts": "hook . pre-commit",
+        "work/ci": "hook . hook.sh",
+        "plain": "evil >more/git.inc",
+    }
+    _, said = shell(sandbox, MEANS + steps[folder])
+    use_git(top)
+    assert not (home / "MARK").exists(), said
+    assert "put back" in said or "Read-only" in said
+
+
 async def _calls(top: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
     steps = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls]
     model, found = Script([*steps, {"text": "Done."}]).model(), []

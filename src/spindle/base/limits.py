@@ -48,6 +48,8 @@ CHILD_START: Final = 10.0
 """For a supervisor to say that a child runs; a busy machine takes long to start the first supervisor."""
 OUTSIDE_ANSWER: Final = 120.0
 """For an answer to "run it outside of the sandbox?"; afterwards the model is told that the sandbox has stopped it."""
+LEFT_LOOK: Final = 1.0
+"""Between two looks at what processes change that fenced commands have left."""
 FENCE_TRIAL: Final = 5.0
 """For the one command that shows whether bubblewrap works."""
 CHILDREN_END: Final = 2.0

@@ -65,11 +65,13 @@ class _Calls(Struct, frozen=True):
     ioprio_set: int
     keys: tuple[int, ...]
     """`add_key`, `request_key`, `keyctl`."""
+    sends: tuple[tuple[int, int], ...]
+    """`sendto`, `sendmsg`, `sendmmsg`: each with the place of its flags among the arguments."""
 
 
 _ARCHITECTURES = {
-    "x86_64": _Calls(0xC000003E, 41, 53, 302, 141, 251, (248, 249, 250)),
-    "aarch64": _Calls(0xC00000B7, 198, 199, 261, 140, 30, (217, 218, 219)),
+    "x86_64": _Calls(0xC000003E, 41, 53, 302, 141, 251, (248, 249, 250), ((44, 3), (46, 2), (307, 3))),
+    "aarch64": _Calls(0xC00000B7, 198, 199, 261, 140, 30, (217, 218, 219), ((206, 3), (211, 2), (269, 3))),
 }
 _IO_URING_SETUP = 425
 _UNIX, _INET, _INET6, _NETLINK, _PACKET, _ALGORITHMS = 1, 2, 10, 16, 17, 38
@@ -77,7 +79,9 @@ _UNIX, _INET, _INET6, _NETLINK, _PACKET, _ALGORITHMS = 1, 2, 10, 16, 17, 38
 _RAW = 3
 _OTHER_PROTOCOLS = (33, 132, 136, 256, 262)
 """DCCP, SCTP, UDPLITE, SMC, MPTCP: the rules for TCP ports do not see them."""
-_EACCES, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 13, 38, 93, 97
+_FAST_OPEN = 0x20000000
+"""Connects with the first bytes; the rules for TCP ports do not see that either."""
+_EACCES, _ENOSYS, _EPROTONOSUPPORT, _EOPNOTSUPP, _EAFNOSUPPORT = 13, 38, 93, 95, 97
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -175,7 +179,7 @@ class Fence:
         """Whether root loses capabilities that reach around the fence; bubblewrap needs them, and drops them later."""
         if using.filters:
             is_open = area.network != "off" or using.bwrap is not None
-            self.filter = _filter(sockets=is_open, raw=not isinstance(area.network, list))
+            self.filter = _filter(sockets=is_open, ports=isinstance(area.network, list))
         self._hidden: list[str] = []
         """What Landlock can hide. In a writable folder it cannot: new files there must be readable."""
         self._there: dict[str, tuple[str, tuple[int, ...], bool]] = {}
@@ -394,16 +398,16 @@ def _above(paths: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _filter(*, sockets: bool, raw: bool) -> bytes:
+def _filter(*, sockets: bool, ports: bool) -> bytes:
     """Return a seccomp filter: nothing that reaches other processes, and only the kinds of sockets that we know.
 
     Limits could end the agent before it has put protected files back, and priorities slow it down. io_uring could make
     sockets behind the filter's back, and calls of another architecture have other numbers. Without `sockets` only
-    netlink ones are made, and pairs; datagram pairs are not, because they can be led to any name. `raw`: whether root
-    may make packets of its own, which no rule for ports would see.
+    netlink ones are made, and pairs; datagram pairs are not, because they can be led to any name. `ports`: whether
+    there are rules for ports: what they would not see is refused, as packets of root's own.
     """
     calls = _ARCHITECTURES[os.uname().machine]
-    load, mask, equal, at_least, end = 0x20, 0x54, 0x15, 0x35, 0x06
+    load, mask, equal, bit, at_least, end = 0x20, 0x54, 0x15, 0x45, 0x35, 0x06
     number = (load, 0, 0, 0)
 
     def refuse(error: int) -> tuple[int, int, int, int]:
@@ -426,13 +430,15 @@ def _filter(*, sockets: bool, raw: bool) -> bytes:
     lines += of_call(calls.ioprio_set, argument(0), *only([1], _EACCES), argument(1), *only([0], _EACCES))
     for call in (_IO_URING_SETUP, *calls.keys):
         lines += of_call(call, refuse(_ENOSYS))
-    families = [_UNIX, _INET, _INET6, _NETLINK, _ALGORITHMS, *([_PACKET] if raw else [])] if sockets else [_NETLINK]
+    families = [_UNIX, _INET, _INET6, _NETLINK, _ALGORITHMS, *([] if ports else [_PACKET])] if sockets else [_NETLINK]
     others = [line for one in _OTHER_PROTOCOLS for line in ((equal, 0, 1, one), refuse(_EPROTONOSUPPORT))]
     refused = _EAFNOSUPPORT if sockets else _EACCES
-    kinds = [] if raw else [argument(1), (mask, 0, 0, 0xF), (equal, 0, 1, _RAW), refuse(_EACCES)]
+    kinds = [argument(1), (mask, 0, 0, 0xF), (equal, 0, 1, _RAW), refuse(_EACCES)] if ports else []
     # Netlink sockets may be called raw, and reach no ports.
     kinds = [argument(0), (equal, len(kinds), 0, _NETLINK), *kinds]
     lines += of_call(calls.socket, argument(0), *only(families, refused), argument(2), *others, *kinds)
+    for call, place in calls.sends if ports else ():
+        lines += of_call(call, argument(place), (bit, 0, 1, _FAST_OPEN), refuse(_EOPNOTSUPP))
     if not sockets:
         lines += of_call(calls.socketpair, argument(1), (mask, 0, 0, 0xF), *only([1, 5], _EACCES))
     lines.append((end, 0, 0, 0x7FFF0000))

@@ -101,9 +101,25 @@ class Gate:
             self._active -= 1
             self.is_left = left
             said = self.check()
-            if not self._active and not self.is_left and self._note >= 0:
-                os.pwrite(self._note, _IDLE, 0)
+            self._rest()
             return said
+
+    def between(self, *, left: bool) -> bool:
+        """Put right what processes have changed that a command has left, if nothing else is at work. Say whether they
+        had. What was done is told with the next work. `left`: whether they go on."""
+        with self._lock:
+            if self._active or not self.is_left:
+                return False
+            before, self.unsaid = self.unsaid, []
+            found = self.check()
+            self.unsaid = list(dict.fromkeys(before + found))
+            self.is_left = left
+            self._rest()
+            return bool(found)
+
+    def _rest(self) -> None:
+        if not self._active and not self.is_left and self._note >= 0:
+            os.pwrite(self._note, _IDLE, 0)
 
     def _remember(self) -> None:
         self._git.is_quiet = not self.is_left

@@ -126,8 +126,12 @@ def hook_folders(text: str) -> list[str]:
     return [os.path.expanduser(value) for key, value, _ in entries(text) if key == "core.hookspath" and value]
 
 
-def programs(text: str) -> Iterator[str]:
-    """Yield the words in which a configuration may name programs."""
+def programs(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the words in which a configuration may name programs, with whether that may be a file to come: of an alias
+    only the first, which git runs; the others are often files to work on."""
     for key, value, _ in entries(text):
         if key not in ("include.path", "includeif.path", "core.hookspath", "core.worktree"):
-            yield from value.replace("'", " ").replace('"', " ").lstrip("!").split()
+            words = value.replace("'", " ").replace('"', " ").lstrip("!").split()
+            for index, word in enumerate(words):
+                is_run = index == 0 or not key.startswith("alias.")
+                yield word, is_run and "/" in word and "://" not in word

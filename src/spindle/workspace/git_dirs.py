@@ -25,8 +25,10 @@ _MOMENT: Final = 300_000_000
 _MOST_TEXT: Final = 1 << 20
 _MOST_LINKS: Final = 40
 _NAMES: Final = (".git", "HEAD", "objects", "refs", "commondir")
-_DATA: Final = frozenset(("objects", "refs", "logs", "hooks", "info", "branches", "lfs", "rr-cache", "annex"))
-"""Folders of a `.git` that hold no other git directory, which git would find."""
+_LARGE: Final = ("lfs", "annex")
+"""Folders of a git directory that are not looked into; nor are those of objects that have two letters."""
+_PARTS: Final = ("objects", "refs", "logs", "info", "hooks", "rr-cache", "worktrees", "modules")
+"""Folders of a git directory in which git follows links when it writes."""
 
 
 _INSTALLED: Final = ("node_modules", "site-packages", ".git", *AT_EVERY_DEPTH)
@@ -55,7 +57,6 @@ class _Folder(Struct):
     obeyed: list[str]
     """What is in it of the names that agents obey."""
     links: list[str]
-    """In a git directory: links that are no data of git."""
 
 
 class GitDirs:
@@ -118,6 +119,7 @@ class GitDirs:
         seen: dict[str, _Folder] = {}
         times: dict[str, list[tuple[bytes, int]]] = {}
         found: dict[str, Entry] = {}
+        parts = {top: _is_objects(top) for top in self._tops if _is_part(top)}
         most_of_one = _MOST_MADE if known and not self.too_many else MOST_FOLDERS
         self.too_many, self.obeyed, self.links, self.closed = [], set(), set(), set()
         for top in self._tops:
@@ -142,13 +144,16 @@ class GitDirs:
                         found[f"{path}/.git"] = _entry(f"{path}/.git", folder.number)
                 if folder.is_git:
                     found.setdefault(path, Entry("folder", path, folder.number))
-                for one in folder.folders:
+                for one in _below(path, folder, parts):
                     (waiting if one in known else new).append(one)
-                self.links.update(folder.links)
-                if folder.obeyed and path != top and not _is_of_others(path, top, seen):
-                    self.obeyed.update(folder.obeyed)
+                self.links.update(_links_of(path, folder, parts))
+                self._obey(path, top, seen)
         self._known, self._times = seen, times
         return found
+
+    def _obey(self, path: str, top: str, seen: dict[str, _Folder]) -> None:
+        if seen[path].obeyed and path != top and not _is_of_others(path, top, seen):
+            self.obeyed.update(seen[path].obeyed)
 
     def _folder(self, path: str, known: _Folder | None, now: int) -> _Folder | None:
         try:
@@ -182,16 +187,35 @@ def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
         folders = [f"{path}/.git"] if ".git" in names else []
     obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if name in names]
     is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
-    data = _data_of(path, is_git)
-    folders = [one for one in folders if os.path.basename(one) not in data]
-    links = [one for one in links if os.path.basename(one) not in data] if is_git or "/.git/" in f"{path}/" else []
     return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed, links)
 
 
-def _data_of(path: str, is_git: bool) -> frozenset[str]:
-    """Return the names of data in a folder of a `.git`: worktrees and submodules may be called the same."""
-    is_top = path.endswith("/.git") or ("/.git/" in path and is_git and not path.endswith("/worktrees"))
-    return _DATA if is_top else frozenset()
+def _below(path: str, folder: _Folder, parts: dict[str, bool]) -> Iterator[str]:
+    """Yield the folders to look at in a folder. Those in git directories are added to the `parts` of these, with
+    whether they are the folder of objects: worktrees and submodules may be called the same."""
+    name = os.path.basename(path)
+    is_top = name == ".git" or (folder.is_git and name != "worktrees")
+    is_part, is_objects = path in parts or name == ".git", parts.get(path, False)
+    for one in folder.folders:
+        below = os.path.basename(one)
+        if (is_top and is_part and below in _LARGE) or (is_objects and len(below) == 2):
+            continue
+        if is_part or (is_top and below in _PARTS):
+            parts[one] = is_top and _is_objects(one)
+        yield one
+
+
+def _links_of(path: str, folder: _Folder, parts: dict[str, bool]) -> list[str]:
+    return folder.links if folder.is_git or path in parts or path.endswith("/.git") else []
+
+
+def _is_part(path: str) -> bool:
+    """Say whether a folder belongs to a git directory around it: a worktree's repository."""
+    return os.path.basename(path) in _PARTS and os.path.lexists(f"{os.path.dirname(path)}/HEAD")
+
+
+def _is_objects(path: str) -> bool:
+    return os.path.basename(path) == "objects"
 
 
 def _is_of_others(path: str, top: str, seen: dict[str, _Folder]) -> bool:
@@ -217,10 +241,20 @@ def _entry(path: str, above: tuple[int, int]) -> Entry:
     return Entry(f"file {text_of(path)}", _named(path, os.path.dirname(path)), number, above)
 
 
+def repository_around(folder: str) -> tuple[str, str] | None:
+    """Return the entry of the repository that a folder lies in, and the git directory with its configuration."""
+    while (folder := os.path.dirname(folder)) != "/":
+        with suppress(OSError):
+            place = _entry(f"{folder}/.git", (0, 0)).place
+            named = path_in(text_of(os.path.join(place, "commondir")))
+            return f"{folder}/.git", real_of(os.path.join(place, named)) if named else place
+    return None
+
+
 def text_of(path: str) -> str:
-    """Return the beginning of a file; empty: there is none that can be read."""
+    """Return the beginning of a file; empty: there is none that can be read, or a link, which may lead to a secret."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             return file.read(_MOST_TEXT).decode("utf-8", "surrogateescape")
     except OSError:
         return ""

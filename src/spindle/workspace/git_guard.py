@@ -8,6 +8,7 @@ after another, because one may change what the next one finds.
 import os
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -17,7 +18,15 @@ from msgspec import Struct
 
 from spindle.programs.file_times import is_settled, shows_writes
 from spindle.workspace import git_config
-from spindle.workspace.git_dirs import Entry, GitDirs, on_the_way, path_in, real_of, text_of
+from spindle.workspace.git_dirs import (
+    Entry,
+    GitDirs,
+    on_the_way,
+    path_in,
+    real_of,
+    repository_around,
+    text_of,
+)
 from spindle.workspace.git_index import names_git
 
 Repair = Callable[[], None]
@@ -31,7 +40,7 @@ _TODOS: Final = ("rebase-merge/git-rebase-todo",)
 _STRATEGIES: Final = ("rebase-merge/strategy", "sequencer/opts")
 """Files that name a way to merge: git runs the program `git-merge-NAME`, wherever a slash in the name leads."""
 _MOST_CONFIG: Final = 1 << 20
-_HOME_CONFIGS: Final = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
+_HOME_CONFIGS: Final = ("~/.gitconfig", "~/.config/git/config", "$XDG_CONFIG_HOME/git/config", "$GIT_CONFIG_GLOBAL")
 
 
 class Config(Struct, frozen=True):
@@ -41,6 +50,8 @@ class Config(Struct, frozen=True):
     content: bytes
     named: frozenset[tuple[str, str]]
     """What in it may name programs."""
+    link: str = ""
+    """Where it leads, if it is out of the folders that are looked after: perhaps to a secret, so none of it is told."""
 
 
 class Known(Struct, frozen=True):
@@ -71,6 +82,12 @@ class GitGuard:
         """Folders of hooks in which there was no link, with the time of their last change."""
         self.links: dict[str, str] = {}
         """Links in git directories, and where they lead."""
+        homes = [os.path.expanduser(os.path.expandvars(path)) for path in (*_HOME_CONFIGS, "/etc/gitconfig")]
+        self._home = [path for path in homes if "$" not in path]
+        """Configurations of the user, for all repositories."""
+        around = filter(None, map(repository_around, tops))
+        self._around = {path: place for path, place in around if not self._is_inside(path)}
+        """Repositories around the folders: entries and their git directories. Commands cannot change them."""
         self.is_quiet = True
         """Whether no process of a command is there: one that has mapped a file may write to it without a trace."""
 
@@ -89,7 +106,7 @@ class GitGuard:
                 hooks = _hooks(entry.place) if before is None or not same else before.hooks
                 known[path] = Known(entry, configs, hooks, entry.number not in self._made)
         known.update({path: one for path, one in self.known.items() if path not in known and _is_hollow(one)})
-        self.links = {path: _target(path) for path in self._dirs.links}
+        self.links = {path: os.path.realpath(path) for path in self._dirs.links}
         if known != self.known:
             self.known = known
         self.places = self._exact()
@@ -158,6 +175,8 @@ class GitGuard:
             if before is None:
                 self._made.add(entry.number)
             yield from self._new(path, entry, now, before, put_aside)
+        elif before.entry.place != entry.place:  # a link on the way has changed
+            yield from self._new(path, entry, now, before, put_aside)
         for one in _gated(path, entry):
             if self._is_inside(one):
                 yield from self._gate(one, before, put_aside)
@@ -222,19 +241,24 @@ class GitGuard:
         if common in self.places or not os.path.lexists(common):
             return
         shared = real_of(os.path.join(place, path_in(text_of(common))))
-        if self._is_inside(shared):
+        if os.path.islink(common):
+            is_right = False
+        elif self._is_inside(shared):
             is_right = shared in now or shared in {one.place for one in now.values()}
         else:  # the repository of a worktree, which commands cannot write
             is_right = os.path.join(shared, "worktrees") == os.path.dirname(place)
         if not is_right:
-            yield f"{common} leads to {shared}: it is put aside", _moving(common, put_aside)
+            yield f"{common} leads to another repository: it is put aside", _moving(common, put_aside)
 
     def _linked(self, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
-        """Yield new links in git directories that stand for a folder."""
+        """Yield new links in git directories that stand for a folder, or through which git would write elsewhere."""
         for path in sorted(self._dirs.links):
-            if self._is_inside(path) and self.links.get(path) != _target(path) and os.path.isdir(path):
-                text = f"{path} was made a link: the folder that it leads to is put there"
-                yield text, self._unlinking(path, put_aside)
+            if self._is_inside(path) and self.links.get(path) != (there := os.path.realpath(path)):
+                if os.path.isdir(path):
+                    text = f"{path} was made a link: the folder that it leads to is put there"
+                    yield text, self._unlinking(path, put_aside)
+                elif not self._is_inside(there):
+                    yield f"{path} was made a link that leads to {there}: it is put aside", _moving(path, put_aside)
 
     def _unlinking(self, path: str, put_aside: PutAside) -> Repair:
         def repair() -> None:
@@ -250,6 +274,7 @@ class GitGuard:
     def _gate(self, path: str, before: Known | None, put_aside: PutAside) -> Iterator[tuple[str, Repair]]:
         """Yield a configuration that names what it did not name before, or that is gone."""
         old = None if before is None else before.configs.get(path)
+        was_here = old is not None
         if old is None and before is not None:  # the directory was moved as a whole
             old = before.configs.get(os.path.join(before.entry.place, os.path.basename(path)))
         config = self._config(path)
@@ -257,20 +282,18 @@ class GitGuard:
             if os.path.lexists(path):
                 yield f"{path} is no plain file, or too large: it is put aside", _moving(path, put_aside)
             elif old is not None and before is not None and before.is_own and os.path.basename(path) in _CONFIGS:
-                yield f"{path} was removed: it is put back as it was", _restoring(path, old.content, put_aside)
-            return
-        new = config.named - (old.named if old is not None else frozenset())
-        if new:
-            words = ", ".join(sorted({key or value for key, value in new}))[:200]
-            what = f"{path} names something that git would run ({words})"
+                yield f"{path} was removed: it is put back as it was", _as_it_was(path, old, put_aside)
+        elif what := _wrong_with(path, config, old):
             is_list = path.endswith((*_TODOS, *_STRATEGIES))
-            if old is not None and before is not None and path in before.configs and not is_list:
-                yield f"{what}: it is put back as it was", _restoring(path, old.content, put_aside)
-                return
-            text = config.content.decode("utf-8", "surrogateescape")
-            cleaned = _without_runs(text) if is_list else git_config.without(text, config.named)
-            content = cleaned.encode("utf-8", "surrogateescape")
-            yield f"{what}: these lines are removed", _restoring(path, content, put_aside)
+            if old is not None and was_here and not (is_list and not config.link):
+                yield f"{what}: it is put back as it was", _as_it_was(path, old, put_aside)
+            elif os.path.realpath(path) != path:  # its text is no business of who has made the link
+                yield f"{what}: it is put aside", _moving(path, put_aside)
+            else:
+                text = config.content.decode("utf-8", "surrogateescape")
+                cleaned = _without_runs(text) if is_list else git_config.without(text, config.named)
+                content = cleaned.encode("utf-8", "surrogateescape")
+                yield f"{what}: these lines are removed", _restoring(path, content, put_aside)
 
     def _config(self, path: str) -> Config | None:
         """Return a configuration; None: there is none, or it cannot be read as one."""
@@ -286,7 +309,7 @@ class GitGuard:
                 return known
             now = time.time_ns()
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                content = file.read(_MOST_CONFIG + 1)
+                content, link = file.read(_MOST_CONFIG + 1), self._led_to(path, file.fileno())
         except OSError:
             return None
         text = content.decode("utf-8", "surrogateescape")
@@ -301,10 +324,15 @@ class GitGuard:
                 for key, value, _ in git_config.entries(text)
                 if key != "core.worktree" or not self._is_of_submodule(place, value)
             )
-        config = Config(numbers, content, named)
+        config = Config(numbers, content, named, link)
         if self.is_quiet and is_settled(status.st_ctime_ns, now) and shows_writes(path, status.st_dev):
             self._configs[path] = config
         return config
+
+    def _led_to(self, path: str, file: int) -> str:
+        """Return where an open file of ours is, if links lead out of the folders; else nothing."""
+        real = os.readlink(f"/proc/self/fd/{file}") if sys.platform == "linux" else os.path.realpath(path)
+        return real if self._is_inside(path) and not self._dirs.covers(real) else ""
 
     def _is_of_submodule(self, place: str, tree: str) -> bool:
         """Say whether a configuration names the folder where a submodule is checked out, and nothing of git."""
@@ -314,19 +342,27 @@ class GitGuard:
 
     def _exact(self) -> dict[str, str]:
         """Return the files that the known git directories, and the user's own configuration, make git run or read."""
-        home = [os.path.expanduser(path) for path in _HOME_CONFIGS]
-        found: dict[str, str] = dict.fromkeys(_real(home), "")
-        everywhere = [text for path in home if (text := _naming(self._config(path)))]
-        for path, known in self.known.items():
-            place, top = known.entry.place, os.path.dirname(path)
-            if not place or self._is_of_another_worktree(place):
-                continue
+        found: dict[str, str] = dict.fromkeys(_real(self._home), "")
+        everywhere = [(text, os.path.dirname(path)) for path in self._home if (text := _naming(self._config(path)))]
+        found.update(dict.fromkeys(self._named([*everywhere], "/"), ""))
+        for path, place, configs in self._repositories():
             found.update({os.path.join(place, name): path for name in _EXACT})
             found.update(dict.fromkeys(self._linked_hooks(os.path.join(place, "hooks")), path))
-            texts = [text for one in known.configs if (text := _naming(self._config(one)))]
-            waiting = [(text, place) for text in texts] + [(text, os.path.dirname(home[0])) for text in everywhere]
-            found.update(dict.fromkeys(self._named(waiting, top), path))
+            own = [(text, os.path.dirname(one)) for one in configs if (text := _naming(self._config(one)))]
+            found.update(dict.fromkeys(self._named(own + everywhere, os.path.dirname(path)), path))
         return {one: path for one, path in found.items() if self._is_inside(one)}
+
+    def _repositories(self) -> Iterator[tuple[str, str, Iterable[str]]]:
+        """Yield the git directories that may name files of ours: their entry, their place, their configurations."""
+        for path, known in self.known.items():
+            place = known.entry.place
+            if place and not self._is_of_another_worktree(place):
+                yield path, place, known.configs
+                shared, name = os.path.split(os.path.dirname(place))
+                if name == "worktrees" and not self._is_inside(shared):  # we are in a worktree of it
+                    yield path, shared, [os.path.join(shared, _CONFIGS[0])]
+        for path, place in self._around.items():
+            yield path, place, [os.path.join(place, name) for name in _CONFIGS]
 
     def _named(self, waiting: list[tuple[str, str]], top: str) -> Iterator[str]:
         """Yield the files that configurations name: included ones, hooks, programs. `waiting`: each with its folder."""
@@ -342,12 +378,12 @@ class GitGuard:
             for name in git_config.hook_folders(text):
                 hooks = os.path.join(top, name)
                 yield from on_the_way(hooks, links_only=True)
-                if self._is_inside(real := os.path.realpath(hooks)):
-                    yield from _of_hooks(real, self._tops)
-                    yield from self._linked_hooks(real)
-            for word in git_config.programs(text):
+                yield from _of_hooks(real := os.path.realpath(hooks), self._tops)
+                yield from self._linked_hooks(real)
+            for word, may_come in git_config.programs(text):
                 one = os.path.join(top, os.path.expanduser(word))
-                if self._is_inside(os.path.realpath(one)) and not os.path.isdir(one) and _is_named(word, one):
+                is_meant = may_come or os.path.isfile(one)
+                if is_meant and self._is_inside(os.path.realpath(one)) and not os.path.isdir(one):
                     yield from on_the_way(one)
 
     def _is_of_another_worktree(self, place: str) -> bool:
@@ -395,6 +431,15 @@ _HOOKS: Final = (
 )
 
 
+def _wrong_with(path: str, config: Config, old: Config | None) -> str:
+    """Return in words what is wrong with a configuration, but none of its text, which may be a secret."""
+    if config.link:
+        return "" if old is not None and old.link == config.link else f"{path} leads to {config.link}"
+    new = config.named - (old.named if old is not None else frozenset())
+    words = ", ".join(sorted({key or "a line that cannot be read" for key, _ in new}))[:200]
+    return f"{path} names something that git would run ({words})" if new else ""
+
+
 def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
     """Yield a worktree that would get its configuration and hooks from elsewhere than its repository."""
     common = os.path.join(place, "commondir")
@@ -405,7 +450,7 @@ def _led_away(place: str) -> Iterator[tuple[str, Repair]]:
             os.unlink(common)
             _create(common, b"../..\n", 0o644)
 
-        yield f"{common} leads to {named}: it is put back", repair
+        yield f"{common} leads to another repository: it is put back", repair
 
 
 def _naming(config: Config | None) -> str:
@@ -427,21 +472,9 @@ def _real(paths: Iterable[str]) -> Iterator[str]:
         yield path if here else os.path.realpath(path)
 
 
-def _is_named(word: str, path: str) -> bool:
-    """Say whether a word of a configuration is a file, or one to come that a shell would run."""
-    return os.path.isfile(path) or word.startswith(("./", "../", "~/", "/"))
-
-
 def _is_hollow(known: Known) -> bool:
     """Say whether a git directory lacks what makes it one, but may be used by others or be one again."""
     return known.entry.form == "folder" and not known.entry.place.endswith("/.git") and os.path.isdir(known.entry.place)
-
-
-def _target(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
 
 
 def _of_hooks(folder: str, tops: list[str]) -> list[str]:
@@ -524,6 +557,10 @@ def _writing(path: str, form: str, put_aside: PutAside) -> Repair:
             _create(path, content.encode("utf-8", "surrogateescape"), 0o644)
 
     return repair
+
+
+def _as_it_was(path: str, old: Config, put_aside: PutAside) -> Repair:
+    return _writing(path, f"link to {old.link}", put_aside) if old.link else _restoring(path, old.content, put_aside)
 
 
 def _restoring(path: str, content: bytes, put_aside: PutAside) -> Repair:

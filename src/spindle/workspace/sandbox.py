@@ -5,10 +5,12 @@ the same rules. Protected files that the kernel cannot protect are put back afte
 only if there is a sandbox.
 """
 
+import asyncio
 import os
 import re
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from spindle.base import limits
 from spindle.programs import children
 from spindle.programs.fence import LEAST_LANDLOCK, Fence, Support, landlock, support
 from spindle.shapes.sandbox import (
@@ -91,6 +94,10 @@ class Sandbox:
         gate = before._gate if before is not None and before._goes_on() else None
         self._gate: Gate = Gate(self.cwd, list(self.area.protected), tops, self.temporary, self._inner.run, gate)
         self._gate.recover()
+        self._looking: asyncio.TimerHandle | None = None
+        """Looks after processes that commands have left."""
+        self._plants = 0
+        """How often these have changed what they may not."""
         self._watched: weakref.WeakKeyDictionary[Running, _Watch] = weakref.WeakKeyDictionary()
         self._is_outside: Callable[[str], bool] = lambda command: False
         self._ask: Callable[[str, str], Awaitable[bool]] = _nobody
@@ -111,6 +118,8 @@ class Sandbox:
 
     def end(self, owner: object, tell: Callable[[str], None]) -> None:
         """Give the sandbox up. Processes of `owner` that go on are ended, and files that they have changed put back."""
+        if self._looking is not None:
+            self._looking.cancel()
         if owner is not None and self._goes_on():
             children.kill_all(owner)
             for text in self._gate.check():
@@ -172,6 +181,25 @@ class Sandbox:
     def _has_left(self) -> bool:
         """Say whether processes of earlier commands go on: changes of protected files may be theirs."""
         return any(id(child.owner) in self._owners for child in children.remaining())
+
+    def _look_later(self, seconds: float = limits.LEFT_LOOK) -> None:
+        if self._looking is not None:  # perhaps of a loop that has ended
+            self._looking.cancel()
+        if self._gate.is_left:
+            look = partial(_look_of, weakref.ref(self))
+            self._looking = asyncio.get_running_loop().call_later(seconds, look)
+
+    def look_after_the_left(self) -> None:
+        """Put right what processes have done that commands have left. If they do it again, end them."""
+        self._looking, begin, goes_on = None, time.monotonic(), self._has_left()
+        if self._gate.between(left=goes_on):
+            self._plants += 1
+            if goes_on and self._plants > 1:
+                self._gate.unsaid.append("Processes that commands had left did this again: they were ended")
+                for child in children.remaining():
+                    if id(child.owner) in self._owners:
+                        child.kill()
+        self._look_later(max(limits.LEFT_LOOK, 20 * (time.monotonic() - begin)))
 
     def _secrets(self) -> list[str]:
         """Return the secrets, and where those lead that are links now."""
@@ -255,6 +283,7 @@ class Sandbox:
     def _ended(self, process: "Process", watch: "_Watch") -> None:
         for said in self.finish():
             watch.on_output(os.fsencode(f"\n{said}"))
+        self._look_later()
         if process.returncode:
             watch.stopped_by = self._reason(watch)
             if watch.stopped_by:
@@ -366,7 +395,7 @@ class Sandbox:
                 "Servers on this machine that ask for no token take commands for you (spindle serve without one)"
             )
         if isinstance(network, list):
-            lines.append("UDP is open")
+            lines.append("UDP is open, and programs can listen on a TCP port that the kernel chooses")
         if network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:
             lines.append("UDP, and other sockets than TCP, are open")
         return lines
@@ -437,6 +466,11 @@ def _remove(temporary: str) -> None:
                 os.unlink(path)
     with suppress(OSError):
         os.rmdir(temporary)
+
+
+def _look_of(sandbox: "weakref.ref[Sandbox]") -> None:
+    if (found := sandbox()) is not None:
+        found.look_after_the_left()
 
 
 async def _nobody(command: str, reason: str) -> bool:
