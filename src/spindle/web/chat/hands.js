@@ -22,10 +22,9 @@ export class Hands {
     session.on('tool_execution_update', event => this.follow(event));
     session.on('tool_execution_end', ({ toolCallId }) => this.forget(toolCallId));
     for (const event of ['agent_settled', 'reset']) session.on(event, () => this.forget());
-    this.count = el('b');
     this.words = el('span');
     this.list = el('ul');
-    this.node.append(el('summary', null, icon('clock'), this.count, this.words, icon('chevron')), this.list);
+    this.node.append(el('summary', null, icon('clock'), this.words, icon('chevron')), this.list);
   }
 
   /** @param {any} fields */
@@ -54,12 +53,11 @@ export class Hands {
       ...subagents,
     ];
     this.node.hidden = items.length === 0;
-    this.count.textContent = String(items.length);
     const words = [
-      this.commands.length ? 'in the background' : '',
-      subagents.length ? `${count(subagents.length, 'subagent')} at work` : '',
+      this.commands.length ? count(this.commands.length, 'command') : '',
+      subagents.length ? count(subagents.length, 'subagent') : '',
     ];
-    this.words.textContent = words.filter(Boolean).join(', ');
+    this.words.textContent = `${words.filter(Boolean).join(', ')} at work`;
     reconcile(
       this.list,
       items.map(({ id, title, about, progress }) => ({
