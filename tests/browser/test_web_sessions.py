@@ -623,22 +623,34 @@ def test_a_conversation_that_another_program_holds_does_not_lock_the_page(browse
         held.append_message(UserMessage("said elsewhere", 1))
         held.save()
         with Tab(browser, server, session=held.id, ready=False) as tab:
-            tab.sees(".toast", "Another program holds that conversation")
-            for detail in (str(server.base), "process ", held.id):
-                assert detail not in tab.page.locator(".toast").inner_text()
+            for _ in range(2):
+                tab.sees("#viewing", "Another program on this machine holds this conversation. You can read it.")
+                for detail in (str(server.base), "process ", held.id):
+                    assert detail not in tab.text("#viewing")
+                tab.sees(".user", "said elsewhere")
+                assert tab.session == held.id and not tab.page.locator("#composer").is_visible()
+                tab.counts(".session", 1)  # History works
+                tab.press("Alt+r")  # what would write does nothing
+                tab.page.reload()
             tab.page.get_by_role("button", name="Try again").click()
-            tab.sees(".toast", "Another program holds that conversation")
+            tab.sees(".user", "said elsewhere")
+            held.append_message(UserMessage("and more", 2))
+            held.sync()
+            tab.sees("#feed", "and more")
+            tab.press("Alt+c")  # and so does a new conversation
+            tab.shows("#welcome")
             tab.connected()
-            tab.counts(".session", 1)  # History works, and so does a new conversation
             tab.ask("a new one")
             tab.sees(".answer >> nth=-1", "in the copy")
+            tab.click(".session:has-text('said elsewhere')")
             tab.page.get_by_role("button", name="Continue in a copy").click()
+            tab.connected()
             tab.sees(".user", "said elsewhere")
             assert tab.session != held.id
             tab.ask("go on")
             tab.sees(".answer >> nth=-1", "in the new one")
-            assert user_texts(server)[-1] == ["said elsewhere", "go on"]
-            assert len(held.entries) == 1 and held.path is not None
+            assert user_texts(server)[-1] == ["said elsewhere", "and more", "go on"]
+            assert len(held.entries) == 2 and held.path is not None
             assert "go on" not in held.path.read_text()
             held.close()
             assert tab.trouble == []

@@ -19,9 +19,10 @@ from spindle.agent import AgentError
 from spindle.base.spelling import in_order
 from spindle.export.transcript import as_dict, as_list, content_text
 from spindle.sessions.belongings import UPLOADS
-from spindle.sessions.entries import Entry, SessionError
-from spindle.sessions.file import session_dir_for
-from spindle.sessions.open import delete, removed_from
+from spindle.sessions.entries import Entry, SessionError, SessionNotFound
+from spindle.sessions.file import is_path, session_dir_for
+from spindle.sessions.index import find_session
+from spindle.sessions.open import delete, load, loaded_from, removed_from
 from spindle.sessions.pages import Page, list_page, page_of_store
 from spindle.sessions.tally import SessionInfo
 from spindle.sessions.uploads import TEMPORARY, check_upload, keep_upload, note_upload
@@ -31,6 +32,7 @@ from spindle.workspace.replacing import put_upload
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
+    from spindle.sessions.session import Session
     from spindle.sessions.store import SessionStore
 
 MAX_FOUND = 50
@@ -100,6 +102,24 @@ def _may_work_in(agent: "AgentSession", cwd: str) -> bool:
     except AgentError:
         return False
     return os.path.isdir(cwd)
+
+
+async def stored_session(agent: "AgentSession", id: str) -> "Session":
+    """Read a stored session, which another process may write to. Raises `SessionError`."""
+    return await asyncio.to_thread(_read_stored, agent, id)
+
+
+def _read_stored(agent: "AgentSession", id: str) -> "Session":
+    directory, found = agent.session.directory, None
+    if (store := agent.session.store) is not None:
+        found = loaded_from(store, id, read_only=True)
+    elif directory is not None and not is_path(id):
+        directory = None if directory == session_dir_for(agent.cwd) else directory
+        if (path := find_session(id, agent.cwd, directory)) is not None:
+            found = load(path, directory, read_only=True)
+    if found is None or not _may_work_in(agent, found.cwd):
+        raise SessionNotFound(f"No session {id}")
+    return found
 
 
 Found = tuple[SessionInfo, str, str | None]

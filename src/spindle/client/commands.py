@@ -54,6 +54,18 @@ class Commands(Sender):
         With `limit`, only the last of them, about 1 MiB at most: so a long session can be read from its end.
         """
 
+    @command()
+    async def get_stored_entries(
+        self,
+        session: str,
+        since: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+        *,
+        timeout: Timeout = UNSET,
+    ) -> Json:
+        """Return the entries of a stored session as `get_entries` does; another process may hold it."""
+
     @command("messages")
     async def get_fork_messages(self, *, timeout: Timeout = UNSET) -> list[Json]:
         """Return every user message of the session, to choose where to fork."""

@@ -37,6 +37,13 @@ class SessionLocked(SessionError):
         self.pid = pid
         self.host = host
 
+    @property
+    def who(self) -> str:
+        """Say who writes to it to people who need not know of processes, machines and paths."""
+        if self.host is None:
+            return "Another program"
+        return "Another program on this machine" if self.host == _host() else "A program on another machine"
+
 
 class SessionLock:
     """Held from creation until `release`, or until the last reference to it is gone."""

@@ -49,6 +49,10 @@ class SessionHeld(SessionLocked):
         self.path, self.pid, self.host = session, None, holder.node
         self.holder = holder
 
+    @property
+    def who(self) -> str:
+        return "Another server"
+
 
 class Holder(Struct, frozen=True):
     """Who has a lease."""

@@ -574,8 +574,8 @@ class RemoteServer:
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return
-        except SessionLocked:  # who holds it is no business of a user
-            peer.leave(IN_USE, "Another program holds this conversation")
+        except SessionLocked as error:  # which process it is, is no business of a user
+            peer.leave(IN_USE, f"{error.who} holds this conversation")
             return
         except Exception as error:  # whatever keeps the agent from starting, the client is told
             log.warning("no agent for a client: %s", error)

@@ -5,6 +5,9 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+from websockets.exceptions import ConnectionClosed
+
 from spindle.sessions.open import create, load
 from spindle.shapes.messages import UserMessage
 from tests.support.mock_model import call, gate, reply
@@ -105,6 +108,16 @@ def test_live_and_held_sessions(tmp_path: Path) -> None:
             status, _, told = web.ask(method, "/v1/stored/held", body)
             assert status == 409 and "Session is in use by process" in told["error"]
         assert web.get("/v1/stored/held")[2]["messages"][0]["content"] == "elsewhere", "reading disturbs nobody"
+        with server.rpc() as wire:
+            told = wire.call("get_stored_entries", session="held")["data"]
+            assert [entry["id"] for entry in told["entries"]] == [other.leaf_id] and told["leafId"] == other.leaf_id
+            assert wire.call("get_stored_entries", session="held", since=other.leaf_id)["data"]["entries"] == []
+            for id in ("another", str(other.path), "../held"):
+                assert wire.call("get_stored_entries", session=id)["error"] == f"No session {id}"
+        with pytest.raises(ConnectionClosed) as refusal:
+            server.rpc("?session=held")
+        assert refusal.value.rcvd is not None and refusal.value.rcvd.code == 4009
+        assert refusal.value.rcvd.reason == "Another program on this machine holds this conversation"
         other.close()
         with load(other.path, read_only=True) as session:
             assert session.name is None
@@ -150,6 +163,8 @@ def test_users_see_and_delete_only_theirs(tmp_path: Path) -> None:
         ):
             status, text = server.http("bob", method, at, body)
             assert (status, json.loads(text)) == (404, {"error": f"No session {id}"})
+        with server.socket("bob") as bob:
+            assert bob.call("get_stored_entries", session=id)["error"] == f"No session {id}"
         assert [one["id"] for one in json.loads(server.http("anna", "GET", "/v1/stored")[1])["sessions"]] == [id]
         assert server.http("anna", "DELETE", f"/v1/stored/{id}")[0] == 204
         assert json.loads(server.http("anna", "GET", "/v1/stored")[1]) == {"sessions": []}

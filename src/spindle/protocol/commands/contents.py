@@ -79,6 +79,23 @@ def get_entries(
     return answer | {"more": True} if more else answer
 
 
+@command("get_stored_entries", data=EntriesData)
+async def get_stored_entries(
+    call: Call,
+    session: str,
+    since: str | None = None,
+    before: str | None = None,
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None,
+) -> Any:
+    """Return the entries of a stored session as `get_entries` does; another process may hold it."""
+    from spindle.agent import library
+
+    with await library.stored_session(call.agent, session) as found:
+        entries, more = found.tree.page_to_json(since, before, limit, call.client.dialect.entry)
+        answer = {"entries": msgspec.Raw(entries), "leafId": found.leaf_id}
+    return answer | {"more": True} if more else answer
+
+
 class EntryNode(Wire):
     entry: Annotated[Any, shown_as("Entry")]
     children: list["EntryNode"] | None = None

@@ -28,7 +28,7 @@ export class Disconnected extends CommandError {}
 export class Connection {
   /**
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of
-   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session`, `held` (elsewhere) and `closed` (by the agent, for
+   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session`, `held` (elsewhere; detail: by whom) and `closed` (by the agent, for
    * good); `signIn(token)` returns a promise that the browser is signed in, with a token that came with the address.
    * @param {any} fields
    */
@@ -215,7 +215,7 @@ export class Connection {
   async lost(opened, code = 0, reason = '') {
     this.drop();
     if (code === NO_SUCH_SESSION || code === IN_USE) {
-      this.onState(code === IN_USE ? 'held' : 'lost-session', { id: this.sessionId });
+      this.onState(code === IN_USE ? 'held' : 'lost-session', { id: this.sessionId, reason });
       return;
     }
     if (code === GOODBYE) {

@@ -168,6 +168,7 @@ export class Conversation {
     const calls =
       this.session.state.interruptedRun || (message?.role === 'assistant' && message.stopReason === 'toolUse');
     if (!calls && message?.role !== 'user' && message?.role !== 'toolResult') return null;
+    if (this.session.held) return null; // the work may be going on there
     this.showHalf();
     if (this.session.state.interruptedRun) {
       const open = this.session.state.interruptedRun.openCalls.map((/** @type {any} */ { name }) => name).join(', ');

@@ -6,6 +6,7 @@ import { imagesOf, oneLine, plainWords, textOf } from '../shared/format.js';
 import { readable } from './figures.js';
 
 const READABLE = new Set(['message', 'custom_message', 'compaction', 'branch_summary']);
+const FIRST = globalThis.wire.FIRST.get_entries; // asked for before this script ran
 const PAGE = 4000; // entries in one page; the server makes it shorter if they are long
 
 /**
@@ -62,12 +63,22 @@ export class Entries {
     this.fetching = null; // a page that is on its way
   }
 
+  /**
+   * @param {{ since?: string, before?: string, limit?: number }} fields
+   * @returns {Answer<'get_entries'>}
+   */
+  ask(fields) {
+    const { session } = this;
+    if (session.held) return session.call('get_stored_entries', { session: session.held.id, ...fields });
+    return fields === FIRST ? session.wire.first('get_entries') : session.call('get_entries', fields);
+  }
+
   /** Fetch enough of the end to show it, or what is new if there is something already. */
   async begin() {
     if (this.sessionId !== this.session.id) this.clear();
     if (this.lastId !== undefined) return this.refresh();
     const { byId } = this;
-    const { entries, leafId, more } = await this.session.wire.first('get_entries');
+    const { entries, leafId, more } = await this.ask(FIRST);
     if (this.byId !== byId) return this; // of a session that was left meanwhile
     this.isWhole = !more;
     this.leafId = leafId;
@@ -89,7 +100,7 @@ export class Entries {
 
   async fetchPage() {
     const { byId } = this;
-    const { entries, more } = await this.session.call('get_entries', { before: this.firstId, limit: PAGE });
+    const { entries, more } = await this.ask({ before: this.firstId, limit: PAGE });
     if (this.byId !== byId) return false;
     for (const entry of entries.reverse()) if (!byId.has(entry.id)) this.add(entry, --this.first);
     this.firstId = entries.at(-1)?.id;
@@ -100,7 +111,7 @@ export class Entries {
   async refresh() {
     if (this.sessionId !== this.session.id) this.clear();
     const { byId } = this;
-    const { entries, leafId } = await this.session.call('get_entries', { since: this.lastId });
+    const { entries, leafId } = await this.ask({ since: this.lastId });
     if (this.byId !== byId) return this;
     if (this.lastId === undefined) this.isWhole = true;
     // Two requests at the same time get the same entries.

@@ -10,7 +10,8 @@ import { $, targetOf } from '../shared/dom.js';
 export function listenToKeys(actions) {
   addEventListener('keydown', event => {
     if (event.defaultPrevented || event.isComposing) return;
-    if (document.body.classList.contains('viewing')) return; // there is nothing to do
+    const { classList } = document.body;
+    if (classList.contains('shared') || (classList.contains('viewing') && !leads(event))) return; // there is nothing to do
     const target = targetOf(event);
     const writing = target.closest('input, textarea, select');
     const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
@@ -25,6 +26,13 @@ export function listenToKeys(actions) {
   });
   $('help').addEventListener('click', showHelp);
 }
+
+/**
+ * Whether a key leads to something to be read, or away.
+ * @param {KeyboardEvent} event
+ */
+const leads = ({ altKey, code, key }) =>
+  altKey ? ['KeyC', 'KeyE', 'KeyF', 'KeyS', 'KeyT'].includes(code) : code === 'KeyF' || key === 'Escape' || key === '?';
 
 /** @param {KeyboardEvent} event */
 function plain(event) {

@@ -446,11 +446,12 @@ addEventListener('popstate', () => {
 const links = part(async () => (await import('./links.js')).showLinks);
 const viewing = part(() => import('./viewing.js'));
 session.on('attached', async () => {
-  if (session.isShared || document.body.classList.contains('viewing')) (await viewing())?.show(session);
+  if (session.isShared || session.held || document.body.classList.contains('viewing')) (await viewing())?.show(session);
 });
 
-session.on('connection', ({ state, id }) => {
-  if (state === 'held') leaveHeld(id);
+session.on('connection', ({ state, id, reason }) => {
+  if (state === 'held' && !id?.startsWith(wire.SHARED)) session.look({ id, who: reason });
+  else if (state === 'held') leaveHeld(id);
   if (state !== 'lost-session') return;
   const what = id?.startsWith(wire.SHARED)
     ? 'That link leads nowhere any more.'
@@ -462,19 +463,18 @@ session.on('connection', ({ state, id }) => {
 });
 
 /**
- * Another program writes to this conversation: begin a new one, so that the page can be used, and offer ways to go on.
+ * A conversation of another user cannot be looked at now: begin a new one, so that the page can be used.
  * @param {string | null} id
  */
 function leaveHeld(id) {
   history.replaceState(null, '', location.pathname);
   session.open(null);
-  const go = (/** @type {boolean} */ copy) => () => {
+  const go = () => {
     note.remove();
-    session.open(id, copy);
+    session.open(id);
   };
-  const again = button('link', go(false), 'Try again');
-  const ways = id?.startsWith(wire.SHARED) ? [again] : [button('link', go(true), 'Continue in a copy'), again];
-  const note = toast('Another program holds that conversation. This is a new one.', 'info', ...ways);
+  const again = button('link', go, 'Try again');
+  const note = toast('Another program holds that conversation. This is a new one.', 'info', again);
 }
 
 // -- the rest of the page -------------------------------------------------------------------------

@@ -20,6 +20,18 @@ const CHANGES_STATE = new Set([
 /** @param {any[]} path */
 const messagesOf = path => path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
 
+const READ_ON_MS = 4000; // between two looks at what another program writes
+/** What may be done beside such a conversation. */
+const READING = new Set([
+  'get_stored_entries',
+  'list_sessions',
+  'list_live_sessions',
+  'search_sessions',
+  'get_account',
+  'get_available_thinking_levels',
+  'unlock',
+]);
+
 // What is said once, and is not part of what is fetched.
 const NOT_STORED = new Set([
   'extension_ui_request',
@@ -50,6 +62,8 @@ export class Session {
   shells;
   /** @type {boolean} */
   running;
+  /** @type {{ id: string, who: string } | null} */
+  held;
   /** @type {boolean} */
   asking;
   /** @type {boolean | symbol} */
@@ -79,6 +93,7 @@ export class Session {
 
   clear() {
     this.id = null;
+    this.held = null; // what is shown is written to by another program, which is named
     this.cwd = '';
     this.state = { model: null, thinkingLevel: 'off', sessionName: null, approval: { tools: false } };
     this.title = null; // of the window, if an extension has set one
@@ -114,25 +129,40 @@ export class Session {
 
   /** Whether it is another user's, to be looked at. */
   get isShared() {
-    return this.wire.allowed !== null;
+    return this.wire.allowed !== null && !this.held;
   }
 
   // -- going to a session -------------------------------------------------------------------------
 
   /** @param {string | null} sessionId */
   open(sessionId, copy = false) {
+    this.leave();
+    this.wire.open(sessionId, copy);
+  }
+
+  /**
+   * Show a conversation that another program writes to, to be read. The connection is one of a new conversation.
+   * @param {{ id: string, who: string }} held
+   */
+  look(held) {
+    this.leave();
+    this.held = held;
+    this.wire.open(null);
+  }
+
+  leave() {
     this.clear();
     this.entries.clear();
     this.emit('reset', { path: [] });
     this.emit('state');
-    this.wire.open(sessionId, copy);
   }
 
   /** @param {any} fields */
   ready({ sessionId, cwd, replay }) {
     const known = replay && !this.loading && this.id === sessionId;
-    this.id = sessionId;
+    this.id = this.held?.id ?? sessionId;
     this.cwd = cwd;
+    if (this.held) this.wire.allowed = READING;
     this.emit('attached', { known });
     if (!known) this.load().catch(error => this.complain(error));
     else
@@ -151,14 +181,19 @@ export class Session {
     const ticket = (this.loading = Symbol('this load'));
     this.missed = false;
     const { entries } = this;
-    const [state] = await Promise.all([this.wire.first('get_state'), entries.begin()]);
+    const asked = this.held ? null : this.wire.first('get_state');
+    const [state] = await Promise.all([asked, entries.begin()]);
     if (this.loading !== ticket) return; // it has changed again meanwhile
     const path = entries.tail();
     this.messages = messagesOf(path);
     this.loading = false;
-    this.takeState(state);
+    if (state) this.takeState(state);
     this.emit('reset', { path, isWhole: entries.isWhole });
     this.whole = this.fetchEarlier(path[0]).catch(error => this.complain(error));
+    if (!state) {
+      this.readOn();
+      return;
+    }
     // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
     this.wantsSnapshot = state.isStreaming;
     if (!state.isStreaming) await this.call('set_update_mode', { mode: 'delta' });
@@ -184,7 +219,34 @@ export class Session {
     this.emit('state');
   }
 
+  /** What another program adds is shown while the page is seen. */
+  async readOn() {
+    const { held, entries } = this;
+    this.emit('queue', { items: [], size: 0 });
+    this.emit('todos', []);
+    this.takeBackground([]);
+    await this.whole;
+    const named = [...entries.byId.values()].findLast(({ type }) => type === 'session_info');
+    this.state.sessionName = named?.raw.name ?? null;
+    this.emit('state');
+    for (let wait = READ_ON_MS; ;) {
+      await new Promise(resolve => setTimeout(resolve, wait));
+      if (this.held !== held) return;
+      if (document.hidden) continue;
+      const [began, last] = [Date.now(), entries.lastId];
+      await entries.refresh().catch(() => null); // the next look may find it
+      wait = Math.max(READ_ON_MS, (Date.now() - began) * 20);
+      if (this.held !== held) return;
+      if (entries.lastId === last) continue;
+      const path = entries.path();
+      this.messages = messagesOf(path);
+      this.emit('reset', { path, isWhole: true });
+      this.emit('state');
+    }
+  }
+
   async refresh() {
+    if (this.held) return;
     this.takeState(await this.call('get_state'));
     await this.updateStats();
   }
@@ -221,6 +283,7 @@ export class Session {
 
   /** @param {any} event */
   receive(event) {
+    if (this.held) return; // it is about the new conversation
     if (event.type === 'session_changed') {
       this.id = event.sessionId;
       // A command that the user runs here is shown already.
@@ -404,6 +467,7 @@ export class Session {
 
   /** Begin a new session. A run in progress is not lost: then the new session gets an agent of its own. */
   async begin() {
+    if (this.held) return this.open(null);
     if (this.busy) return this.open((await this.call('open_session', { cwd: this.cwd })).id);
     await this.call('new_session');
     return this.loaded;
