@@ -312,6 +312,11 @@ class AgentSession:
         return self.conversation.messages
 
     @property
+    def phase(self) -> str:
+        """The phase, in words for people."""
+        return self.lifecycle.phase.value
+
+    @property
     def busy(self) -> bool:
         """Whether anything goes on: a run, a compaction, a change of session."""
         return self.lifecycle.phase is not Phase.IDLE

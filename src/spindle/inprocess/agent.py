@@ -95,7 +95,7 @@ class Agent(StoredSessions):
 
     def __repr__(self) -> str:
         model = self.model
-        doing = "closed" if self._closed else self.session.lifecycle.phase.value
+        doing = "closed" if self._closed else self.session.phase
         return f"<Agent {self.id} {doing} model={model and f'{model.provider}/{model.id}'} cwd={self.cwd!r}>"
 
     @classmethod

@@ -173,7 +173,7 @@ class LiveSession(NeverFull):
             session_file=None if path is None else str(path),
             name=agent.session.name,
             cwd=agent.cwd,
-            phase=agent.lifecycle.phase.value,
+            phase=agent.phase,
             model=None if model is None else model.full_name,
             clients=len(self.clients),
             queue=len(agent.queues),
