@@ -14,7 +14,7 @@ from spindle.agent.lifecycle import Lifecycle
 from spindle.base import trace
 from spindle.llm.live import LiveMessage
 from spindle.sessions.session import Session
-from spindle.shapes.events import Event, MessageEnd, MessageUpdate
+from spindle.shapes.events import Event, ExtensionError, MessageEnd, MessageUpdate
 from spindle.shapes.pieces import StreamEvent
 
 PIECES_AT_ONCE = 32
@@ -31,8 +31,11 @@ class Hub:
         self.hooks = hooks
         """The hooks that hold now: those of the session, and those of the request that is going on."""
         self._lifecycle = lifecycle
-        self.foresee: Callable[[Event, int], None] = lambda event, place: None
-        """Called with an event that has to wait: it is that many events away from being told."""
+        self.foresee: Callable[[Event, int], None] | None = None
+        """Called with an event that has to wait: it is that many events away from being told.
+
+        So events are numbered, and who misses some gets them elsewhere: nothing is told before what has to wait.
+        """
         self._listeners: tuple[Listener, ...] = ()
         self._waiting: deque[Event | _Afterwards] = deque()
         """Events that are not told yet, and calls between them."""
@@ -102,10 +105,21 @@ class Hub:
 
     def tell_kept(self, event: Event, session: Session) -> None:
         """Tell listeners of something that was just saved, once that is safe or known not to be."""
-        if session.write_error is None and session.unsafe() is not None:
+        is_strict = self.foresee is not None
+        if is_strict and session.is_lost:
+            return
+        if (is_strict or session.write_error is None) and session.unsafe() is not None:
             self._hold(session, event)
         else:
             self.pass_on(event)
+
+    def tell_write_error(self, error: str, session: Session) -> None:
+        """Tell that the conversation goes on in memory only, or elsewhere."""
+        is_strict, is_lost = self.foresee is not None, session.is_lost
+        if is_lost or not is_strict:
+            self.let_go(error if is_lost else None)
+        if not (is_lost and is_strict):
+            self.publish(ExtensionError("", "session_write", error))
 
     def pass_on(self, event: Event) -> None:
         """Tell listeners alone, without waiting."""
@@ -157,7 +171,8 @@ class Hub:
         mark = object()
         self._behind.add(mark)
         self._waiting.append(event)
-        self.foresee(event, sum(isinstance(one, Event) for one in self._waiting))
+        if self.foresee is not None:
+            self.foresee(event, sum(isinstance(one, Event) for one in self._waiting))
         session.when_safe(lambda: self._kept(mark))
 
     def then(self, call: Callable[[], None], if_lost: Callable[[str], None]) -> None:
@@ -176,12 +191,12 @@ class Hub:
     def let_go(self, lost: str | None = None) -> None:
         """Tell what waits: it is kept, or nobody knows when it will be.
 
-        `lost`: why it never will; then its messages are not told.
+        `lost`: why it never will; then its messages are not told, nor anything else with a number behind theirs.
         """
         self._behind.clear()
         while self._waiting and not self._behind:  # telling may lead to more
             one = self._waiting.popleft()
             if isinstance(one, _Afterwards):
                 one.call() if lost is None else one.if_lost(lost)
-            elif lost is None or not isinstance(one, MessageEnd):
+            elif lost is None or not (isinstance(one, MessageEnd) or self.foresee is not None):
                 self._tell(one)

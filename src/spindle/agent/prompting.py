@@ -61,6 +61,8 @@ class Prompting:
             await engine.lifecycle.admissible(request)
         behind_abort = engine.lifecycle.aborting
         run.disposition = self.take(submission)
+        if run.disposition == "queued":
+            await engine.conversation.safe()
         if run.disposition != "started":
             run.keep()
         if behind_abort and run.disposition == "queued" and request is not RequestKind.OWN:
@@ -117,8 +119,13 @@ class Prompting:
         return await read_images(images, self._engine.settings.http_proxy)
 
     async def queue(self, text: str, images: Sequence[Any], name: str, source: str) -> Disposition:
-        """Accept a message that starts no run. `name` is that of its queue. Raises `AgentError`."""
-        return self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
+        """Accept a message that starts no run. `name` is that of its queue. Returns when it is kept.
+
+        Raises `AgentError`.
+        """
+        taken = self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
+        await self._engine.conversation.safe()
+        return taken
 
     def arrive(self) -> None:
         """Accept the submissions that were held back until a change of session, an abort or a run was over."""

@@ -162,9 +162,7 @@ class AgentSession:
 
     def tell_write_error(self, error: str) -> None:
         """Tell clients that the conversation goes on in memory only, or elsewhere."""
-        keeper = self.session.of_store
-        self.hub.let_go(error if keeper is not None and keeper.lost is not None else None)
-        self.publish(events.ExtensionError("", "session_write", error))
+        self.hub.tell_write_error(error, self.session)
 
     # -- prompting -------------------------------------------------------------------------------
 

@@ -24,6 +24,9 @@ UNTOLD_END = "end"
 """Stands for the id of the record of an end that was not written."""
 OF_LEASE = 24
 """Bits of a number for the events under one lease; above them is the number of the lease."""
+_FORMER = 4 * TOLD
+"""Entries of former owners that are told again; their events have the numbers before the first of this owner."""
+_MOST_FORMER = 2 * _FORMER
 
 
 class EventLog(NeverFull):
@@ -100,6 +103,8 @@ class StoredEventLog(EventLog):
         lines = [line for _, line in self._former]
         if 0 <= (left := self._first - number) <= len(lines):  # a client that broke off in the middle of these
             return lines[len(lines) - left :]
+        if 0 < (-number) % (1 << OF_LEASE) <= _MOST_FORMER:
+            return None  # it broke off in the middle of what another owner knew of a former one
         seen = {id for id, told in self._told.items() if told <= number}
         if not seen:  # it saw nothing that we know of
             return None if len(self._told) >= TOLD or not self._told else lines
@@ -113,7 +118,7 @@ class StoredEventLog(EventLog):
     def _former(self) -> list[tuple[str, bytes]]:
         """The last messages and ends of runs as events: for every client the same ones, with the same numbers."""
         renderer, found = Renderer(update_mode="delta"), list[tuple[str, bytes]]()
-        for entry in self._before[-4 * TOLD :]:
+        for entry in self._before[-_FORMER:]:
             for event in _events_of(entry):
                 found.append((entry.id, renderer.render(event)))
         if self._end_is_untold:

@@ -29,6 +29,7 @@ class LiveSession(NeverFull):
         self.log = EventLog(first_event or 0)
         self.on_lost: Callable[[LiveSession], None] = lambda live: None
         """Called when another node has the session."""
+        self._is_numbered = first_event is not None
         self._follow()
         if first_event is not None and (keeper := agent.session.of_store) is not None:
             self.log = log = StoredEventLog(agent, keeper)
@@ -64,10 +65,20 @@ class LiveSession(NeverFull):
 
     def _follow(self) -> None:
         if (keeper := self.agent.session.of_store) is not None:
-            keeper.on_lost = weakly(self._lost)
+            keeper.on_lost, keeper.gives_up = weakly(self._lost), self._is_numbered
 
     def _lost(self) -> None:
         self.on_lost(self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether no other node can have the session now; False when in doubt."""
+        return (keeper := self.agent.session.of_store) is None or keeper.is_here
+
+    def look(self) -> None:
+        """Find out whether another node has taken the session while this one slept; then it is lost."""
+        if not self.is_here and (keeper := self.agent.session.of_store) is not None:
+            keeper.look()
 
     # -- clients ---------------------------------------------------------------------------------
 

@@ -42,8 +42,8 @@ LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
 FIRST_LOOK = 0.2
 """Seconds until a session that was just opened may leave memory, at least: who asked for it has not used it yet."""
-IDLE, SHUTDOWN, MOVED = "idle", "the server is shutting down", "the session goes on at another node"
-"""Why a session leaves memory: it was not used; all have to go; its lease was lost."""
+IDLE, SHUTDOWN, MOVED = "idle", "the server is shutting down", "the session has left this node"
+"""Why a session leaves memory: it was not used; all have to go; its lease was lost, or its store."""
 
 log = logging.getLogger("spindle.live")
 
@@ -396,7 +396,8 @@ class SessionPool:
     def _lost(self, live: LiveSession) -> None:
         """Let a session go that another node has now."""
         if self._live.get(live.handle) is live:
-            self._end(live, MOVED)
+            keeper = live.agent.session.of_store
+            self._end(live, MOVED if keeper is None else f"{MOVED}: {keeper.lost}")
 
     async def _end_on_request(self, live: LiveSession) -> None:
         """End a session when an extension asks for it, once the agent is idle. The others go on."""

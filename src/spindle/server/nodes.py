@@ -7,10 +7,10 @@ each other: addresses come from the store, and whoever can write there has all s
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -44,6 +44,11 @@ log = logging.getLogger("spindle.nodes")
 
 class NodeSilent(SessionError):
     """The node that has the session does not answer, and its leases have not ended."""
+
+
+class Leased(Protocol):
+    def look(self) -> None:
+        """Find out whether another node has the session now."""
 
 
 class Nodes:
@@ -113,6 +118,19 @@ class Nodes:
         self._changed.set()
         for hear in self._hearers:
             hear()
+
+    async def watch(self, sessions: Callable[[], Iterable["Leased"]]) -> None:
+        """Let live sessions look at their leases again and again, soon after some have changed hands."""
+        news = asyncio.Event()
+        self.on_news(news.set)
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ALIVE_SECONDS):
+                    await news.wait()
+            news.clear()
+            for session in sessions():
+                session.look()
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def end(self) -> None:
         self._stop_watching()

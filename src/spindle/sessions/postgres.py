@@ -7,6 +7,7 @@ are those of the database, never ours. A node is a row that is renewed all the t
 import os
 import re
 import secrets
+import select
 import socket
 import threading
 import time
@@ -45,6 +46,8 @@ MARGIN = 1 / 6
 CONNECTIONS = 8
 """Of one process, besides that which watches."""
 CONNECT_SECONDS, STATEMENT_SECONDS = 4, 8
+SILENT_SECONDS = STATEMENT_SECONDS + 1.0
+"""After this a database that says nothing is taken for gone."""
 CHANNEL = "spindle"
 LOCK = 0x5350494E
 """The advisory lock under which the schema is made and migrated."""
@@ -95,8 +98,10 @@ LEASE = f"""
     RETURNING s.lease
 """
 RENEW = """
-    INSERT INTO spindle_nodes VALUES (%s, %s, clock_timestamp() + %s * interval '1 second')
+    WITH before AS (SELECT until > clock_timestamp() AS lives FROM spindle_nodes WHERE name = %(name)s)
+    INSERT INTO spindle_nodes VALUES (%(name)s, %(address)s, clock_timestamp() + %(seconds)s * interval '1 second')
     ON CONFLICT (name) DO UPDATE SET until = excluded.until, address = excluded.address
+    RETURNING (SELECT lives FROM before)
 """
 
 
@@ -232,7 +237,8 @@ class PostgresStore:
         return None if found is None else Holder(*found)
 
     def holds(self, lease: Lease) -> bool:
-        return time.monotonic() < self._core.sure_until
+        held = self._core.leases.get((self._space, lease.session))
+        return held == lease.number and time.monotonic() < self._core.sure_until
 
     def cut_off(self) -> list[str]:
         rows = self._all(
@@ -321,8 +327,7 @@ class PostgresStore:
         self._core.close()
 
     def _one(self, query: str, given: Any) -> Any:
-        with self._core.connection() as connection:
-            return connection.execute(query, given).fetchone()
+        return next(iter(self._all(query, given)), None)
 
     def _all(self, query: str, given: Any) -> list[Any]:
         with self._core.connection() as connection:
@@ -351,13 +356,20 @@ class _Core:
         """Sessions that may be leased to us though we do not use them: the answer of the database was lost."""
         self.watchers: list[Callable[[str], None]] = []
         self._free: list[Connection] = []
+        self._lent: dict[Connection, float] = {}
+        """Connections that are used, and since when by our monotonic clock."""
         self._room = threading.BoundedSemaphore(CONNECTIONS)
         self._lock = threading.Lock()
         self._renewing: threading.Thread | None = None
         self._watching: threading.Thread | None = None
         self._ended = threading.Event()
-        with self.connection() as connection:
-            self._prepare(connection)
+        threading.Thread(target=self._hang_up, name="spindle-deadline", daemon=True).start()
+        try:
+            with self.connection() as connection:
+                self._prepare(connection)
+        except StoreError:
+            self._ended.set()
+            raise
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -367,12 +379,13 @@ class _Core:
         with self._room:
             connection = None
             try:
-                while self._free and (connection is None or connection.closed):
+                while self._free and connection is None:
                     with suppress(IndexError):  # another thread was quicker
-                        connection = self._free.pop()
-                if connection is None or connection.closed:
+                        connection = _if_alive(self._free.pop())
+                if connection is None:
                     connection = self.connect()
-                yield connection
+                with self._timed(connection):
+                    yield connection
             except self._psycopg.Error as error:
                 raise self._said(error) from None
             finally:
@@ -395,6 +408,22 @@ class _Core:
             options=f"-c statement_timeout={STATEMENT_SECONDS}s -c lock_timeout={STATEMENT_SECONDS}s",
         )
         return found
+
+    @contextmanager
+    def _timed(self, connection: "Connection") -> Iterator[None]:
+        self._lent[connection] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._lent.pop(connection, None)
+
+    def _hang_up(self) -> None:
+        """End connections whose database says nothing: the limits that it keeps by itself hold only while it works."""
+        while not self._ended.wait(1.0):
+            for connection, since in [*self._lent.items()]:
+                if time.monotonic() - since > SILENT_SECONDS:
+                    with suppress(OSError, self._psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as s:
+                        s.shutdown(socket.SHUT_RDWR)
 
     def _said(self, error: Any) -> StoreError:
         """Return an error of the database in our words."""
@@ -459,9 +488,23 @@ class _Core:
 
     def renew(self) -> None:
         began = time.monotonic()
+        given = {"name": self.node.node, "address": self.node.address, "seconds": self.lease_seconds}
         with self.connection() as connection:
-            connection.execute(RENEW, (self.node.node, self.node.address, self.lease_seconds))
+            lived = connection.execute(RENEW, given).fetchone() == (True,)
+            lost = [] if lived else self._lost(connection)
+        for key in lost:
+            self.leases.pop(key, None)
         self.sure_until = began + self.lease_seconds * (1 - MARGIN)
+        for space, session in lost:
+            self._tell(f"{space}/{session}")
+
+    def _lost(self, connection: "Connection") -> list[tuple[str, str]]:
+        """Return the sessions that other nodes took while this one was not alive."""
+        if not self.leases:
+            return []
+        rows = connection.execute("SELECT space, id, lease FROM spindle_sessions WHERE node = %s", (self.node.node,))
+        ours = {(space, id): lease for space, id, lease in rows}
+        return [key for key, number in [*self.leases.items()] if ours.get(key) != number]
 
     def _renew_always(self) -> None:
         while not self._ended.wait(self.lease_seconds / RENEWALS):
@@ -489,15 +532,19 @@ class _Core:
                 self._watching = threading.Thread(target=self._listen, name="spindle-watch", daemon=True)
                 self._watching.start()
 
+    def _tell(self, news: str) -> None:
+        for hear in [*self.watchers]:
+            hear(news)
+
     def _listen(self) -> None:
         while not self._ended.is_set():
             try:
                 with self.connect() as connection:
-                    connection.execute(f"LISTEN {CHANNEL}")
+                    with self._timed(connection):
+                        connection.execute(f"LISTEN {CHANNEL}")
                     while not self._ended.is_set():
                         for news in connection.notifies(timeout=1.0):
-                            for hear in [*self.watchers]:
-                                hear(news.payload)
+                            self._tell(news.payload)
             except self._psycopg.Error:
                 self._ended.wait(1.0)
 
@@ -511,6 +558,17 @@ class _Core:
         self._ended.set()
         while self._free:
             self._free.pop().close()
+
+
+def _if_alive(connection: "Connection") -> "Connection | None":
+    """Return a connection that nobody uses; None if it has ended: then there is something to read, if only the end."""
+    if not connection.closed:
+        waiting = select.poll()
+        waiting.register(connection.fileno(), select.POLLIN)
+        if not waiting.poll(0):
+            return connection
+    connection.close()
+    return None
 
 
 def _card(data: bytes, is_held: bool) -> Card:

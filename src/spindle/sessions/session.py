@@ -351,6 +351,11 @@ class Session:
         return self.path is not None and self.path.exists()
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it goes on at another node."""
+        return (keeper := self.of_store) is not None and keeper.lost is not None
+
+    @property
     def of_store(self) -> "StoreKeeper | None":
         """The keeper of a session of a store that is not read-only."""
         if self.store is None or self._keeper is None:

@@ -83,6 +83,8 @@ class StoreKeeper:
         """Why another node has the session now."""
         self.on_error: Callable[[str], None] = lambda error: None
         self.on_lost: Callable[[], None] = lambda: None
+        self.gives_up = False
+        """Whether the session is left when the store is gone for longer than a lease: others can go on with it."""
         self.told: list[tuple[str, int]] = [] if found is None else found.card.told
         """The last messages that clients were told of: id of the entry, number of the event."""
         self._tree = tree
@@ -239,19 +241,23 @@ class StoreKeeper:
         while True:
             try:
                 self._append(lines, card, unsure=unsure)
-                if queue:
-                    self._put_queue()
+                if queue and self._put_queue():
+                    self._append([], card, unsure=False)  # an older lease must not tell its sender that it is kept
                 _gone_since.pop(self.store, None)
                 return
             except StoreGone as error:
                 since = _gone_since.setdefault(self.store, time.monotonic())
                 if time.monotonic() - since > self.store.lease_seconds:
+                    if self.gives_up:
+                        raise LeaseLost(f"no answer for longer than a lease: {error}") from None
                     raise
                 unsure = True
                 self._fail(error)
                 time.sleep(0.2)
 
     def _append(self, lines: list[bytes], card: Card, *, unsure: bool) -> None:
+        if self.lost is not None:
+            raise LeaseLost(self.lost)
         if self._lease is None:
             self._lease = self.store.lease(str(self._tree.header.id))
         try:
@@ -267,16 +273,18 @@ class StoreKeeper:
         found = self.store.load(str(self._tree.header.id), self._revision)
         return found is not None and found.lines == lines
 
-    def _put_queue(self) -> None:
+    def _put_queue(self) -> bool:
+        """Put the queue into the store. Returns whether there was anything to put."""
         key = str(self._tree.header.id)
         while True:
             if self._queue is None and not self._queue_revision:
-                return
+                return False
             try:
                 self._queue_revision = self.store.put(QUEUE, key, self._queue, self._queue_revision)
-                return
-            except Conflict:  # the answer to an earlier try was lost
+                return True
+            except Conflict:  # the answer to an earlier try was lost, or another node has the session
                 found = self.store.get(QUEUE, key)
+                self._append([], self._card(), unsure=False)  # raises if it is another node
                 self._queue_revision = 0 if found is None else found.revision
 
     def _done(self, put: int) -> None:
@@ -315,10 +323,23 @@ class StoreKeeper:
             return None
         return self._settle
 
+    @property
+    def is_here(self) -> bool:
+        """Whether no other node can have the session now; False when in doubt."""
+        return self.lost is None and (self._lease is None or self.store.holds(self._lease))
+
+    def look(self) -> None:
+        """Find out whether another node has taken the session while this one slept."""
+        if self.lost is None and not self.is_here and self.store.is_alive:
+            self._fail(LeaseLost(f"Another node took session {self._tree.header.id} when this one was not heard of"))
+
     def _settle(self) -> None:
         self._send()
         end = time.monotonic() + self.store.lease_seconds
         while self._lease is not None and not self.store.holds(self._lease):
+            self.look()
+            if self.lost is not None:
+                raise LeaseLost(self.lost)
             if time.monotonic() > end:
                 raise StoreGone(f"The lease of session {self._tree.header.id} cannot be renewed")
             time.sleep(0.1)

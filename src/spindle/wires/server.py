@@ -226,6 +226,7 @@ class RemoteServer:
         if self._nodes is not None:
             own = None if options.host in ("0.0.0.0", "::", "") else page.rstrip("/")
             await self._nodes.begin(options.node_address or own, port, scheme)
+            self._tasks.spawn(self._nodes.watch(lambda: itertools.chain(*self._pools)), "spindle-leases")
         # After a #: browsers do not send that part, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
 
@@ -382,12 +383,15 @@ class RemoteServer:
     ) -> web.StreamResponse | None:
         """Let the node answer that has this session; None if it is ours, or free."""
         store = tenant.source.store
-        if self._nodes is None or store is None or tenant.pool.find(session) is not None:
+        if self._nodes is None or store is None:
+            return None
+        live = tenant.pool.find(session)
+        if live is not None and live.is_here:
             return None
         try:
             return await self._nodes.pass_on(request, store, session, socket=socket)
         except SessionError as error:
-            return (plain if socket else failed)(503, str(error))
+            return None if live is not None else (plain if socket else failed)(503, str(error))
 
     def _forbidden(self, request: web.BaseRequest, error: NotAllowed) -> web.Response:
         trace.tell(

@@ -29,7 +29,7 @@ from spindle.protocol.seat import Seat
 from spindle.server.account import Closing, NotAllowed, QuotaReached
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import is_path
-from spindle.sessions.store import SessionHeld, StoreGone
+from spindle.sessions.store import LeaseLost, SessionHeld, StoreGone
 from spindle.shapes.client_requests import ExtensionUIRequest
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import Event
@@ -95,7 +95,7 @@ class HttpApi:
             return _failed(503, error)
         except SessionHeld:
             raise  # the server knows other nodes
-        except StoreGone as error:
+        except (LeaseLost, StoreGone) as error:
             return _failed(503, error)
         except (AgentError, SessionError) as error:
             return _failed(409, error)
