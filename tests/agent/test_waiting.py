@@ -103,7 +103,7 @@ def test_an_answer_that_makes_no_sense_leaves_the_question(tmp_path: Path) -> No
     waiting = Waiting(tmp_path)
     with waiting.reopened(reply("done"), args=[*WAIT, "--deny", "Bash(rm *)"]) as agent:
         wrong = [
-            ({"input": {"cmd": 1}}, "command"),
+            ({"input": {"timeout": 1}}, "command"),
             ({"input": {"command": "rm x"}}, "refused"),
             ({"question": "no-such"}, "waits for an answer"),
         ]
