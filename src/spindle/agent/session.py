@@ -77,7 +77,8 @@ class AgentSession:
     Its parts do the work, and callers that need one alone name it: `conversation` for what was said, `prompting` and
     `queues` for prompts on their way, `lifecycle` for where the agent stands, `models`, `toolbox`, `todos`, `approval`
     and `dialogs` for questions to the user, `host_tools` and `replies` for what the client lends, `shell` for
-    commands of the user, `background`, `checkpoints`, `undo`, `changes`, `hooks`, `hub`, `plugins`, `welcome`.
+    commands of the user, `background`, `checkpoints`, `undo`, `changes`, `subagents`, `mcp_servers`, `hooks`,
+    `hub`, `plugins`, `welcome`.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class AgentSession:
         self.hub.remove(listener)
 
     def publish(self, event: events.Event) -> None:
-        """Tell every listener of an event."""
+        """Tell hooks and listeners of an event."""
         self.hub.publish(event)
 
     def tell_write_error(self, error: str) -> None:
@@ -238,7 +239,7 @@ class AgentSession:
         return run
 
     async def abandon_run(self) -> None:
-        """Give up that run; the conversation stays. Raises `AgentError`."""
+        """Give up the run that was cut off; the conversation stays. Raises `AgentError`."""
         from spindle.agent.resuming import abandon
 
         await abandon(self._engine)
