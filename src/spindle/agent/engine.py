@@ -392,7 +392,7 @@ class Engine:
             self.hub.observe_soon(settled)
             self.hub.tell_kept(settled, self.conversation.session)
             for joined in self._leave():
-                self.hub.then(partial(joined.end, self.last_result), joined.refuse)
+                self.hub.then(partial(joined.end, self.last_result), joined.refuse, self.conversation.session)
             self.queues.senders.clear()
             self.hub.hooks = self.hooks
             self.lifecycle.free()

@@ -175,9 +175,11 @@ class Hub:
             self.foresee(event, sum(isinstance(one, Event) for one in self._waiting))
         session.when_safe(lambda: self._kept(mark))
 
-    def then(self, call: Callable[[], None], if_lost: Callable[[str], None]) -> None:
+    def then(self, call: Callable[[], None], if_lost: Callable[[str], None], session: Session) -> None:
         """Call a function when the events so far were told, or another one with the reason why they will not be."""
-        if self._waiting:
+        if self.foresee is not None and session.is_lost:
+            if_lost(session.write_error or "")
+        elif self._waiting:
             self._waiting.append(_Afterwards(call, if_lost))
         else:
             call()

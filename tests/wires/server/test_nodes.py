@@ -355,7 +355,7 @@ def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> N
     stream = on_a.events(id)
     began = time.monotonic()
     sent = http.client.HTTPConnection("127.0.0.1", a.port, timeout=30)
-    sent.request("POST", f"/v1/sessions/{id}/prompt", json.dumps({"message": "second"}))
+    sent.request("POST", f"/v1/sessions/{id}/prompt?wait=true", json.dumps({"message": "second"}))
     assert sent.getresponse().status == 503, "it was not accepted"
     closed = stream.answer.read()
     assert time.monotonic() - began < 25

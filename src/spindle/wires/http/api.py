@@ -221,13 +221,13 @@ class HttpApi:
             data = await carry_out(Call(live.agent, seat, UNSET), frame, spec)
             if seat.run is not None and waits == "true" and seat.run.disposition == "handled":
                 return json_answer(without_run(live.agent.session))
+            # Others wait for it, too.
+            if seat.run is not None and (failure := await asyncio.shield(seat.run.kept)) is not None:
+                raise StoreGone(failure)
             if seat.run is not None and waits == "true":
                 connection = request.protocol
                 assert isinstance(connection, HttpConnection)
                 return json_answer(await _result_of(seat.run, connection.gone))
-            # Others wait for it, too.
-            if seat.run is not None and (failure := await asyncio.shield(seat.run.kept)) is not None:
-                raise StoreGone(failure)
         finally:
             live.in_hand -= 1
             live.touch()
