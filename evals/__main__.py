@@ -9,8 +9,10 @@ import argparse
 import asyncio
 import os
 import shutil
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,7 +28,7 @@ def main() -> int:
     options = _parser().parse_args()
     try:
         chosen = _choose(options)
-        harnesses = [] if options.list else [parse(text) for text in options.harness or ["spindle"]]
+        harnesses = [] if options.list else parse(options.harness or ["spindle"], options.settings or ())
     except (tasks.TaskError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
@@ -38,6 +40,9 @@ def main() -> int:
         return 2
     if options.url and not options.url.startswith(("http://", "https://")):
         print(f"Error: --base-url is an address as http://127.0.0.1:11434/v1, not {options.url}", file=sys.stderr)
+        return 2
+    if options.gguf and not options.gguf.is_file():
+        print(f"Error: there is no model file {options.gguf} (--gguf)", file=sys.stderr)
         return 2
     if options.key_env and not os.environ.get(options.key_env):
         print(f"Error: the variable {options.key_env} (--key-env) is not set", file=sys.stderr)
@@ -60,16 +65,21 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="spindle, pi, mini, mini-text, codex, opencode; NAME=PROGRAM or LABEL:NAME=PROGRAM; repeatable",
     )
+    parser.add_argument(
+        "--settings",
+        action="append",
+        help="LABEL:JSON, settings of one Spindle or pi; repeatable",
+    )
     parser.add_argument("--only", default="", help="tasks by name or kind, comma-separated")
     parser.add_argument("--small", action="store_true", help="only the twelve tasks that are fit for a small model")
     parser.add_argument("--easy", action="store_true", help="forty easy tasks: a small file, question or command each")
     parser.add_argument("--polyglot", type=Path, help="a checkout of Aider's polyglot benchmark: its Python exercises")
     parser.add_argument("--harbor", type=Path, help="a Harbor task, or a folder of them; run here, without containers")
-    parser.add_argument("--trials", type=int, default=3, help="how often each task is tried")
-    parser.add_argument("--jobs", type=int, default=1, help="trials at a time; more than the server can take is slower")
-    parser.add_argument("--seconds", type=float, default=600, help="the longest a trial may take")
+    parser.add_argument("--trials", type=_positive(int), default=3, help="how often each task is tried")
+    parser.add_argument("--jobs", type=_positive(int), default=1, help="trials at a time")
+    parser.add_argument("--seconds", type=_positive(float), default=600, help="the longest a trial may take")
     parser.add_argument("--temperature", type=float, default=0.2)
-    parser.add_argument("--max-tokens", type=int, default=2048, help="the longest answer of the model")
+    parser.add_argument("--max-tokens", type=_positive(int), default=2048, help="the longest answer of the model")
     parser.add_argument("--threads", type=int, help="threads of the model's server")
     parser.add_argument(
         "--server-pid", type=int, help="process of the server at --url: answers count by its CPU time, not by the wall"
@@ -77,6 +87,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("evals/out"), help="where trials are kept")
     parser.add_argument("--list", action="store_true", help="show the tasks, run nothing")
     return parser
+
+
+def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        if (value := kind(text)) <= 0:
+            raise ValueError
+        return value
+
+    number.__name__ = "number above 0"
+    return number
 
 
 def _choose(options: argparse.Namespace) -> list[Task]:
@@ -97,39 +117,40 @@ def _choose(options: argparse.Namespace) -> list[Task]:
 
 async def _evaluate(options: argparse.Namespace, chosen: list[Task], harnesses: list[Harness]) -> int:
     trials: list[Trial] = []
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    stopped = False
     async with _endpoint(options) as endpoint:
-        run = _Evaluation(options, endpoint)
-        # Rounds, then tasks, then harnesses: whenever it is stopped, the harnesses have had the same tasks.
-        waiting = [
-            asyncio.create_task(run.trial(harness, task, number))
-            for number in range(1, options.trials + 1)
-            for task in chosen
-            for harness in harnesses
-        ]
+        run = _Evaluation(options, endpoint, tools=any(harness.tools for harness in harnesses))
         try:
-            for one in waiting:
-                if (trial := await one) is not None:
-                    trials.append(trial)
-                    print(_line(trial), flush=True)
-        finally:
-            for one in waiting:
-                one.cancel()
+            await run.all(chosen, harnesses, trials)
+        except asyncio.CancelledError:  # Ctrl-C: what is done is reported
+            stopped = True
+    if trials or not stopped:
+        _report(options.out, trials, harnesses)
+    crashed = any(trial.reason == "crashed" for trial in trials)
+    return 130 if stopped else 1 if crashed else 0
+
+
+def _report(out: Path, trials: list[Trial], harnesses: list[Harness]) -> None:
     shown = report.table(trials, {harness.name: harness.lacks for harness in harnesses})
     print("\n" + shown)
-    (options.out / "report.md").write_text(report.markdown(shown, trials), encoding="utf-8")
-    (options.out / "report.html").write_text(report.html(shown, trials), encoding="utf-8")
-    print(f"\nEvery trial with its transcript: {options.out / 'report.html'}")
-    if crashed := sum(trial.reason == "crashed" for trial in trials):
-        print(f"{crashed} of {len(trials)} trials crashed: the same command tries them again.", file=sys.stderr)
-    return 1 if crashed else 0
+    (out / "report.md").write_text(report.markdown(shown, trials), encoding="utf-8")
+    (out / "report.html").write_text(report.html(shown, trials), encoding="utf-8")
+    print(f"\nEvery trial with its transcript: {out / 'report.html'}")
+    if crashed := [trial.said for trial in trials if trial.reason == "crashed"]:
+        print("\n".join(f"{count} x {said}" for said, count in Counter(crashed).most_common(3)), file=sys.stderr)
+        print(f"{len(crashed)} of {len(trials)} trials crashed: the same command tries them again.", file=sys.stderr)
 
 
 class _Evaluation:
     """The trials of one evaluation, `--jobs` at a time."""
 
-    def __init__(self, options: argparse.Namespace, endpoint: Endpoint) -> None:
+    def __init__(self, options: argparse.Namespace, endpoint: Endpoint, *, tools: bool) -> None:
         self._options = options
         self._endpoint = endpoint
+        self._tools = tools
         self._check: asyncio.Task[Endpoint] | None = None
         self._places: asyncio.LifoQueue[Path] = asyncio.LifoQueue()
         jobs = max(1, options.jobs)
@@ -138,6 +159,27 @@ class _Evaluation:
             # the prompt.
             name = "running" if jobs == 1 else f"running-{number:03}"
             self._places.put_nowait((options.out / name).absolute())
+
+    async def all(self, chosen: list[Task], harnesses: list[Harness], done: list[Trial]) -> None:
+        """Run all trials, and put them into `done` in their order.
+
+        Rounds, then tasks, then harnesses: whenever it is stopped, the harnesses have had the same tasks.
+        """
+        waiting = [
+            asyncio.create_task(self.trial(harness, task, number))
+            for number in range(1, self._options.trials + 1)
+            for task in chosen
+            for harness in harnesses
+        ]
+        try:
+            for one in waiting:
+                if (trial := await asyncio.shield(one)) is not None:
+                    done.append(trial)
+                    print(_line(trial), flush=True)
+        finally:
+            for one in waiting:  # at once, or the next one would begin in the place of the first
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def trial(self, harness: Harness, task: Task, number: int) -> Trial | None:
         """Return a trial that is kept, or run it where there is room; None: the task cannot be done here."""
@@ -171,7 +213,7 @@ class _Evaluation:
     async def _checked(self) -> Endpoint:
         """Let the model answer once, before the first trial that has to be run."""
         if self._check is None:
-            self._check = asyncio.create_task(checked(self._endpoint))
+            self._check = asyncio.create_task(checked(self._endpoint, self._tools))
         return await asyncio.shield(self._check)
 
 

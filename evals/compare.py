@@ -1,16 +1,15 @@
 """Compare two runs of the same tasks, trial by trial: `python -m evals.compare OUT/new OUT/old`.
 
-The difference of shares has an interval from a bootstrap over the tasks, not over the trials: trials of one task are
-alike, and to take them for independent would make the interval too short.
+All intervals are over the tasks, not over the trials: trials of one task are alike, and to take them for independent
+would make the intervals too short. That of the shares is Bonett and Price's, the others are from a bootstrap.
 """
 
 import argparse
 import random
 import statistics
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from math import comb
 from pathlib import Path
 
 from evals import kept
@@ -64,10 +63,41 @@ def interval(pairs: Sequence[Pair], value: Callable[[Trial], float]) -> tuple[fl
     return mean, means[int(0.025 * len(means))], means[int(0.975 * len(means)) - 1]
 
 
-def mcnemar(better: int, worse: int) -> float:
-    """Return the probability of so uneven a split of the pairs that differ, if there were no difference (two-sided)."""
-    n = better + worse
-    return min(1.0, 2.0 * sum(comb(n, k) for k in range(min(better, worse) + 1)) / float(2**n))
+def share_interval(pairs: Sequence[Pair]) -> tuple[float, float, float]:
+    """Return the difference of the shares that passed, first minus second, with its 95 % interval.
+
+    Bonett and Price's: as if there were two more tasks, of which each run passes one. A bootstrap would say -0 to +0
+    if both runs pass the same tasks, however few there are.
+    """
+    differences = list(_passed_more(pairs).values())
+    mean = sum(d for d, _ in differences) / sum(n for _, n in differences)
+    shares = [*(d / n for d, n in differences), 1.0, -1.0]
+    middle, spread = statistics.fmean(shares), 1.96 * (statistics.pvariance(shares) / len(shares)) ** 0.5
+    return mean, max(-1.0, min(mean, middle - spread)), min(1.0, max(mean, middle + spread))
+
+
+def chance_of(pairs: Sequence[Pair]) -> float:
+    """Return the probability of so large a difference, if it were chance which of the two runs has which result of a
+    task (exact, two-sided). With one trial for each task it is McNemar's exact test."""
+    differences = [abs(difference) for difference, _ in _passed_more(pairs).values() if difference]
+    ways = Counter({0: 1})
+    for difference in differences:
+        more: Counter[int] = Counter()
+        for total, count in ways.items():
+            more[total + difference] += count
+            more[total - difference] += count
+        ways = more
+    seen = abs(sum(difference for difference, _ in _passed_more(pairs).values()))
+    return sum(count for total, count in ways.items() if abs(total) >= seen) / float(2 ** len(differences))
+
+
+def _passed_more(pairs: Sequence[Pair]) -> dict[str, tuple[int, int]]:
+    """Return for each task how many more trials of the first run passed, and of how many."""
+    found: dict[str, tuple[int, int]] = {}
+    for one, other in pairs:
+        difference, count = found.get(one.task, (0, 0))
+        found[one.task] = difference + one.passed - other.passed, count + 1
+    return found
 
 
 def table(pairs: Sequence[Pair], first: str, second: str) -> str:
@@ -76,7 +106,7 @@ def table(pairs: Sequence[Pair], first: str, second: str) -> str:
     better = sum(one.passed and not other.passed for one, other in pairs)
     worse = sum(other.passed and not one.passed for one, other in pairs)
     passed = sum(one.passed for one, _ in pairs), sum(other.passed for _, other in pairs)
-    mean, low, high = interval(pairs, lambda trial: float(trial.passed))
+    mean, low, high = share_interval(pairs)
     shown = low <= 0 <= high
     lines = [
         f"{n} pairs of {len({one.task for one, _ in pairs})} tasks.",
@@ -93,7 +123,7 @@ def table(pairs: Sequence[Pair], first: str, second: str) -> str:
     lines += [
         "",
         f"Only {first} passed: {better}; only {second} passed: {worse} "
-        f"(exact McNemar test: p = {mcnemar(better, worse):.2f}).",
+        f"(exact test over the tasks: p = {chance_of(pairs):.2f}).",
         "Which one solves more cannot be told from these trials." if shown else "The interval leaves out 0.",
     ]
     if unlike := _other_conditions(pairs):

@@ -8,9 +8,10 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from evals.tasks import Task
 MODEL = "evaluated"
 """The name by which every harness knows the model."""
 CONTEXT = 32_768
+NO_LABELS = ("earlier", "running")
+"""Folders of their own beside those of the harnesses."""
 TURNS = 60
 """The most model calls, for harnesses that have such a limit. None is told its time: the stopwatch is not theirs."""
 
@@ -52,6 +55,10 @@ class Harness:
     program: tuple[str, ...]
     lacks: str = ""
     """Limits that the others have and it cannot be given."""
+    tools: bool = True
+    """It offers tools to the model; false: it reads commands out of the text."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """More of Spindle's or pi's settings, besides what every trial has."""
 
 
 def classes(texts: Iterator[str]) -> Counter[str]:
@@ -60,8 +67,12 @@ def classes(texts: Iterator[str]) -> Counter[str]:
 
 
 def _environment(home: Path, **extra: str) -> dict[str, str]:
+    """Return the variables of a trial. What it installs stays in its home, not where the evaluation runs."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    return kept | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"} | extra
+    ours = os.path.dirname(sys.executable)
+    kept["PATH"] = os.pathsep.join(folder for folder in kept.get("PATH", "").split(os.pathsep) if folder != ours)
+    pip = {"PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
+    return kept | pip | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"} | extra
 
 
 # -- Spindle and pi ------------------------------------------------------------------------------
@@ -78,12 +89,14 @@ def _launch_spindle(harness: Harness, home: Path, task: Task, url: str) -> Launc
     _write_models(home / "agent", url)
     words = [*harness.program, "-p", "--model", f"eval/{MODEL}", "--session-dir", str(home / "sessions")]
     words += ["--max-turns", str(TURNS)]
-    (home / "agent" / "settings.json").write_text(json.dumps({"keepBackgroundProcesses": task.services}))
+    settings = {"keepBackgroundProcesses": task.services} | harness.settings
+    (home / "agent" / "settings.json").write_text(json.dumps(settings))
     return Launch([*words, "--", task.prompt], _environment(home, SPINDLE_DIR=str(home / "agent")))
 
 
 def _launch_pi(harness: Harness, home: Path, task: Task, url: str) -> Launch:
     _write_models(home / "agent", url)
+    (home / "agent" / "settings.json").write_text(json.dumps(harness.settings))
     words = [*harness.program, "-p", "--provider", "eval", "--model", MODEL, "--session-dir", str(home / "sessions")]
     return Launch([*words, task.prompt], _environment(home, PI_CODING_AGENT_DIR=str(home / "agent"), PI_OFFLINE="1"))
 
@@ -186,22 +199,46 @@ HARNESSES: dict[str, Harness] = {
         Harness("spindle", _launch_spindle, _session_failures, ("spindle",)),
         Harness("pi", _launch_pi, _session_failures, ("pi",)),
         Harness("mini", _launch_mini, _trajectory_failures, ("mini",), _NO_CONTEXT),
-        Harness("mini-text", _launch_mini_text, _trajectory_failures, ("mini",), _NO_CONTEXT),
+        Harness("mini-text", _launch_mini_text, _trajectory_failures, ("mini",), _NO_CONTEXT, tools=False),
         Harness("codex", _launch_codex, _no_failures, ("codex",), "failed calls are not counted, no seed"),
         Harness("opencode", _launch_opencode, _no_failures, ("opencode",), "failed calls are not counted"),
     )
 }
 
 
-def parse(text: str) -> Harness:
-    """Return the harness of `NAME`, `NAME=PROGRAM` or `LABEL:NAME=PROGRAM`. Raises `ValueError`."""
+def parse(texts: Iterable[str], settings: Iterable[str] = ()) -> list[Harness]:
+    """Return the harnesses of `NAME`, `NAME=PROGRAM` or `LABEL:NAME=PROGRAM`, with settings of `LABEL:JSON`. Raises
+    `ValueError`."""
+    found: dict[str, Harness] = {}
+    for text in texts:
+        one = _parse(text)
+        if one.name in found:
+            raise ValueError(f"two harnesses are called {one.name}; give them names, as in new:spindle=PROGRAM")
+        found[one.name] = one
+    for text in settings:
+        name, _, value = text.partition(":")
+        if name not in found or found[name].launch not in (_launch_spindle, _launch_pi):
+            raise ValueError(f"--settings {text}: {name!r} is none of the harnesses that have settings")
+        try:
+            given = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"--settings {text}: {error}") from None
+        if not isinstance(given, dict):
+            raise ValueError(f"--settings {text}: settings are a JSON object")
+        found[name] = replace(found[name], settings=given)
+    return list(found.values())
+
+
+def _parse(text: str) -> Harness:
     name, _, program = text.partition("=")
     label, _, kind = name.rpartition(":")
     if kind not in HARNESSES:
         raise ValueError(f"no harness {kind!r}; there are {', '.join(HARNESSES)}")
+    if not re.fullmatch(r"\w[\w.-]*", label or kind) or label in NO_LABELS:
+        raise ValueError(f"{label!r} cannot be the name of a folder of trials")
     known = HARNESSES[kind]
     words = program.split() if program else list(known.program)
-    if (found := shutil.which(words[0])) is None:
-        raise ValueError(f"the program of {text} is not there: {words[0]}")
-    words[0] = os.path.abspath(found)  # trials run elsewhere
+    if not words or (path := shutil.which(words[0])) is None:
+        raise ValueError(f"the program of {text} is not there: {' '.join(words[:1])}")
+    words[0] = os.path.abspath(path)  # trials run elsewhere
     return replace(known, name=label or kind, program=tuple(words))

@@ -31,6 +31,7 @@ def conditions(harness: Harness, task: Task, model: Model, server: str, seconds:
         "context": CONTEXT,
         "program": version(harness.program),
         "task": _digest(task),
+        **({"settings": harness.settings} if harness.settings else {}),
     }
 
 
@@ -38,9 +39,19 @@ def conditions(harness: Harness, task: Task, model: Model, server: str, seconds:
 def version(program: tuple[str, ...]) -> str:
     """Return what a program says of its version, for Spindle with a digest of its code; empty if it says nothing."""
     lines, package = _said(*program, "--version").splitlines(), ""
-    if (path := Path(program[0])).name == "spindle":
-        package = _said(str(path.with_name("python")), "-c", "import spindle; print(spindle.__path__[0])")
+    if Path(program[0]).name == "spindle":
+        package = _said(_python(Path(program[0])), "-c", "import spindle; print(spindle.__path__[0])")
     return " ".join([*(line[:100] for line in lines[-1:]), *([_code(Path(package))] if package else [])])
+
+
+def _python(script: Path) -> str:
+    """Return the interpreter that a script names in its first line, else the one beside it."""
+    script = script.resolve()  # pipx links to it
+    try:
+        first = script.open("rb").readline().decode("utf-8", "replace").removeprefix("#!").split()
+    except OSError:
+        first = []
+    return first[0] if first and "python" in first[0] else str(script.with_name("python"))
 
 
 def _said(*command: str) -> str:

@@ -41,6 +41,8 @@ class Usage:
     """The text of the last answer."""
     last_calls: int = 0
     """Tool calls in the last answer."""
+    broken: bool = False
+    """The server could not be reached, or failed, at the last call."""
 
 
 @dataclass
@@ -66,7 +68,8 @@ class Meter:
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/v1/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app)
+        # A harness that has gone waits for no answer: the model is free for the next trial.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -101,25 +104,36 @@ class Meter:
             body = self._with_sampling(body, path)
             self.log.with_name("request.json").write_bytes(body)
         begin = time.monotonic()
-        async with self._session.request(
-            request.method, f"{self.upstream}/{path}", data=body, headers=headers
-        ) as answer:
-            response = web.StreamResponse(status=answer.status)
-            response.content_type = answer.content_type
-            pieces = []
-            try:
-                await response.prepare(request)
-                async for piece in answer.content.iter_any():
-                    pieces.append(piece)
-                    await response.write(piece)
-            except (aiohttp.ClientError, ConnectionError):  # one of the two sides has gone
-                self.usage.failed += counted
-                return response
-            finally:
-                if counted:
-                    self._count(b"".join(pieces), answer.status, time.monotonic() - begin)
-            await response.write_eof()
+        address = f"{self.upstream}/{path}"
+        try:
+            async with self._session.request(request.method, address, data=body, headers=headers) as answer:
+                return await self._hand_on(request, answer, begin if counted else None)
+        except aiohttp.ClientConnectionError as error:
+            if counted:
+                self._count(b"", None, time.monotonic() - begin)
+            return web.json_response({"error": {"message": f"The model's server: {error}"}}, status=502)
+
+    async def _hand_on(
+        self, request: web.Request, answer: aiohttp.ClientResponse, begin: float | None
+    ) -> web.StreamResponse:
+        """Pass an answer on as it comes; `begin`: when a call that counts was made."""
+        response = web.StreamResponse(status=answer.status)
+        response.content_type = answer.content_type
+        pieces, ended = [], False
+        try:
+            await response.prepare(request)
+            async for piece in answer.content.iter_any():
+                pieces.append(piece)
+                await response.write(piece)
+            ended = True
+        except (aiohttp.ClientError, ConnectionError):  # one of the two sides has gone
+            self.usage.failed += begin is not None
             return response
+        finally:
+            if begin is not None:
+                self._count(b"".join(pieces), answer.status, time.monotonic() - begin, ended)
+        await response.write_eof()
+        return response
 
     def _with_sampling(self, body: bytes, path: str) -> bytes:
         asked: dict[str, Any] = json.loads(body)
@@ -135,11 +149,13 @@ class Meter:
             asked["stream_options"] = {"include_usage": True}
         return json.dumps(asked).encode()
 
-    def _count(self, data: bytes, status: int, seconds: float) -> None:
-        self.usage.calls += 1
-        if status != 200:
-            self.usage.failed += 1
+    def _count(self, data: bytes, status: int | None, seconds: float, ended: bool = True) -> None:
+        """Count a call; `status` is None if the server could not be reached, `ended` says that it closed the answer."""
         text, calls, used, finish = read_answer(data)
+        cut = ended and status == 200 and finish is None and b"[DONE]" not in data
+        self.usage.calls += 1
+        self.usage.broken = cut or status is None or status >= 500 or status == 429
+        self.usage.failed += cut or status != 200
         self.usage.input += used.get("prompt_tokens") or used.get("input_tokens") or 0
         self.usage.output += used.get("completion_tokens") or used.get("output_tokens") or 0
         self.usage.last_text, self.usage.last_calls = text, len(calls)

@@ -77,11 +77,12 @@ async def run_trial(harness: Harness, task: Task, number: int, model: Model, fol
     trial.errors = dict(classes(harness.failures(home)))
     trial.passed, trial.said = verdict.passed, verdict.reason
     if not verdict.passed:
-        if late:
+        failed = usage.broken or (usage.calls and usage.failed == usage.calls)
+        if late and not failed:
             trial.reason = "time"
         elif usage.refused:
             trial.reason = "model calls"
-        elif usage.calls == 0 or usage.failed == usage.calls:
+        elif failed or usage.calls == 0:
             trial.reason, trial.said = "crashed", f"exit code {code}: {_last_line(folder / 'stderr.txt')}"
         elif usage.last_calls == 0 and _CALL_AS_TEXT.search(usage.last_text):
             trial.reason = "call as text"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,7 +24,7 @@ from evals.stopwatch import Stopwatch
 from evals.tasks import FOLDER, load, load_easy
 from evals.trial import Trial
 
-from tests.support.mock_model import MockModel, call, reply
+from tests.support.mock_model import MockModel, call, failure, reply, stall
 
 ROOT = FOLDER.parent.parent
 SPINDLE = f"spindle={Path(sys.executable).with_name('spindle')}"
@@ -195,6 +196,30 @@ def run_evals(*words, module="evals", env=None):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, env=env)
 
 
+@contextlib.contextmanager
+def answering(status, body):
+    """A server that says the same to every request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 EASY_FIX = reply(call("bash", {"command": "mv draft.txt final.txt"}))
 
 
@@ -229,6 +254,73 @@ def test_a_server_that_is_not_there_is_told_before_anything_begins(tmp_path):
         done = run_evals("--base-url", url, "--model", "m", "--harness", SPINDLE, "--easy", "--out", tmp_path)
     assert done.returncode == 1 and f"The server at {url} cannot be asked" in done.stderr
     assert "Traceback" not in done.stderr and not done.stdout
+
+
+def test_a_server_that_takes_no_tools_or_is_none_is_told_before_anything_begins(tmp_path):
+    words = ["--easy", "--only", "rename-file", "--trials", "1", "--harness", SPINDLE, "--model", "m"]
+    for status, body, said in (
+        (400, b'{"error": {"message": "m does not support tools"}}', "takes no tools for 'm': {\"error\""),
+        (200, b"<html>Welcome</html>", "There is no API like OpenAI's at http"),
+    ):
+        with answering(status, body) as url:
+            done = run_evals("--base-url", url, "--out", tmp_path, *words)
+        assert done.returncode == 1 and said in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and not list(tmp_path.rglob("result.json"))
+
+
+ASK_ONCE = """#!PYTHON
+import json, os, urllib.request
+url = json.load(open(os.environ["PI_CODING_AGENT_DIR"] + "/models.json"))["providers"]["eval"]["baseUrl"]
+urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", b'{"messages": []}'))
+"""
+
+
+def test_a_server_that_fails_later_makes_no_result(tmp_path):
+    program = tmp_path / "asks"
+    program.write_text(ASK_ONCE.replace("PYTHON", sys.executable))
+    program.chmod(0o755)
+    words = ["--easy", "--only", "rename-file", "--trials", "1", "--model", "m", "--harness", f"one:pi={program}"]
+    for step in (failure(500, "the runner has ended"), failure(200, b"data: {}\n\n")):
+        with MockModel([reply("ok"), step]) as model:
+            done = run_evals(*words, "--base-url", model.openai_url, "--out", tmp_path / "out")
+        assert "| one | crashed 1 |" in done.stdout and done.returncode == 1, done.stdout
+        assert "1 x exit code " in done.stderr
+
+
+def test_a_stopped_evaluation_reports_what_it_has(tmp_path):
+    with MockModel([reply("ok"), EASY_FIX, reply("Done."), reply(stall())]) as model:
+        words = ["--easy", "--only", "rename-file", "--trials", "9", "--base-url", model.openai_url, "--model", "m"]
+        command = [sys.executable, "-m", "evals", *words, "--out", str(tmp_path), "--harness", SPINDLE]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None and running.stdout.readline().endswith("passed\n")
+            running.terminate()
+            said, errors = running.communicate(timeout=60)
+    assert running.returncode == 130 and "| spindle | 1 (1) |" in said, said
+    assert not errors and "rename-file, 1" in (tmp_path / "report.md").read_text()
+
+
+def test_harnesses_have_names_and_settings_of_their_own(tmp_path):
+    words = ["--easy", "--only", "rename-file", "--trials", "1", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
+    twice = run_evals(*words, "--harness", SPINDLE, "--harness", SPINDLE)
+    assert twice.returncode == 2 and "two harnesses are called spindle" in twice.stderr
+    away = run_evals(*words, "--harness", f"../x:{SPINDLE}")
+    assert away.returncode == 2 and "cannot be the name of a folder" in away.stderr
+    wrong = run_evals(*words, "--harness", SPINDLE, "--settings", "spindle:{")
+    assert wrong.returncode == 2 and "--settings spindle:{: " in wrong.stderr
+    with MockModel([reply("ok"), reply(call("write", {"path": "draft.txt", "content": ""})), reply("Done.")]) as model:
+        evaluate(model, tmp_path, *words[:5], "--settings", 'spindle:{"readBeforeWrite": true}')
+        assert "draft.txt was not written: it exists" in str(model.requests[2].body["messages"])
+    kept_one = json.loads((tmp_path / "spindle/rename-file/1/result.json").read_text())
+    assert kept_one["conditions"]["settings"] == {"readBeforeWrite": True}
+
+
+def test_a_harness_that_has_gone_leaves_the_model_free(tmp_path):
+    words = ["--easy", "--only", "rename-file", "--trials", "1", "--seconds", "1"]
+    with MockModel([reply("ok"), reply(stall())]) as model:
+        begin = time.monotonic()
+        done = evaluate(model, tmp_path, *words)
+        assert time.monotonic() - begin < 30
+    assert "| spindle | time 1 |" in done.stdout, done.stdout
 
 
 def test_the_key_comes_from_a_variable(tmp_path):
@@ -323,10 +415,10 @@ def test_two_runs_are_compared_pair_by_pair(tmp_path):
             (folder / "result.json").write_text(json.dumps(vars(trial)))
     said = run_evals(tmp_path / "new", tmp_path / "old", module="evals.compare")
     assert "| passed | 12 (60%) | 4 (20%) | +40.0 points |" in said.stdout, said.stderr
-    assert "Only new passed: 8; only old passed: 0 (exact McNemar test: p = 0.01)." in said.stdout
+    assert "Only new passed: 8; only old passed: 0 (exact test over the tasks: p = 0.01)." in said.stdout
     assert "The interval leaves out 0." in said.stdout and "differ in more" not in said.stdout
     same = run_evals(tmp_path / "new", tmp_path / "new", module="evals.compare")
-    assert "+0.0 to +0.0" in same.stdout and "cannot be told" in same.stdout
+    assert "| +0.0 points | -12.6 to +12.6 |" in same.stdout and "cannot be told" in same.stdout
     assert f"Only {tmp_path / 'new'} passed: 0" in same.stdout, "runs with the same harness go by their folders"
     nothing = run_evals(tmp_path / "new", tmp_path / "nowhere", module="evals.compare")
     assert nothing.returncode == 2 and "no trial of the same task" in nothing.stderr
@@ -342,8 +434,17 @@ def test_a_trial_that_crashed_is_in_no_pair():
 def test_trials_of_one_task_do_not_make_the_interval_shorter():
     alike = [(row("a", n, True), row("a", n, False)) for n in range(50)]
     other = [(row("b", n, False), row("b", n, False)) for n in range(50)]
-    mean, low, high = compare.interval([*alike, *other], lambda trial: float(trial.passed))
+    pairs = [*alike, *other]
+    mean, low, high = compare.interval(pairs, lambda trial: float(trial.passed))
     assert (mean, low, high) == (0.5, 0.0, 1.0)
+    mean, low, high = compare.share_interval(pairs)
+    assert mean == 0.5 and low < 0 and high == 1.0
+    assert compare.chance_of(pairs) == 1.0, "one task that differs says nothing"
+
+
+def test_with_one_trial_for_each_task_the_test_is_mcnemars():
+    split = [(row(f"t{n}", 1, n < 8), row(f"t{n}", 1, n >= 8)) for n in range(9)]
+    assert compare.chance_of(split) == pytest.approx(2 * (1 + 9) / 2**9)
 
 
 def test_an_answer_of_the_responses_api_is_read():

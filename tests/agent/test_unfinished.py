@@ -74,6 +74,16 @@ def test_a_claim_where_every_change_failed(tmp_path):
     assert len(mock.requests) == 3 and done.returncode == 1 and result(done)["stopReason"] == "unfinished"
 
 
+def test_a_failure_that_is_only_repeated(tmp_path):
+    same = reply(call("edit", {"path": "f.py", "oldText": "return 2", "newText": "return 2"}))
+    said = "The replacement produced identical content."
+    mock, done = one_shot(tmp_path, same, reply(said), WRITE, reply("It is done."))
+    assert "repeats the result of your last call, which failed" in str(mock.requests[2].body["messages"][-1])
+    assert done.returncode == 0
+    mock, done = one_shot(tmp_path / "other", same, reply("Nothing was to change: f.py returns 2."))
+    assert len(mock.requests) == 2 and done.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("first", "text"),
     [

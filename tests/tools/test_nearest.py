@@ -23,7 +23,8 @@ def second(value):
         return 0
     return value + 2
 """
-ONE_PLACE = "all lines of the one place that is meant as oldText, and the changed lines as newText."
+ONE_PLACE = "all lines of the one place that is meant as oldText, and the changed lines as newText; or with "
+ONE_PLACE += '"replace_all": true if every occurrence is meant.'
 
 
 def edit(tmp_path: Path, old: str) -> str:

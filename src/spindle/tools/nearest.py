@@ -27,7 +27,8 @@ _NEAREST_PLACE = (
 )
 _SHORTER = "Long lines are cut here (…). Call edit again with a short part of the line that is meant as oldText."
 _ONE_PLACE = (
-    "Call edit again with all lines of the one place that is meant as oldText, and the changed lines as newText."
+    "Call edit again with all lines of the one place that is meant as oldText, and the changed lines as newText; or "
+    'with "replace_all": true if every occurrence is meant.'
 )
 
 

@@ -38,6 +38,12 @@ _ADMITTED = re.compile(
 """A word with which an answer may say that nothing was changed, or why."""
 _OFFERED = re.compile(r"\b(?:correct\w*|updated?|fixed|new|modified|changed|should|revised|final)\b", re.IGNORECASE)
 """A word that says of recited code that the file should have it."""
+_LEAST_REPEATED = 40
+"""Letters of an answer that is taken for the words of a result."""
+_REPETITION = (
+    "Your last answer repeats the result of your last call, which failed. Go on with the work, or say in words of your "
+    "own what came of it."
+)
 _RECITATION = (
     "Your last edit changed nothing, and text in an answer changes no file. Make the change with a call of edit or "
     "write. If the work is done without it, say what came of it."
@@ -59,6 +65,8 @@ async def what_is_missing(
     text = text_of(answer.content).strip().replace("’", "'")
     if is_announcement(text, asked):
         return _ANNOUNCEMENT
+    if len(text) >= _LEAST_REPEATED and text in _last_missed(messages):
+        return _REPETITION
     words = _FENCE.sub(" ", text)
     admitted = _ADMITTED.search(words) is not None
     recited = any(code.count("\n") > _RECITED_LINES for code in _FENCE.findall(text))
@@ -67,6 +75,18 @@ async def what_is_missing(
     if denied or admitted or not _CLAIMED.search(words) or not _changed_nothing(messages):
         return None
     return _CLAIM
+
+
+def _last_missed(messages: Sequence[AgentMessage]) -> str:
+    """Return what the last call since the user's message said if it is an edit or a write that failed. The error of a
+    command may be what the user wants to read."""
+    for message in reversed(messages):
+        if isinstance(message, ToolResultMessage):
+            told = message.is_error and kind_of(message.tool_name) == "edit"
+            return text_of(message.content).replace("’", "'") if told else ""
+        if isinstance(message, UserMessage):
+            break
+    return ""
 
 
 def _missed_its_edit(messages: Sequence[AgentMessage]) -> bool:
