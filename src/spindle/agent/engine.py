@@ -58,7 +58,7 @@ from spindle.shapes.run_result import RunResult
 from spindle.tools.base import Files, StartBackground, Terminals, Tool, ToolContext, session_variables
 
 if TYPE_CHECKING:  # loaded if there is a chain of models
-    from spindle.agent.failover import Failover, Line
+    from spindle.agent.failover import Failover, ModelLine
 
 Prepare = Callable[[Chain], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
@@ -533,7 +533,7 @@ class Engine:
         return await self.open_stream(request, chain.options.max_tokens)
 
     async def open_stream(
-        self, request: llm.Request, max_tokens: int | None = None, line: "Line | None" = None
+        self, request: llm.Request, max_tokens: int | None = None, line: "ModelLine | None" = None
     ) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model, or to that of the line for a job beside the conversation. Its answer is
         told once the user's message is on the disk."""

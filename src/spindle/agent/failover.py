@@ -1,8 +1,8 @@
 """Which other models may answer when one cannot, when they do, and how the first one gets its job back.
 
-A `Line` holds the models for one job: the chosen one and those of its chain. `Failover` moves a line on after a failure
-that retries cannot mend, and says so: in the session, to clients and to the trace. A model that has failed rests for a
-while; the first run after that begins with it again. Without a chain there is no line.
+A `ModelLine` holds the models for one job: the chosen one and those of its chain. `Failover` moves a line on after a
+failure that retries cannot mend, and says so: in the session, to clients and to the trace. A model that has failed
+rests for a while; the first run after that begins with it again. Without a chain there is no line.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _OF_THE_REQUEST = ("context",)
 """Causes that say nothing about the next request."""
 
 
-class Line:
+class ModelLine:
     """The models for one job, in their order."""
 
     def __init__(self, role: str, chosen: ModelChoice, names: Sequence[str | Model], registry: ModelRegistry) -> None:
@@ -183,14 +183,14 @@ class Failover:
         self._port.hub.hooks.model_call(model)
         check_limits(self._port.run_limits, model)
 
-    async def begin(self, line: Line) -> None:
+    async def begin(self, line: ModelLine) -> None:
         """Begin with another model if the chosen one is resting, or has no key."""
         if line.now.model is line.chosen and (cause := line.why_not()) is not None and await line.look(self._check):
             if cause == "resting":
                 line.pass_over()
             await self._switch(line, cause)
 
-    async def line_for(self, role: Role) -> Line | None:
+    async def line_for(self, role: Role) -> ModelLine | None:
         """Return the models for a job beside the conversation; None: the current model does it, and no other.
 
         The current model is the last one of them.
@@ -208,11 +208,11 @@ class Failover:
                 chosen, names = found, [*names, own]
             except (ModelNotFound, MissingCredentials, AgentError) as error:
                 port.hub.publish(Notice(f"The model for {role} cannot be used: {error}"))
-        line = Line(role, chosen, names, choice.registry)
+        line = ModelLine(role, chosen, names, choice.registry)
         await self.begin(line)
         return line
 
-    async def has_spare(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
+    async def has_spare(self, line: ModelLine, answer: AssistantMessage, failure: Failure | None) -> bool:
         """Say whether another model is there that may do better after a failure."""
         cause = _cause(line, answer, failure)
         if cause is None:
@@ -225,12 +225,12 @@ class Failover:
             line.problems = []
         return False
 
-    async def is_in_vain(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
+    async def is_in_vain(self, line: ModelLine, answer: AssistantMessage, failure: Failure | None) -> bool:
         """Say whether the same model need not be tried again: its server cannot be reached, and another model is
         there."""
         return _cause(line, answer, failure) == "connection" and await self.has_spare(line, answer, failure)
 
-    async def stand_in(self, line: Line, answer: AssistantMessage, failure: Failure | None) -> bool:
+    async def stand_in(self, line: ModelLine, answer: AssistantMessage, failure: Failure | None) -> bool:
         """Let another model of the line go on, if one may do better. Returns whether one does."""
         cause = _cause(line, answer, failure)
         if cause is None or not await self.has_spare(line, answer, failure):
@@ -240,7 +240,7 @@ class Failover:
         await self._switch(line, cause)
         return True
 
-    async def _switch(self, line: Line, cause: str) -> None:
+    async def _switch(self, line: ModelLine, cause: str) -> None:
         port = self._port
         switch = line.take(cause)
         keep(
@@ -282,14 +282,14 @@ class Failover:
             StandIn(before=name, after=after, chosen=choice.name or name, role=choice.role, cause=ROUTE),
         )
 
-    async def succeeded(self, line: Line) -> None:
+    async def succeeded(self, line: ModelLine) -> None:
         """Tell that the other model has answered, the first time."""
         if line.applied is not None:
             line.applied = None
             await self._port.hub.emit(RetryFallbackSucceeded(line.now.model.full_name, line.role))
 
 
-def _cause(line: Line, answer: AssistantMessage, failure: Failure | None) -> str | None:
+def _cause(line: ModelLine, answer: AssistantMessage, failure: Failure | None) -> str | None:
     facts = failure or Failure()
     if answer.stop_reason != "error" or facts.stop_reason:
         return None

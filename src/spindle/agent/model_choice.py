@@ -25,7 +25,7 @@ from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
 if TYPE_CHECKING:  # loaded if there is a chain of models
-    from spindle.agent.failover import Line
+    from spindle.agent.failover import ModelLine
 
 
 class CycledModel(Wire):
@@ -51,7 +51,7 @@ class ModelState:
         """Models that answer when the model cannot; None: as the settings have it."""
         self.role = role
         """The job of the model: `main`, or `subagents`."""
-        self.line: Line | None = None
+        self.line: ModelLine | None = None
         """The models for the run that is going on, if there are several."""
         self.routed: Model | None = None
         """The model that answers in the place of a virtual one, during a run."""
@@ -78,9 +78,9 @@ class ModelState:
         """Begin a run. `given`: the chain of the request."""
         chain = self.chain(self.role, settings, given)
         if chain and self.model is not None:
-            from spindle.agent.failover import Line
+            from spindle.agent.failover import ModelLine
 
-            self.line = Line(self.role, ModelChoice(self.model), chain, self.registry)
+            self.line = ModelLine(self.role, ModelChoice(self.model), chain, self.registry)
 
     def end(self) -> None:
         """End a run. The next one begins with the chosen model."""
@@ -192,7 +192,7 @@ class ModelState:
         session_id: str,
         on_disk: Callable[[], Awaitable[None]],
         max_tokens: int | None,
-        line: "Line | None" = None,
+        line: "ModelLine | None" = None,
     ) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the model, or to that of the line. Nothing of the answer is told before `on_disk` says that
         the conversation is on the disk: the disk works while the model thinks."""

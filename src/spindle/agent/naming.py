@@ -50,7 +50,7 @@ async def title_of(engine: Engine) -> tuple[str, Usage] | None:
 
     No other model is asked, and nothing is tried twice: a title is not worth it.
     """
-    from spindle.agent.failover import Line, find
+    from spindle.agent.failover import ModelLine, find
 
     async def stream(request: Request) -> AsyncGenerator[Chunk, None]:
         return await engine.open_stream(request, min(_TOKENS, found.model.max_tokens), line)
@@ -62,7 +62,7 @@ async def title_of(engine: Engine) -> tuple[str, Usage] | None:
     try:
         found = await find(registry, engine.settings.roles["titles"])
         registry.require_credentials(found.model)
-        line = Line("titles", found, [], registry)
+        line = ModelLine("titles", found, [], registry)
         made = await summarize(_request(engine), stream, retry)
     except (ModelNotFound, MissingCredentials, AgentError, SummaryFailed) as error:
         engine.hub.publish(Notice(f"No title was made: {error}"))

@@ -3,13 +3,13 @@
 import asyncio
 import time
 
-from spindle.apps.batch.gate import Gate
+from spindle.apps.batch.gate import ProviderGate
 
 
 def test_one_goes_first_and_the_others_follow_if_it_is_served():
     async def work():
         told = []
-        gate = Gate(told.append)
+        gate = ProviderGate(told.append)
         await gate.enter("a")
         await gate.enter("b")
         gate.answered("a", 429, {"retry-after": "0.2"})
@@ -42,7 +42,7 @@ def test_one_goes_first_and_the_others_follow_if_it_is_served():
 
 def test_what_counts_as_a_refusal():
     async def is_open(status, headers):
-        gate = Gate()
+        gate = ProviderGate()
         gate.answered("a", status, headers)
         try:
             await asyncio.wait_for(gate.enter("b"), 0.05)
@@ -63,7 +63,7 @@ def test_what_counts_as_a_refusal():
 
 def test_requests_that_are_refused_together_are_told_once():
     told = []
-    gate = Gate(told.append)
+    gate = ProviderGate(told.append)
     for who in range(8):
         gate.answered(who, 429, {"retry-after": "2"})
     assert len(told) == 1

@@ -26,7 +26,7 @@ from spindle.shapes.model import Model
 if TYPE_CHECKING:  # loaded with the first compaction
     from spindle.agent.compaction.plan import CompactionPreparation
     from spindle.agent.compaction.summary import Summary
-    from spindle.agent.failover import Failover, Line
+    from spindle.agent.failover import Failover, ModelLine
 
 ROLES: dict[str, Role] = {"sessionName": "titles", "extension": "questions"}
 """Jobs by what a request is for; the others are summaries."""
@@ -99,7 +99,7 @@ class CompactionPort(Protocol):
         """Count tokens and cost of a summary; `estimated`: our own estimate of the tokens."""
 
     async def open_stream(
-        self, request: Request, max_tokens: int | None = None, line: "Line | None" = None
+        self, request: Request, max_tokens: int | None = None, line: "ModelLine | None" = None
     ) -> AsyncGenerator[Chunk, None]: ...
 
 

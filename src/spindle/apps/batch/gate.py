@@ -17,7 +17,7 @@ _LONGER = 1.0
 """Seconds by which a hold has to grow to be reported again."""
 
 
-class Gate:
+class ProviderGate:
     def __init__(self, on_hold: Callable[[float], None] = lambda seconds: None) -> None:
         self._on_hold = on_hold
         """Called with the seconds for which the gate closes."""
@@ -78,9 +78,9 @@ class Gates:
 
     def __init__(self, on_hold: Callable[[str, float], None] = lambda provider, seconds: None) -> None:
         self._on_hold = on_hold
-        self._by_provider: dict[str, Gate] = {}
+        self._by_provider: dict[str, ProviderGate] = {}
 
-    def of(self, provider: str) -> Gate:
+    def of(self, provider: str) -> ProviderGate:
         if provider not in self._by_provider:
-            self._by_provider[provider] = Gate(lambda seconds: self._on_hold(provider, seconds))
+            self._by_provider[provider] = ProviderGate(lambda seconds: self._on_hold(provider, seconds))
         return self._by_provider[provider]
