@@ -22,11 +22,12 @@ def is_settled(changed: int, now: int) -> bool:
 def shows_writes(path: str, device: int) -> bool:
     """Say whether each write to a file on this device changes the file's numbers."""
     if device not in _told:
-        _told[device] = sys.platform != "linux" or _file_system(path) not in _MAPPED
+        _told[device] = sys.platform != "linux" or file_system(path) not in _MAPPED
     return _told[device]
 
 
-def _file_system(path: str) -> int:
+def file_system(path: str) -> int:
+    """Return the number of the kind of file system that a path is on."""
     found = (ctypes.c_long * 64)()
     failed = ctypes.CDLL(None).statfs(os.fsencode(path), found)
     return 0x01021994 if failed else found[0] & 0xFFFFFFFF

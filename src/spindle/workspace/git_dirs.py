@@ -1,6 +1,7 @@
 """Finds the git directories below some folders, by what is in them, however they are called.
 
-A folder whose time of change is the same has the same entries, so a second look asks each folder only for its time.
+A folder whose time of change is the same has the same entries, so a second look asks each folder only for its time,
+and none of them if the kernel tells that nothing has happened.
 """
 
 import os
@@ -15,6 +16,7 @@ from msgspec import Struct
 
 from spindle.programs.file_times import is_settled
 from spindle.shapes.protected_files import AT_EVERY_DEPTH
+from spindle.workspace.folder_events import FolderEvents
 
 MOST_FOLDERS: Final = 200_000
 """Folders that are looked at below one place; what lies further down is not seen."""
@@ -66,6 +68,9 @@ class GitDirs:
         self._times: dict[str, list[tuple[bytes, int]]] = {}
         """By top: each folder that is known, as seen from there, and when it changed."""
         self._found: dict[str, Entry] = {}
+        self._events = FolderEvents()
+        self._numbers: dict[str, tuple[int, int] | None] = {}
+        """Of the tops: what happens above them is not told."""
         self._looked = 0
         self.too_many: list[str] = []
         """Places with more folders than are looked at."""
@@ -95,7 +100,13 @@ class GitDirs:
         return self._found
 
     def _is_unchanged(self) -> bool:
-        """Say whether all folders are as they were. This is most of what the gate costs, so the loop is bare."""
+        """Say whether all folders are as they were."""
+        if not self._events.can_tell:
+            return self._have_same_times()
+        return self._events.are_none() and self._numbers == {top: _number(top) for top in self._tops}
+
+    def _have_same_times(self) -> bool:
+        """Say the same by their times. This is most of what the gate costs then, so the loop is bare."""
         look_up = os.stat
         try:
             for top, times in self._times.items():
@@ -116,6 +127,7 @@ class GitDirs:
 
     def _walk(self) -> dict[str, Entry]:
         known, now = self._known, time.time_ns()
+        self._numbers = {top: _number(top) for top in self._tops}
         seen: dict[str, _Folder] = {}
         times: dict[str, list[tuple[bytes, int]]] = {}
         found: dict[str, Entry] = {}
@@ -158,6 +170,8 @@ class GitDirs:
     def _folder(self, path: str, known: _Folder | None, now: int) -> _Folder | None:
         try:
             status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode) and self._events.watch(path, (status.st_dev, status.st_ino)):
+                status = os.lstat(path)
         except OSError:
             return None
         if known is not None and known.changed == status.st_ctime_ns:
@@ -168,6 +182,14 @@ class GitDirs:
         if status.st_mode & 0o500 != 0o500 and status.st_uid == os.geteuid() != 0:
             self.closed.add(path)
         return _scanned(path, status, now)
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
