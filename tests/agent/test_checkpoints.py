@@ -856,9 +856,9 @@ def test_a_file_that_git_could_not_read_is_not_taken_for_a_new_one(tmp_path, mon
 
 
 def told_once(it: Rig, words: str) -> None:
-    """The model was told with the first of two results."""
-    results = [frame["result"]["content"] for frame in it.of("tool_execution_end")]
-    assert [words in str(content) for content in results] == [True, False]
+    """The model was told once, outside of the results."""
+    messages = [frame["message"] for frame in it.of("message_end")]
+    assert [one["role"] for one in messages if words in str(one)] == ["custom"]
 
 
 @pytest.mark.only_here

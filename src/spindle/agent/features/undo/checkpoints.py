@@ -28,8 +28,8 @@ from spindle.sessions.entries import Entry
 from spindle.sessions.facts import Fact, fact_in, keep
 from spindle.sessions.session import Session
 from spindle.shapes.builtin_tools import kind_of, only_reads
-from spindle.shapes.events import EntryAppended, Event, Notice, ToolResult
-from spindle.shapes.messages import AssistantMessage, Text, UserMessage
+from spindle.shapes.events import EntryAppended, Event, Notice
+from spindle.shapes.messages import AssistantMessage, UserMessage
 from spindle.tools.base import Tool, ToolError
 
 if TYPE_CHECKING:  # loaded with the first checkpoint
@@ -105,7 +105,6 @@ class Checkpoints(Hooks):
         self._working = ExitStack()
         """Tells other sessions in the folder that files are being written."""
         self._told: set[str] = set()
-        self._remark = ""
         """What the model is told with the next result: that there is no checkpoint."""
         self._is_tidied = False
         """Whether this process has removed checkpoints that are too old or too many."""
@@ -281,17 +280,10 @@ class Checkpoints(Hooks):
             if str(error) not in self._told:
                 self._told.add(str(error))
                 self._port.hub.publish(Notice(f"No checkpoint of the files: {error}"))
-                if is_call:
-                    self._remark = (
-                        f"[There is no checkpoint of the files ({error}): what this call changed cannot be undone]"
+                if is_call and self._port.chain is not None:
+                    self._port.chain.remarks.append(
+                        f"There is no checkpoint of the files ({error}): what this call changed cannot be undone."
                     )
-
-    async def tool_result(
-        self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
-    ) -> tuple[ToolResult, bool]:
-        if self._remark and self._writes(tool):
-            result.content, self._remark = [*result.content, Text(f"\n\n{self._remark}")], ""
-        return result, failed
 
     async def _take(self) -> None:
         began, leaf = time.monotonic(), self._leaf()
