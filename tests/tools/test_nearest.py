@@ -23,6 +23,7 @@ def second(value):
         return 0
     return value + 2
 """
+FOUND = "\nThere is src/pkg/settings.py. Call again with that path."
 ONE_PLACE = "all lines of the one place that is meant as oldText, and the changed lines as newText; or with "
 ONE_PLACE += '"replace_all": true if every occurrence is meant.'
 
@@ -124,13 +125,15 @@ def test_a_missing_file_names_the_nearest(tool: str, tmp_path: Path) -> None:
     (tmp_path / "src" / "pkg").mkdir(parents=True)
     (tmp_path / "src" / "pkg" / "settings.py").write_text("a = 1\n")
     more = {"edits": [{"oldText": "a", "newText": "b"}]} if tool == "edit" else {}
-    assert refusal(tool, tmp_path, path="settings.py", **more).endswith("\nThere is src/pkg/settings.py.")
-    assert refusal(tool, tmp_path, path="src/pkg/setings.py", **more).endswith("\nThere is src/pkg/settings.py.")
+    assert refusal(tool, tmp_path, path="settings.py", **more).endswith(FOUND)
+    assert refusal(tool, tmp_path, path="src/pkg/setings.py", **more).endswith(FOUND)
     assert "There is" not in refusal(tool, tmp_path, path="quite/another.c", **more)
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "settings.py").write_text("")
     named = refusal(tool, tmp_path, path="src/pkg/setings.py", **more)
-    assert named.endswith("\nThere is src/pkg/settings.py, lib/settings.py."), "the folder that was named comes first"
+    assert named.endswith("\nThere is src/pkg/settings.py, lib/settings.py. Call again with the path that is meant."), (
+        "the folder that was named comes first"
+    )
 
 
 def test_names_that_models_of_other_programs_write(tmp_path: Path) -> None:

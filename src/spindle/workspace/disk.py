@@ -266,7 +266,11 @@ def near_files(path: str, cwd: str) -> str:
             scored[other] = 1.0 if there == name else score * 0.9
     beside = os.path.dirname(path)
     best = sorted(scored, key=lambda other: (-scored[other], os.path.dirname(other) != beside, len(other), other))
-    return f"\nThere is {', '.join(_relative(other, cwd) for other in best[:_CANDIDATES])}." if best else ""
+    if not best:
+        return ""
+    named = [_relative(other, cwd) for other in best[:_CANDIDATES]]
+    step = "Call again with that path" if len(named) == 1 else "Call again with the path that is meant"
+    return f"\nThere is {', '.join(named)}. {step}."
 
 
 def _entries(folder: str, cwd: str) -> Iterator[str]:

@@ -45,7 +45,8 @@ def check_limits(limits: RunLimits, model: Model) -> None:
 
 
 REPEATED = (
-    "The call of {name} gave the same result as before, and will give it again. Take the next step, or end your work."
+    "The call of {name} gave the same result as before, and will give it again. Take the next step. If the work is "
+    "done, say what came of it."
 )
 _TOO_OFTEN = 2
 _MARKS = (0.5, 0.75, 0.9)
