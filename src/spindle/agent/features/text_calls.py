@@ -119,6 +119,8 @@ def _calls_in(text: str) -> Iterator[Found]:
 def _arguments(body: str) -> Any:
     """Return what stands between the tags of a function: one JSON object, or parameters in tags."""
     whole = _value(body.strip())
+    if isinstance(whole, str) and whole.startswith("{"):  # one brace too many
+        whole = _value(whole.removesuffix("}"))
     return whole if isinstance(whole, dict) else {name: _value(value) for name, value in _PARAMETER.findall(body)}
 
 
