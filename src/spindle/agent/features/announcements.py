@@ -7,9 +7,9 @@ explanation is none. Where the user wants words, such as a plan or a translation
 import re
 
 _DEEDS = (
-    "add|apply|build|change|check|continue|correct|create|delete|do (?:it|so|that|this)|edit|examine|execute|explore|"
-    "find|fix|help|implement|inspect|install|investigate|list|look|make|modify|move|open|proceed|read|refactor|remove|"
-    "rename|replace|rewrite|run|search|start|take a|test|try|update|use|verify|write"
+    "add|apply|build|change|check|continue|correct|create|delete|dig|do (?:it|so|that|this)|edit|examine|execute|"
+    "explore|find|fix|help|implement|inspect|install|investigate|list|look|make|modify|move|open|proceed|read|refactor|"
+    "remove|rename|replace|rewrite|run|search|start|take a|test|try|update|use|verify|write"
 )
 _ANNOUNCED = re.compile(
     r"(?:(?:(?:now|next|next step|first|then|so|okay|ok|great|alright|sure|certainly)[,.!:]?|"
@@ -33,16 +33,18 @@ _NOT_NOW = re.compile(
     r"\b(?:if|once|when|whenever|unless|as soon as|after|before) (?:you|we|I)\b|\b(?:tomorrow|later|soon|tonight|this "
     r"afternoon|next (?:time|week|month|release|version)|from now on|in (?:the )?future|going forward|always|never|"
     r"(?:each|every) (?:time|morning|day|week|change|commit|run|answer)|follow-up|no (?:further )?changes?|nicht|"
-    r"keine?|wenn|falls|sobald|quand|cuando|quando)\b|\bsi |:\s+\S|如果|不",
+    r"keine?|wenn|falls|sobald|quand|cuando|quando)\b|\bsi |如果|不",
     re.IGNORECASE,
 )
+_MORE = re.compile(r":\s+(?=\S)")
 _AFTER = re.compile(r"(?:this|that|it|these|after that|afterwards|finally|then)\b.*(?:\bwill\b|'ll\b|\bshould\b)", re.I)
 """A sentence behind an announcement that says what it is for."""
 _BEGIN = r"(?:^|(?<=[.!?:;,\n] )|(?<=[.!?:;,\n])|(?<=please )|(?<=and )|(?<=then ))"
 _WORDS_WANTED = re.compile(
     r"\b(?:translat\w+|übersetz\w*|tradu\w+|würdest|ferais|harías|(?:act|answer|reply|respond|speak) as|haiku|poem|"
     r"lyrics|song|(?:what|how) (?:would|will|are|should|could|do|can) (?:you|I|we)|how to|"
-    r"which steps|what'?s? (?:is )?(?:the )?next|from now on|verbatim|"
+    r"who are you|introduce|convert|tense|first person|(?:answer|reply|respond)[\w ]{0,20} with|which steps|"
+    r"what'?s? (?:is )?(?:the )?next|from now on|verbatim|"
     r"(?:a|the|einen|den|un|une|le|um|o) (?:\w+ )?(?:plan|proposal|translation|outline|vorschlag|propuesta|plano)|"
     r"(?:do not|don't|without) (?:chang|edit|do|touch|run|writ)\w* (?:it|anything|(?:any )?files?)|change nothing)\b|"
     rf"{_BEGIN}(?:say|echo|repeat|quote|outline|plane?|remember|pretend|rephrase|paraphrase|always|never)\b|"
@@ -83,7 +85,10 @@ def _announces(sentence: str) -> bool:
     if len(sentence) > _MOST_LETTERS or sentence.endswith(("?", "？")):
         return False
     found = _ANNOUNCED.match(sentence) or _ANNOUNCED_ELSEWHERE.match(sentence)
-    return found is not None and _NOT_NOW.search(sentence, found.end()) is None
+    if found is None or _NOT_NOW.search(sentence, found.end()):
+        return False
+    more = _MORE.search(sentence, found.end())
+    return more is None or _announces(sentence[more.end() :])
 
 
 def _lines(text: str) -> list[str]:
