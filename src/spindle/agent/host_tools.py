@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import proxy
 
 import msgspec
 
@@ -62,7 +63,7 @@ class HostTools:
         self._timeout_ms = timeout_ms
         self.names: list[str] = []
         self._pending: dict[str, _Pending] = {}
-        self._replies = replies
+        self._replies: Replies = proxy(replies)  # which holds this object
         self._uris: HostUris | None = None
         """Made when the client serves addresses."""
         replies.register("host_tool_result", partial(self._take, "result"))
