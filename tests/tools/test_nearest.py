@@ -45,14 +45,16 @@ def test_the_lines_can_be_copied_as_they_are_shown(tmp_path: Path) -> None:
     """A small model took the gutter of their numbers for indentation, and missed again."""
     (tmp_path / "s.css").write_text("h1 {\n  color: blue;\n}\np {\n  color: black;\n}\n")
     said = refusal("edit", tmp_path, path="s.css", edits=[{"oldText": "h1 {\n    color: blue;\n}", "newText": "x"}])
-    assert " are:\nh1 {\n  color: blue;\n}\np {\n  color: black;\n" in said and said.count("color: blue;") == 1
+    assert " are:\nh1 {\n  color: blue;\n}\np {\n  color: black;\n" in said and said.count("\n  color: blue;") == 1
+    assert said.endswith('Only blanks differ: "oldText": "h1 {\\n  color: blue;\\n}"')
 
 
 def test_a_place_that_differs_only_in_blanks_is_the_place(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(PROGRAM.replace("    ", "\t"))
     said = edit(tmp_path, "    return value + 2\n")
     assert "(line 13)" in said and "value + 1" not in said
-    assert said.endswith("Call edit again with exactly these lines as oldText, and the changed lines as newText.")
+    step = "Call edit again with exactly these lines as oldText, and the changed lines as newText. Only blanks differ: "
+    assert said.endswith(step + '"oldText": "\\treturn value + 2"'), said
 
 
 def test_of_several_places_one_is_meant(tmp_path: Path) -> None:

@@ -48,7 +48,24 @@ def near_lines(lines: Sequence[str], wanted: str) -> str:
     if count == len(lines):
         return f"\nThis is the whole file:\n{shown}\n{step}"
     begin = ", ".join(str(place + 1) for place in places)
+    if step is _NEXT_STEP:
+        step += _as_argument([line.rstrip("\n") for line in lines[places[0] : places[0] + len(old)]], old)
     return f"\nThe nearest lines of the file (line {begin}), and those around them, are:\n{shown}\n{step}"
+
+
+def _as_argument(found: list[str], old: Sequence[str]) -> str:
+    """Return lines that differ only in blanks as the argument that they are; empty if they are others, or long. A small
+    model that was shown the lines alone sent what it had sent before."""
+    text = "\n".join(found)
+    if len(text) > _SHOWN_WIDTH or _without_blanks(found) != _without_blanks(old):
+        return ""
+    import json
+
+    return f' Only blanks differ: "oldText": {json.dumps(text, ensure_ascii=False)}'
+
+
+def _without_blanks(lines: Sequence[str]) -> str:
+    return "".join("".join(lines).split())
 
 
 def same_lines(lines: Sequence[str], numbers: Sequence[int], more: int, count: int) -> str:
@@ -87,8 +104,10 @@ def _best_places(lines: Sequence[str], old: Sequence[str]) -> list[int]:
         matcher.set_seq1(found)
         if matcher.real_quick_ratio() >= _LIKE_ENOUGH and matcher.quick_ratio() >= _LIKE_ENOUGH:
             scored.append((matcher.ratio(), start))
-    if (same := [start for score, start in scored if score == 1.0]) and len(same) == 1:
-        return same  # only blanks at the beginning or the end of its lines are other ones
+    wanted = _without_blanks(old)
+    same = [start for _, start in scored if _without_blanks(lines[start : start + len(old)]) == wanted]
+    if len(same) == 1:
+        return same
     best: list[int] = []
     for score, start in sorted(scored, key=lambda one: -one[0]):
         if score >= _LIKE_ENOUGH and all(abs(start - other) >= len(old) for other in best):
