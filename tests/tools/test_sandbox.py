@@ -338,6 +338,10 @@ def test_secrets_that_come_later_and_the_folder_of_the_agent(
     os.link(home / ".bash_history", work / "another-name")
     with pytest.raises(ToolError, match="is a secret"):
         sandbox.require(str(work / "another-name"))
+    for name in (".histfile", ".config/configstore/firebase-tools.json", ".doppler/.doppler.yaml", ".mc/config.json"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("sk-LATE")
+        assert "sk-LATE" not in shell(sandbox, f"cat ~/{name}")[1]
     (home / ".npmrc").write_text("a token")
     assert "token" not in shell(sandbox, "cat ~/.npmrc")[1]
     named = Sandbox(Wanted("workspace-write", str(work), writable=("~/.npmrc",)), using)

@@ -182,8 +182,12 @@ class Fence:
             self.filter = _filter(sockets=is_open, ports=isinstance(area.network, list))
         self._hidden: list[str] = []
         """What Landlock can hide. In a writable folder it cannot: new files there must be readable."""
-        self._there: dict[str, tuple[str, tuple[int, ...], bool]] = {}
-        """Paths with the folder around them, its state, and whether they were there."""
+        self._groups: dict[int, dict[str, list[str]]] = {}
+        """Paths of the area, by the folder around them."""
+        self._there: dict[str, tuple[tuple[int, ...], list[str]]] = {}
+        """For a group of paths: the state of the folder around them, and those that were there."""
+        self._away: dict[str, tuple[int, ...]] = {}
+        """Folders that were not there, with the state of the folder around them."""
         self._spread: list[str] = []
         """Folders above that, whose other entries are granted one by one."""
 
@@ -300,20 +304,38 @@ class Fence:
     # -- bubblewrap ------------------------------------------------------------------------------
 
     def _present(self, paths: Sequence[str]) -> list[str]:
-        """Return the paths that are there. One is looked at again only when the folder around it has changed."""
-        now, states, found = time.time_ns(), dict[str, tuple[int, ...]](), list[str]()
-        for path in paths:
-            above, seen, is_there = self._there.get(path) or (os.path.dirname(path), None, False)
-            if (state := states.get(above)) is None:
-                state = states[above] = _state(above, entries=True)
+        """Return the paths that are there. They are looked at again only when the folder around them has changed."""
+        if (groups := self._groups.get(id(paths))) is None:
+            groups = self._groups[id(paths)] = {}
+            for path in paths:
+                groups.setdefault(os.path.dirname(path), []).append(path)
+        now, states, found = time.time_ns(), dict[str, tuple[int, ...]](), set[str]()
+        for above, inside in groups.items():
+            state = self._state_of(above, states, now)
+            seen, there = self._there.get(above + inside[0]) or (None, [])
             if state != seen:
-                is_there = os.path.lexists(path)
-                self._there.pop(path, None)
+                there = [path for path in inside if os.path.lexists(path)]
+                self._there.pop(above + inside[0], None)
                 if not state or is_settled(state[2], now):
-                    self._there[path] = above, state, is_there
-            if is_there:
-                found.append(path)
-        return found
+                    self._there[above + inside[0]] = state, there
+            found.update(there)
+        return [path for path in paths if path in found] if found else []
+
+    def _state_of(self, folder: str, states: dict[str, tuple[int, ...]], now: int) -> tuple[int, ...]:
+        """Return the state of a folder. One that is not there stays away while the folder around it is not changed."""
+        if (state := states.get(folder)) is not None:
+            return state
+        above = os.path.dirname(folder)
+        around = self._away.get(folder)
+        if around is None or around != self._state_of(above, states, now):
+            self._away.pop(folder, None)
+            state = _state(folder, entries=True)
+            if not state and not os.path.islink(folder):
+                around = self._state_of(above, states, now)
+                if not around or is_settled(around[2], now):
+                    self._away[folder] = around
+        states[folder] = state or ()
+        return states[folder]
 
     def _mounts(self) -> list[str]:
         area = self.area
@@ -329,7 +351,8 @@ class Fence:
         for path in area.writable:
             words += ["--dev-bind-try" if path.startswith("/dev/") else "--bind-try", path, path]
         words += _bound("--ro-bind-try", self._present(area.protected))
-        secrets = [os.path.realpath(path) for path in self._present(area.secrets) if os.path.exists(path)]
+        present = (path for path in self._present(area.secrets) if _is_open(path))
+        secrets = list(dict.fromkeys(map(os.path.realpath, present)))
         hidden = [path for path in secrets if os.path.isdir(path)]
         for path in secrets:
             words += ["--tmpfs", path] if path in hidden else ["--ro-bind", "/dev/null", path]
@@ -342,6 +365,11 @@ class Fence:
             if path not in area.writable:
                 words += ["--remount-ro", path]
         return words
+
+
+def _is_open(path: str) -> bool:
+    """Say whether we could read a file, or reach what is in a folder: else a command could not, either."""
+    return os.access(path, os.R_OK) or os.access(path, os.X_OK)
 
 
 def _bound(option: str, paths: Sequence[str]) -> list[str]:

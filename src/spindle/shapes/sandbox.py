@@ -45,6 +45,18 @@ _HOME_SECRETS: Final = """
 .config/solana .config/Signal .config/Slack .config/discord .config/keybase .config/evolution .config/weechat
 .local/share/keyrings .local/share/uv/credentials .local/share/com.vercel.cli .local/share/remmina
 .local/share/TelegramDesktop .local/share/kwalletd
+.yarnrc.yml .bunfig.toml .config/pnpm/rc .config/configstore .expo/state.json .railway .supabase .config/planetscale
+.config/neonctl .config/turso .doppler .config/doppler .infisical .config/hcp .argocd .config/argocd .talos .minikube
+.chef .saml2aws .aws-sso .granted .okta .google_authenticator .step .acme.sh .openvpn .config/wireguard .cert .mc
+.config/restic .config/borg .passwd-s3fs .smbcredentials .b2_account_info .dropbox .authinfo .authinfo.gpg
+.offlineimaprc .config/msmtp .config/aerc .config/himalaya .config/neomutt .purple .config/Element .config/Mattermost
+.codeium .continue .config/Code/User/globalStorage .config/Cursor/User/globalStorage .vscode-server/data
+.cursor/mcp.json .aider.conf.yml .config/aichat .config/shell_gpt .config/fabric .ollama/id_ed25519 .lightning .runpod
+.config/vastai .vast_api_key .config/kaggle .comet.config .mlflow/credentials .dbt/profiles.yml .snowsql
+.config/snowflake .influxdbv2 .gitcookies .p4tickets .config/cachix .config/attic .local/share/gopass
+.local/share/lpass .config/keepassxc .minisign .sigstore .config/Exodus .foundry/keystores .near-credentials .aptos
+.sui .android/adbkey .appstoreconnect .hex/hex.config .sbt/.credentials .ivy2/.credentials .pub-cache/credentials.json
+.config/dart/pub-credentials.json .config/helm/repositories.yaml .local/share/jupyter/runtime
 .mozilla .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi
 .config/opera snap/firefox snap/chromium .var/app/org.mozilla.firefox .var/app/com.google.Chrome
 .claude/.credentials.json .codex/auth.json .gemini/oauth_creds.json .qwen/oauth_creds.json .factory/auth.json
@@ -52,6 +64,9 @@ _HOME_SECRETS: Final = """
 .bash_history .zsh_history .sh_history .ash_history .ksh_history .history .python_history .node_repl_history
 .psql_history .mysql_history .sqlite_history .rediscli_history .irb_history .R_history .lesshst .viminfo
 .local/share/fish/fish_history .local/share/xonsh .local/share/atuin .local/share/nushell .config/nushell/history.txt
+.histfile .tcsh_history .php_history .gdb_history .mycli-history .config/pgcli/history .duckdb_history .dbshell .mongodb
+.ipython/profile_default/history.sqlite .julia/logs .local/state/nvim/shada .local/share/nvim/shada .bash_sessions
+.zsh_sessions .local/share/zsh .local/share/powershell/PSReadLine .local/state/psql_history .local/state/python_history
 .local/state/bash/history .local/state/zsh/history .cache/zsh/history .zhistory
 """
 """Logins and keys, profiles of browsers, chats, logins of other agents, histories of shells."""
@@ -67,6 +82,21 @@ SECRETS: Final = (
     "/etc/gshadow",
     "/etc/ssl/private",
     "/etc/sudoers",
+    "/etc/shadow-",
+    "/etc/gshadow-",
+    "/etc/sudoers.d",
+    "/etc/security/opasswd",
+    "/etc/krb5.keytab",
+    "/etc/wireguard",
+    "/etc/NetworkManager/system-connections",
+    "/etc/letsencrypt",
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/etc/ssh/ssh_host_rsa_key",
+    "/etc/ssh/ssh_host_ecdsa_key",
+    "/etc/ssh/ssh_host_ed25519_key",
+    "/run/secrets",
+    "/run/user/$UID/containers/auth.json",
 )
 """Files and folders that fenced commands cannot read, besides the folder of the agent itself."""
 OPEN_OF_AGENT: Final = (

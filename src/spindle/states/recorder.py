@@ -183,7 +183,7 @@ class Here(_Operations):
             if os.stat(git_dir).st_mtime_ns != self._tidied:  # else no name has come into it
                 clear_up(git_dir)
                 self._tidied = os.stat(git_dir).st_mtime_ns
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
             os.unlink(f"{self.root}/{RESTORING}")
 
     def keep(self, objects: Collection[str]) -> None:

@@ -71,7 +71,9 @@ def area_of(wanted: Wanted, cwd: str, temporary: str, using: Support) -> Area:
         writable += more
         protected = [path for path in dict.fromkeys(protected) if not inside(path, named, without=cwd)]
     home = str(agent_dir())
-    secrets = [_placed(expand_home(path)) for path in (*SECRETS, home, *wanted.denied, *wanted.others)]
+    uid = str(os.getuid())
+    named_secrets = (path.replace("$UID", uid) for path in SECRETS)
+    secrets = [_placed(expand_home(path)) for path in (*named_secrets, home, *wanted.denied, *wanted.others)]
     hidden = [path for path in dict.fromkeys(secrets) if not inside(path, named, without=cwd)]
     opened = [os.path.join(_placed(home), name) for name in OPEN_OF_AGENT]
     opened += [cwd] if inside(cwd, hidden) else []

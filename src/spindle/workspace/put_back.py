@@ -126,7 +126,10 @@ class Folder:
             # Beside the file if that is elsewhere: perhaps on another disk.
             beside = above if path.startswith("/") else self._root
             with suppress(FileNotFoundError):
-                os.unlink(RESTORING, dir_fd=beside)
+                if _is_folder(RESTORING, beside):  # of somebody else: kept, under another name
+                    os.rename(RESTORING, f"{RESTORING}.{os.urandom(3).hex()}", src_dir_fd=beside, dst_dir_fd=beside)
+                else:
+                    os.unlink(RESTORING, dir_fd=beside)
             try:
                 if stat.S_ISLNK(mode):
                     os.symlink(content, os.fsencode(RESTORING), dir_fd=beside)
@@ -154,6 +157,10 @@ def _is_link(name: str, above: int) -> bool:
         return stat.S_ISLNK(os.lstat(name, dir_fd=above).st_mode)
     except OSError:
         return False
+
+
+def _is_folder(name: str, above: int) -> bool:
+    return stat.S_ISDIR(os.lstat(name, dir_fd=above).st_mode)
 
 
 def _set_mode(name: str, above: int, mode: int) -> None:

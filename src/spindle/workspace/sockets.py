@@ -20,13 +20,20 @@ def sockets_to_hide(opened: Sequence[str] = (), private: Sequence[str] = ()) -> 
     expanded = [os.path.expandvars(path) for path in SOCKETS]
     found = {os.path.realpath(path) for path in expanded if "$" not in path}
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
-        names = {parts[7].rstrip("\n") for line in lines if len(parts := line.split(None, 7)) == 8}
-        found |= _placed_sockets({name for name in names if not name.startswith("@") and name != "Path"}, private)
+        found |= _placed_sockets(_names_in(lines.read()), private)
     return [
         path
         for path in sorted(found)
         if not path.startswith(HARMLESS_SOCKETS) and not is_below(path, opened) and _can_reach(path)
     ]
+
+
+@lru_cache(1)
+def _names_in(table: str) -> frozenset[str]:
+    """Return the paths in the kernel's table of unix sockets."""
+    lines = (line.split(None, 7) for line in table.split("\n"))
+    names = {parts[7] for parts in lines if len(parts) == 8}
+    return frozenset(name for name in names if not name.startswith("@") and name != "Path")
 
 
 def _can_reach(path: str) -> bool:
@@ -42,7 +49,7 @@ def _can_reach(path: str) -> bool:
     return True
 
 
-def _placed_sockets(names: set[str], private: Sequence[str]) -> set[str]:
+def _placed_sockets(names: frozenset[str], private: Sequence[str]) -> set[str]:
     """Return where sockets are now. Those with a relative name are looked for where programs are; and beside a socket
     there may be others, which were renamed, or whose program is elsewhere by now."""
     found = {name for name in names if name.startswith("/")}
