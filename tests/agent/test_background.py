@@ -185,6 +185,21 @@ def test_an_abort_leaves_commands_running_and_starts_nothing(tmp_path):
         assert "bg1 exited with code 0" in said_to_model(agent.mock) and len(agent.mock.requests) == 3
 
 
+def test_an_abort_while_a_command_starts_ends_it(tmp_path):
+    """The model does not know its id, so nobody could end it."""
+    started = reply(bash("echo $$ > pid; exec sleep 100"))
+    with AgentProcess([started, reply("after")], args=TOOLS, base=tmp_path) as agent:
+        agent.prompt("start it")
+        agent.wait("background_start")
+        agent.call("abort")
+        agent.wait("agent_settled")
+        assert results(agent) == ["Operation aborted"]
+        wait_gone(int((agent.cwd / "pid").read_text()))
+        assert not agent.data("get_state").get("background")
+        agent.run("what was it?")
+        assert "bg1" not in said_to_model(agent.mock)
+
+
 @pytest.mark.parametrize(("most", "requests"), [(2, 2), (3, 3)])
 def test_a_run_that_is_woken_has_the_limits_of_the_one_before(tmp_path, most, requests):
     steps = [
