@@ -18,6 +18,20 @@ def test_postgresql_keeps_the_promises() -> None:
     assert len(check_store(lambda: open_store(address))) == 10
 
 
+def test_a_store_that_asks_for_no_lease_to_add_nothing_is_found_out(tmp_path: Path) -> None:
+    from spindle.sessions.file_store import FileStore
+
+    class Careless(FileStore):
+        def within(self, space: str) -> "Careless":
+            return Careless(tmp_path / space)
+
+        def append(self, lease, lines, expected, card):  # type: ignore[no-untyped-def]
+            return super().append(lease, lines, expected, card) if lines else None
+
+    with pytest.raises(BrokenPromise, match="without lines"):
+        check_store(lambda: Careless(tmp_path))
+
+
 def test_a_store_that_forgets_a_line_is_found_out(tmp_path: Path) -> None:
     from spindle.sessions.file_store import FileStore
 

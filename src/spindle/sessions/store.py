@@ -126,7 +126,8 @@ class SessionStore(Protocol):
     # -- sessions --------------------------------------------------------------------------------
 
     def append(self, lease: Lease, lines: Sequence[bytes], expected: int, card: Card) -> None:
-        """Add lines to a session that has `expected` lines, all or none; they are safe when this returns.
+        """Add lines to a session that has `expected` lines, all or none; they are safe when this returns. Without lines
+        it only replaces the card, under the same conditions.
 
         Raises `Conflict`, `LeaseLost`, `StoreGone`.
         """

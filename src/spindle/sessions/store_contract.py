@@ -110,6 +110,8 @@ def leases_to_one(one: SessionStore, other: SessionStore) -> None:
     _must(second.number > lease.number, "a later lease has a greater number")
     with _raises(LeaseLost, "who gave a lease back, or lost it, adds nothing"):
         one.append(lease, [header], 1, _card("s", []))
+    with _raises(LeaseLost, "an append without lines says whether the lease is lost"):
+        one.append(lease, [], 1, _card("s", []))
     one.release(lease)
     _must(one.holder("s") is not None, "an old lease that is given back takes nothing away")
     with _raises(LeaseLost, "a made-up lease adds nothing"):
