@@ -84,6 +84,7 @@ def test_stdin_is_empty_and_our_own_streams_are_not_handed_on() -> None:
 
 def test_a_missing_program_is_an_error_and_leaks_nothing() -> None:
     async def body() -> None:
+        await start("true")[0].wait()  # the first one starts the supervisor
         before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(FileNotFoundError):
             Process(["/no/such/program"], cwd="/", env={}, on_output=lambda data: None)

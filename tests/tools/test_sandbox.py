@@ -147,6 +147,17 @@ def test_read_only_writes_only_its_temporary_folder(work: Path, using: Support) 
     assert not os.path.exists(sandbox.temporary)
 
 
+def test_programs_that_give_another_reason(work: Path, using: Support) -> None:
+    """npm takes what the fence refuses for a fault of its own, and tells the user to run sudo."""
+    logs = work.parent / "home/.npm/_logs"
+    logs.mkdir(parents=True)
+    told = f"npm error Log files were not written due to an error writing to the directory: {logs}"
+    assert (
+        f"it may not write {logs}]"
+        in shell(Sandbox(Wanted("workspace-write", str(work)), using), f"echo {told}; false")[1]
+    )
+
+
 def test_writable_folders_devices_and_moves(work: Path, using: Support) -> None:
     cache = work.parent / "cache"
     cache.mkdir()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _REFUSED: Final = re.compile(
     rb"permission denied|operation not permitted|read-only file system|cross-device link|\bE(?:ACCES|PERM|ROFS|XDEV)\b"
-    rb"|not permitted|no such file",
+    rb"|not permitted|no such file|not written|error writing|root-owned",
     re.I,
 )
 _NETWORK: Final = re.compile(
