@@ -83,6 +83,8 @@ class Node:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._base, self._work = base, work
+        self.struck = threading.Lock()
+        """Held while it is killed and started again: two blows at once would leave a process that nobody knows."""
         base.mkdir()
         write_models(base / "agent", model)
         settings = base / "agent" / "settings.json"
@@ -167,9 +169,10 @@ class Nodes(Attack):
                 self.figures["connections cut"] += 1
 
     def _kill(self, node: Node, pause: float) -> None:
-        node.kill()
-        time.sleep(pause)
-        node.start()
+        with node.struck:
+            node.kill()
+            time.sleep(pause)
+            node.start()
 
     # -- clients ---------------------------------------------------------------------------------
 
