@@ -104,6 +104,8 @@ class Area(Struct, frozen=True):
     sockets: Callable[[], Sequence[str]] = tuple
     """Returns the sockets that are there, and are to be hidden by bubblewrap."""
     network: Network = "on"
+    empty: str = ""
+    """An empty folder, to be shown in the place of hidden ones."""
 
 
 class Support(Struct, frozen=True):
@@ -337,6 +339,12 @@ class Fence:
         states[folder] = state or ()
         return states[folder]
 
+    def _emptied(self, path: str) -> list[str]:
+        """Return the words that hide a folder. Each mount counts: one that holds nothing of ours needs only one."""
+        area = self.area
+        inner = any(_is_below(one, [path]) for one in (*area.opened, *area.writable, *area.kept()))
+        return ["--tmpfs", path] if inner or not area.empty else ["--ro-bind", area.empty, path]
+
     def _mounts(self) -> list[str]:
         area = self.area
         words = ["--unshare-user", "--unshare-ipc", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev"]
@@ -346,7 +354,7 @@ class Fence:
             words.append("--unshare-net")
         private = [path for path in area.private if os.path.isdir(path)]
         for path in private:
-            words += ["--tmpfs", path]
+            words += self._emptied(path)
         words += _bound("--ro-bind-try", [path for path in (*area.opened, *area.kept()) if _is_below(path, private)])
         for path in area.writable:
             words += ["--dev-bind-try" if path.startswith("/dev/") else "--bind-try", path, path]
@@ -355,14 +363,14 @@ class Fence:
         secrets = list(dict.fromkeys(map(os.path.realpath, present)))
         hidden = [path for path in secrets if os.path.isdir(path)]
         for path in secrets:
-            words += ["--tmpfs", path] if path in hidden else ["--ro-bind", "/dev/null", path]
+            words += self._emptied(path) if path in hidden else ["--ro-bind", "/dev/null", path]
         words += _bound("--ro-bind-try", [path for path in area.opened if _is_below(path, hidden)])
         words += _bound("--bind-try", [path for path in area.writable if _is_below(path, hidden)])
         for path in area.sockets():
             if not _is_below(path, private) or _is_below(path, area.opened):
                 words += ["--ro-bind", "/dev/null", path]
         for path in (*hidden, *private):
-            if path not in area.writable:
+            if path not in area.writable and self._emptied(path)[0] == "--tmpfs":
                 words += ["--remount-ro", path]
         return words
 

@@ -76,7 +76,10 @@ class Sandbox:
         self.temporary = os.path.realpath(tempfile.mkdtemp(prefix="spindle-"))
         """A folder of the session's own; it goes with the sandbox."""
         self._close = weakref.finalize(self, _remove, self.temporary)
-        self.area = area_of(wanted, self.cwd, self.temporary, self.using)
+        empty = tempfile.mkdtemp(prefix="spindle-empty-")
+        os.chmod(empty, 0o555)
+        self._remove_empty = weakref.finalize(self, _remove, empty)
+        self.area = replace(area_of(wanted, self.cwd, self.temporary, self.using), empty=empty)
         if any(path in wanted.others for path in self._bare_secrets()):
             raise SandboxError(
                 "Files of another user of the server lie in a folder that may be written, and Landlock cannot hide them"
@@ -126,6 +129,7 @@ class Sandbox:
                 tell(f"Sandbox: {text}")
         self._gate.close()
         self._close()
+        self._remove_empty()
 
     # -- files, in our own process -----------------------------------------------------------------
 
