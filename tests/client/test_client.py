@@ -206,6 +206,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("restart_mcp_server", ["s"], {}, {"name": "s"}, [{"name": "s"}]),
     ("log_in_mcp_server", ["s"], {}, {"name": "s"}, [{"name": "s"}]),
     ("get_loaded", [], {}, {}, {"echo": "get_loaded"}),
+    ("get_stored_entries", ["s1"], {"since": "e1"}, {"session": "s1", "since": "e1"}, {"echo": "get_stored_entries"}),
     ("list_files", ["src"], {}, {"path": "src"}, {"echo": "list_files"}),
     ("read_file", ["a.py"], {"line": 7}, {"path": "a.py", "line": 7}, {"echo": "read_file"}),
     ("find_files", [["a.py"]], {}, {"paths": ["a.py"]}, ["a.py"]),
