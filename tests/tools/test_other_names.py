@@ -19,7 +19,6 @@ TAKEN = [
     ("read", {"absolute_path": "/f"}, {"path": "/f"}),
     ("read", {"file_path": "f", "filePath": "f"}, {"path": "f"}),
     ("write", {"file_path": "f", "file_text": "x"}, {"path": "f", "content": "x"}),
-    ("bash", {"cmd": "ls"}, {"command": "ls"}),
     ("bash", {"command": "ls", "timeout_ms": 1500}, {"command": "ls", "timeout": 1.5}),
     ("bash", {"command": ["bash", "-lc", "a && b"]}, {"command": "a && b"}),
     ("bash", {"command": ["echo", "a b"], "workdir": "."}, {"command": "echo 'a b'"}),
@@ -27,7 +26,7 @@ TAKEN = [
     ("find", {"pattern": "*.py", "directory": "src", "max_results": 3}, {"pattern": "*.py", "path": "src", "limit": 3}),
     ("ls", {"dir_path": "src"}, {"path": "src"}),
 ]
-TAKEN[8] = (*TAKEN[8][:2], {"pattern": "x", "glob": "*.py", "ignoreCase": True, "context": 2})
+TAKEN[7] = (*TAKEN[7][:2], {"pattern": "x", "glob": "*.py", "ignoreCase": True, "context": 2})
 
 
 def checked(tool: str, sent: dict[str, Any]) -> tuple[Any, str]:

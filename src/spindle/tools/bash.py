@@ -146,7 +146,7 @@ async def _execute_either(call_id: str, args: dict[str, Any], ctx: ToolContext) 
     return await _execute(call_id, args, ctx)
 
 
-_OTHER_NAMES = {"run_in_background": "background", "is_background": "background", "cmd": "command"}
+_OTHER_NAMES = {"run_in_background": "background", "is_background": "background"}
 _WITHOUT = ("stdin", "input", "env", "environment", "shell", "user", "interactive", "max_output_tokens")
 """Options of other programs without which a command may do something else."""
 _OTHER_FOLDERS = ("workdir", "cwd", "directory", "dir_path")
