@@ -54,3 +54,53 @@ interface Entry {
   raw: any;
   gist?: any;
 }
+
+type Message = import('./clients/typescript/src/protocol.js').Message;
+type ToolCall = import('./clients/typescript/src/protocol.js').ToolCall;
+type Image = import('./clients/typescript/src/protocol.js').Image;
+type PermissionRequest = import('./clients/typescript/src/protocol.js').PermissionRequest;
+type ExtensionUIRequest = import('./clients/typescript/src/protocol.js').ExtensionUIRequest;
+type LiveInfo = import('./clients/typescript/src/protocol.js').LiveInfo;
+type SubagentInfo = import('./clients/typescript/src/protocol.js').SubagentInfo;
+type RunningCommand = import('./clients/typescript/src/protocol.js').RunningCommand;
+type SessionItem = import('./clients/typescript/src/protocol.js').SessionItem;
+type Checkpoint = import('./clients/typescript/src/protocol.js').Checkpoint;
+type ChangedFile = import('./clients/typescript/src/protocol.js').ChangedFile;
+type FileChanges = import('./clients/typescript/src/protocol.js').FileChanges;
+type Restored = import('./clients/typescript/src/protocol.js').Restored;
+type FolderEntry = import('./clients/typescript/src/protocol.js').FolderEntry;
+type FolderContent = import('./clients/typescript/src/protocol.js').FolderContent;
+type SettingItem = import('./clients/typescript/src/protocol.js').SettingItem;
+type RuleInfo = import('./clients/typescript/src/protocol.js').RuleInfo;
+type McpServerState = import('./clients/typescript/src/protocol.js').McpServerState;
+type Way = import('./clients/typescript/src/protocol.js').Way;
+type KeyState = import('./clients/typescript/src/protocol.js').KeyState;
+type QueuedItem = import('./clients/typescript/src/protocol.js').QueuedItem;
+type TodoPhase = import('./clients/typescript/src/protocol.js').TodoPhase;
+type LinkInfo = import('./clients/typescript/src/protocol.js').LinkInfo;
+type CommandItem = import('./clients/typescript/src/protocol.js').CommandItem;
+type ExtensionInForce = import('./clients/typescript/src/protocol.js').ExtensionInForce;
+type SessionStats = import('./clients/typescript/src/protocol.js').SessionStats;
+type SandboxState = import('./clients/typescript/src/protocol.js').SandboxState;
+type ContextUsage = import('./clients/typescript/src/protocol.js').ContextUsage;
+type FoundText = import('./clients/typescript/src/protocol.js').FoundText;
+/** An event of the server, by its type. */
+type EventOf<T extends ServerEvent['type']> = Extract<ServerEvent, { type: T }>;
+/** A line of a diff. */
+interface DiffRow {
+  sign: string;
+  /** Its number before and after the change; empty if it has none. */
+  before: any;
+  after: any;
+  text: string;
+  /** How its words differ. */
+  words?: string;
+}
+type UserMessage = import('./clients/typescript/src/protocol.js').UserMessage;
+type ToolResultMessage = import('./clients/typescript/src/protocol.js').ToolResultMessage;
+type BashExecutionMessage = import('./clients/typescript/src/protocol.js').BashExecutionMessage;
+type CustomMessage = import('./clients/typescript/src/protocol.js').CustomMessage;
+type FoundSession = import('./clients/typescript/src/protocol.js').FoundSession;
+type Hunk = { head: string; text: string; rows: DiffRow[] };
+type AgentState = import('./clients/typescript/src/protocol.js').AgentState;
+type FoundSessions = import('./clients/typescript/src/protocol.js').FoundSessions;

@@ -469,8 +469,8 @@ def test_the_page_prints_whole(open_tab: Any, shared: ServerProcess, browser: An
         long.sees(".answer >> nth=-1", "Answer 399")
         rows = "document.querySelectorAll('#feed > .row').length"
         assert long.js(rows) < 60
-        long.js("dispatchEvent(new Event('beforeprint'))")
-        assert long.js(rows) >= 200
+        # What came before the end may still be on its way.
+        long.page.wait_for_function(f"() => {{ dispatchEvent(new Event('beforeprint')); return {rows} >= 200; }}")
         long.js("dispatchEvent(new Event('afterprint'))")
         assert long.js(rows) < 60
         assert long.trouble == []

@@ -140,12 +140,13 @@ def test_paths_are_links_where_there_is_such_a_file(open_tab: Any, shared: Any) 
     folder: Path = shared.cwd / "linked"
     (folder / "src").mkdir(parents=True)
     (folder / "src" / "app.py").write_text(CODE)
+    (folder / "my_own_file.py").write_text(CODE)
     (folder / "My notes.md").write_text("# Notes\n")
     (folder / "Makefile").write_text("all:\n")
     said = (
         "`linked/src/app.py:120-130` and linked/src/app.py(7), **linked/src/app.py#L9**. See `linked/My notes.md`, "
         f"({folder}/Makefile), linked/later.txt, linked/src, no/such.py, https://example.com/linked/Makefile, e.g. 1.5 "
-        "and/or [this](linked/Makefile).\n\n```\nlinked/Makefile\n```\n"
+        "and/or [this](linked/Makefile), linked/my_own_file.py.\n\n```\nlinked/Makefile\n```\n"
     )
     tab: Tab = open_tab(
         reply(call("read", {"path": "linked/src/app.py", "offset": 50, "limit": 2}, "r1")),
@@ -157,9 +158,17 @@ def test_paths_are_links_where_there_is_such_a_file(open_tab: Any, shared: Any) 
     )
     found = "[...document.querySelectorAll('.md .path-link')].map(one => `${one.dataset.path}|${one.dataset.line}`)"
     tab.ask("look")
-    tab.counts(".md .path-link", 6)
+    tab.counts(".md .path-link", 7)
     app, note, make = "linked/src/app.py", "linked/My notes.md", "linked/Makefile"
-    expected = [f"{app}|120", f"{app}|7", f"{app}|9", f"{note}|0", f"{folder}/Makefile|0", f"{make}|0"]
+    expected = [
+        f"{app}|120",
+        f"{app}|7",
+        f"{app}|9",
+        f"{note}|0",
+        f"{folder}/Makefile|0",
+        f"{make}|0",
+        "linked/my_own_file.py|0",
+    ]
     assert tab.js(found) == expected
     tab.page.locator(".path-link", has_text="#L9").click()
     tab.sees(".file-view header", app)
@@ -178,7 +187,7 @@ def test_paths_are_links_where_there_is_such_a_file(open_tab: Any, shared: Any) 
     tab.press("Escape")
     # A file that is made later becomes a link then.
     tab.ask("make it")
-    tab.counts(".md .path-link", 7)
+    tab.counts(".md .path-link", 8)
     assert "linked/later.txt|0" in tab.js(found)
     assert tab.trouble == []
 

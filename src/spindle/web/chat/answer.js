@@ -126,7 +126,7 @@ export class Answer {
 
   /**
    * Show the message as it stands.
-   * @param {any} message
+   * @param {AssistantMessage} message
    */
   take(message) {
     message.content.forEach((/** @type {any} */ content, /** @type {number} */ index) => {
@@ -179,7 +179,7 @@ export class Answer {
 
   /**
    * The message is complete. `thoughts` are those of the same answer when it was written.
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {number[] | null} thoughts
    */
   finish(message, thoughts = null) {
@@ -228,7 +228,7 @@ export class Answer {
   }
 
   /**
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {string} text
    */
   fillFoot(message, text) {

@@ -4,11 +4,11 @@
 import { hunksOfPatch } from '../shared/diff.js';
 import { list, obj, str } from '../shared/format.js';
 
-/** @typedef {{ head: string, text: string, rows: any[] }} Hunk */
+/** @typedef {{ head: string, text: string, rows: DiffRow[] }} Hunk */
 
 /**
  * The parts of a call's change and a function that gives the input for some of them; null if it cannot be divided.
- * @param {any} request
+ * @param {PermissionRequest} request
  * @returns {{ hunks: Hunk[], input: (chosen: Set<number>) => any } | null}
  */
 export function partsOf({ toolName, arguments: given, preview }) {

@@ -167,11 +167,10 @@ export class ChangedFile extends Row {
  * Whether a comment is about a line of a hunk.
  * @param {LineComment} comment
  * @param {string} changed
- * @param {any} hunk
+ * @param {Hunk} hunk
  */
 const isAbout = ({ path, line, gone }, changed, hunk) =>
-  path === changed &&
-  hunk.rows.some((/** @type {any} */ row) => (gone ? row.sign === '-' && row.before : row.after) === line);
+  path === changed && hunk.rows.some(row => (gone ? row.sign === '-' && row.before : row.after) === line);
 
 /**
  * Which line of a diff something is in: in one column or in two.

@@ -15,7 +15,7 @@ export class Completions {
 
   /**
    * @param {Session} session
-   * @param {any} field
+   * @param {HTMLTextAreaElement} field
    * @param {Act} onTaken
    */
   constructor(session, field, onTaken) {
@@ -116,7 +116,7 @@ export class Completions {
 
   /** @param {any} fields */
   option({ label, detail, text, from }) {
-    /** @param {any} event */
+    /** @param {KeyboardEvent} event */
     const take = event => {
       event.preventDefault(); // the field keeps the focus
       this.take({ text, from });
@@ -140,7 +140,7 @@ export class Completions {
 
   /**
    * Handle a key if it is meant for the list.
-   * @param {any} event
+   * @param {KeyboardEvent} event
    */
   key(event) {
     if (!this.open) return false;

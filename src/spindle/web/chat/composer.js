@@ -90,7 +90,7 @@ export class Composer {
     });
   }
 
-  /** @param {any} event */
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (event.isComposing || this.completions.key(event)) return;
     if (event.key === 'Enter' && !TOUCH && !event.shiftKey && !event.ctrlKey && !event.metaKey) {
@@ -105,7 +105,7 @@ export class Composer {
 
   /**
    * Go through what was said before, as a shell does; anything that is typed ends it.
-   * @param {any} event
+   * @param {KeyboardEvent} event
    * @param {number} by
    */
   recall(event, by) {
@@ -150,9 +150,9 @@ export class Composer {
   /**
    * Nothing that was written may be lost: it stands where it was, before what was written since.
    * @param {string | null} owner
-   * @param {any} text
-   * @param {any[]} images
-   * @param {any[]} files
+   * @param {string} text
+   * @param {Image[]} images
+   * @param {{ name: string, path: string }[]} files
    */
   putBack(owner, text, images, files) {
     /**
@@ -213,7 +213,7 @@ export class Composer {
 
   // -- the text -----------------------------------------------------------------------------------
 
-  /** @param {any} text */
+  /** @param {string} text */
   setText(text) {
     this.field.value = text;
     this.changed();
@@ -232,8 +232,8 @@ export class Composer {
 
   /**
    * Put a text to edit here, unless the user is in the middle of writing something else.
-   * @param {any} text
-   * @param {any[]} [images]
+   * @param {string} text
+   * @param {Image[]} [images]
    */
   offer(text, images = []) {
     if (this.field.value.trim() === '' && this.images.length === 0) {
@@ -247,7 +247,7 @@ export class Composer {
   /**
    * Put something behind what is written already.
    * @param {any} message
-   * @param {any[]} images
+   * @param {Image[]} images
    */
   addText(message, images) {
     const before = this.field.value.trimEnd();

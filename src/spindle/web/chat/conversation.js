@@ -22,7 +22,7 @@ export class Conversation {
   rows;
   /** @type {Map<string, any>} */
   cards;
-  /** @type {Set<any>} */
+  /** @type {Set<LiveCard>} */
   busyCards;
   /** @type {Map<string, any>} */
   asides;
@@ -335,7 +335,7 @@ export class Conversation {
 
   // -- events ---------------------------------------------------------------------------------------
 
-  /** @param {any} fields */
+  /** @param {EventOf<'message_start'>} fields */
   messageStart({ message }) {
     if (message.role === 'assistant') this.beginAnswer();
   }
@@ -355,7 +355,7 @@ export class Conversation {
     return row;
   }
 
-  /** @param {any} event */
+  /** @param {EventOf<'message_update'>} event */
   messageUpdate(event) {
     const row = this.live ?? this.beginAnswer();
     row.answer.update(event);
@@ -387,7 +387,7 @@ export class Conversation {
   }
 
   /**
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {string} entryId
    */
   endAnswer(message, entryId) {
@@ -404,7 +404,7 @@ export class Conversation {
     levelHeadings(answer.node, 1);
     this.addSwitch(row, answer.node);
     this.lastAnswer = row;
-    row.atWork = message.content.some((/** @type {any} */ block) => block?.type === 'toolCall');
+    row.atWork = message.content.some(block => block?.type === 'toolCall');
     if (!row.atWork) this.feed.letGo(row);
     if (text) announce(oneLine(text, 400));
     else if (message.errorMessage) announce(readable(message.errorMessage));
@@ -412,7 +412,7 @@ export class Conversation {
 
   /**
    * A call has its result. A row whose calls have all ended may leave the document, and be built again.
-   * @param {any} message
+   * @param {ToolResultMessage} message
    */
   endCall(message) {
     const row = this.rows.takeResult(message, Date.now());
@@ -444,7 +444,7 @@ export class Conversation {
     for (const card of this.busyCards) if (card.state === 'running' && !card.liveOutput) card.restart();
   }
 
-  /** @param {any} fields */
+  /** @param {EventOf<'tool_execution_start'>} fields */
   toolStart({ toolCallId, toolName, args }) {
     let card = this.cards.get(toolCallId);
     if (!card) {
@@ -459,7 +459,7 @@ export class Conversation {
     this.busyCards.add(card);
   }
 
-  /** @param {any} fields */
+  /** @param {EventOf<'tool_execution_update'>} fields */
   toolUpdate({ toolCallId, partialResult }) {
     const card = this.cards.get(toolCallId);
     if (!card) return;
@@ -480,7 +480,7 @@ export class Conversation {
   /**
    * A call has its result. Of a command in the background, how it stands now is shown, too.
    * @param {LiveCard} card
-   * @param {any} result
+   * @param {{ content?: unknown, details?: any, changedInput?: unknown }} result
    * @param {boolean} isError
    * @param {number} [durationMs]
    */
@@ -504,7 +504,7 @@ export class Conversation {
 
   /**
    * A command in the background has ended. How, a message tells in more words, when the model reads it.
-   * @param {any} fields
+   * @param {EventOf<'background_end'>} fields
    */
   asideEnd({ id, exitCode }) {
     const aside = this.asides.get(id);
@@ -592,7 +592,7 @@ export class Conversation {
     this.show();
   }
 
-  /** @param {any} fields */
+  /** @param {EventOf<'compaction_start'>} fields */
   compactionStart({ reason }) {
     const why = /** @type {Record<string, any>} */ ({
       threshold: 'The context is nearly full',
@@ -602,7 +602,7 @@ export class Conversation {
     this.compaction.classList.add('busy');
   }
 
-  /** @param {any} fields */
+  /** @param {EventOf<'compaction_end'>} fields */
   compactionEnd({ result, aborted, errorMessage }) {
     const left = result?.estimatedTokensAfter ? ` to ${tokens(result.estimatedTokensAfter)}` : '';
     const node = result
@@ -613,7 +613,7 @@ export class Conversation {
     this.compaction = null;
   }
 
-  /** @param {any} fields */
+  /** @param {EventOf<'auto_retry_start'>} fields */
   retryStart({ attempt, maxAttempts, delayMs, errorMessage }) {
     // The failed attempt is out of sight while it is tried again; the notice says what happened.
     if (this.lastAnswer) this.lastAnswer.gone = true;
@@ -641,7 +641,7 @@ export class Conversation {
     this.retry = null;
   }
 
-  /** @param {any} fields */
+  /** @param {EventOf<'auto_retry_end'>} fields */
   retryEnd({ success, attempt }) {
     this.endRetry();
     if (success) {

@@ -18,7 +18,7 @@ function offerWords(offer) {
 /**
  * Whether a card shows all of what is asked about, and nothing else.
  * @param {LiveCard} card
- * @param {any} command
+ * @param {RunningCommand} command
  */
 const isShown = (card, command) =>
   card.name === 'bash' && Object.keys(card.args).join() === 'command' && card.args.command === command;
@@ -47,7 +47,7 @@ export class Dialogs {
     session.on('tool_execution_start', () => this.open.forEach(asked => this.place(asked)));
   }
 
-  /** @param {any} request */
+  /** @param {EventOf<'extension_ui_request'>} request */
   receive(request) {
     /** @type {Record<string, any>} */
     const methods = {
@@ -85,7 +85,7 @@ export class Dialogs {
 
   /**
    * Where a refusal can be explained; the model reads it.
-   * @param {any} request
+   * @param {PermissionRequest} request
    * @param {Act} deny
    */
   reasonField(request, deny) {
@@ -116,7 +116,7 @@ export class Dialogs {
 
   /** @param {any} request */
   select(request) {
-    /** @param {any} value */
+    /** @param {unknown} value */
     const pick = value => this.answer(request, { value }, `${request.title}: ${value}`, true);
     const options = (request.options ?? []).map((/** @type {any} */ value) =>
       button('plain', () => pick(value), value),
@@ -203,12 +203,12 @@ export class Dialogs {
     );
   }
 
-  /** @param {any} request */
+  /** @param {ExtensionUIRequest} request */
   input(request) {
     this.askText(request, el('input', { type: 'text', placeholder: request.placeholder, 'aria-label': request.title }));
   }
 
-  /** @param {any} request */
+  /** @param {ExtensionUIRequest} request */
   editor(request) {
     const field = el('textarea', { rows: '8', 'aria-label': request.title });
     field.value = request.prefill ?? '';
@@ -220,7 +220,7 @@ export class Dialogs {
    * @param {HTMLInputElement | HTMLTextAreaElement} field
    */
   askText(request, field) {
-    /** @param {any} event */
+    /** @param {KeyboardEvent} event */
     const submit = event => {
       event.preventDefault();
       this.answer(request, { value: field.value }, `${request.title}: answered`, true);
@@ -293,7 +293,7 @@ export class Dialogs {
   }
 
   /**
-   * @param {any} request
+   * @param {PermissionRequest} request
    * @param {any} fields
    * @param {string} text
    * @param {boolean} positive

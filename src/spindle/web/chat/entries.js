@@ -11,7 +11,7 @@ const PAGE = 4000; // entries in one page; the server makes it shorter if they a
 
 /**
  * The beginning of a text, without the marks of Markdown.
- * @param {any} content
+ * @param {unknown} content
  */
 const preview = content => plainWords(splitFiles(textOf(content)).text);
 

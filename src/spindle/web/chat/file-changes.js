@@ -74,7 +74,7 @@ class Told {
   }
 
   /**
-   * @param {any[]} rows
+   * @param {DiffRow[]} rows
    * @param {string} patch
    */
   edit(rows, patch) {
@@ -158,7 +158,7 @@ export class FileChanges {
   async compare() {
     const { files } = await this.session.call('get_changes');
     // What has not changed stays the same object.
-    /** @param {any} file */
+    /** @param {ChangedFile} file */
     const same = file => {
       const known = this.files.get(file.path);
       return known?.patch === (file.diff ?? '') && known.status === file.status ? known : new Compared(file);
@@ -182,7 +182,7 @@ export class FileChanges {
     this.files = this.told;
   }
 
-  /** @param {any} message */
+  /** @param {Message} message */
   take(message) {
     if (message?.role === 'assistant' && Array.isArray(message.content)) {
       for (const block of message.content)

@@ -131,7 +131,7 @@ export class FolderTree {
     ];
     if (!content) return note('Looking…');
     if (content.error) return note(content.error);
-    const lines = content.entries.flatMap((/** @type {any} */ entry, /** @type {number} */ i) => {
+    const lines = content.entries.flatMap((/** @type {FolderEntry} */ entry, /** @type {number} */ i) => {
       const path = `${folder.replace(/\/$/, '')}/${entry.name}`;
       const one = this.child(path, entry, level, `${i + 1} ${content.total}`);
       return this.folders.has(path) ? [one, ...this.inside(path, level + 1)] : [one];
@@ -144,7 +144,7 @@ export class FolderTree {
 
   /**
    * @param {string} path
-   * @param {any} entry
+   * @param {FolderEntry} entry
    * @param {number} level
    * @param {string} place
    * @returns {Child}
@@ -163,7 +163,7 @@ export class FolderTree {
 
   /**
    * @param {string} path
-   * @param {any} entry
+   * @param {FolderEntry} entry
    * @param {number} level
    */
   item(path, { name, kind, size, link, isClosed }, level) {

@@ -6,7 +6,7 @@ import { reconcile } from '../shared/reconcile.js';
 import { callTitle } from '../shared/tool-card.js';
 
 export class Hands {
-  /** @type {any[]} */
+  /** @type {RunningCommand[]} */
   commands;
 
   /** @param {Session} session */
@@ -14,7 +14,7 @@ export class Hands {
     this.node = $('background');
     this.commands = []; // as get_state lists them
     this.subagents = new Map(); // call id → {title, progress}
-    session.on('background', (/** @type {any[]} */ commands) => {
+    session.on('background', (/** @type {RunningCommand[]} */ commands) => {
       this.commands = commands;
       this.show();
     });

@@ -32,7 +32,7 @@ export class LiveCard extends ToolCard {
     this.growing = null; // arguments that are being written: {label, painter, code}
   }
 
-  /** @param {any} args */
+  /** @param {Record<string, unknown>} args */
   setArguments(args) {
     super.setArguments(args);
     this.source = null;
@@ -78,7 +78,7 @@ export class LiveCard extends ToolCard {
     this.paint();
   }
 
-  /** @param {any} args */
+  /** @param {Record<string, unknown>} args */
   start(args) {
     this.setArguments(args);
     this.setState('running');

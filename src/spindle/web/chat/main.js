@@ -228,7 +228,7 @@ function fork(entryId) {
  * Say something else in the place of a message. Returns whether it was sent.
  * @param {string} entryId
  * @param {string} text
- * @param {any[]} images
+ * @param {Image[]} images
  */
 function save(entryId, text, images) {
   return session.attempt(async () => {

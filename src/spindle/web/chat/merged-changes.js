@@ -26,7 +26,7 @@ export class MergedChanges {
 
   /**
    * The file was written whole; what was before is not known.
-   * @param {any[]} rows
+   * @param {DiffRow[]} rows
    */
   write(rows) {
     this.pieces = rows.map(({ text }) => ({ origin: null, text, length: 1 }));
@@ -37,7 +37,7 @@ export class MergedChanges {
 
   /**
    * Take the rows of a diff. Returns whether they fit what is known: if not, something else has changed the file.
-   * @param {any[]} rows
+   * @param {DiffRow[]} rows
    * @param {string} patch
    */
   edit(rows, patch) {
@@ -117,7 +117,7 @@ export class MergedChanges {
 
 /**
  * Leave out what is far from any change, or not known.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 function near(rows) {
   const shown = new Set();

@@ -14,7 +14,7 @@ const LONG_MESSAGE = 1800;
 
 /**
  * A message of the user. `actions`: `id()` of its entry, `fork()`, `undo()`, `save(text)`; `note` promises words about it, or none.
- * @param {any} message
+ * @param {UserMessage} message
  * @param {any} fields
  */
 export function userMessage(message, { id, fork, save, undo, note }) {

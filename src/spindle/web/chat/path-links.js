@@ -125,6 +125,7 @@ export class PathLinks {
 function placesIn(root) {
   /** @type {Place[]} */
   const places = [];
+  root.normalize(); // a sign that could have been a mark, as in my_file.py, is a piece of its own
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   while (walker.nextNode() && places.length < MOST_WORDS) {
     const node = /** @type {Text} */ (walker.currentNode);

@@ -8,7 +8,7 @@ import { partsOf } from './call-parts.js';
 
 const USUAL = 'no rule allows it'; // says nothing about the call
 
-/** @param {any} request */
+/** @param {PermissionRequest} request */
 export function questionTitle(request) {
   if (request.kind === 'outside') return 'Run it outside of the sandbox?';
   if (request.kind !== 'tool') return str(request.summary);
@@ -17,7 +17,7 @@ export function questionTitle(request) {
 
 /**
  * What of a change is to be made: its parts can be chosen one by one.
- * @param {any} request
+ * @param {PermissionRequest} request
  */
 export function choiceOf(request) {
   const parts = partsOf(request);
@@ -54,7 +54,7 @@ function partList(choice, path) {
 
 /**
  * What a call would do, as the agent found out. Nothing may be hidden here.
- * @param {any} request
+ * @param {PermissionRequest} request
  * @param {ReturnType<typeof choiceOf>} [parts]
  * @param {string} [cwd] paths in there are shown from there
  */
@@ -98,7 +98,7 @@ export function previewOf(request, parts = null, cwd = '') {
 
 /**
  * Whether the arguments have anything besides what the diff is made of.
- * @param {any} request
+ * @param {PermissionRequest} request
  */
 function hasMore(request) {
   const { path, content, edits, ...others } = obj(request.arguments);
@@ -112,7 +112,7 @@ function hasMore(request) {
 
 /**
  * Where and why: a line below the title.
- * @param {any} request
+ * @param {PermissionRequest} request
  */
 export function aboutOf(request) {
   const preview = obj(request.preview);
@@ -132,7 +132,7 @@ export function aboutOf(request) {
 
 /**
  * The answers that keep a rule: {words, rule, where, fields}.
- * @param {any} request
+ * @param {PermissionRequest} request
  */
 export function keeping(request) {
   if (request.kind === 'trust' && list(request.keeps).length)
@@ -160,7 +160,7 @@ export function keeping(request) {
 
 /**
  * A field to change the input in; `use` gets the changed input, or the text of what is wrong.
- * @param {any} request
+ * @param {PermissionRequest} request
  * @param {(input: any, trouble: string) => void} use
  */
 export function inputEditor(request, use) {

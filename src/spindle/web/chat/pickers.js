@@ -98,7 +98,7 @@ export class Pickers {
     return this.session.attempt(async () => {
       const { models } = await this.session.call('get_available_models');
       const current = this.session.state.model;
-      /** @param {any} model */
+      /** @param {Model} model */
       const isCurrent = model => current?.id === model.id && current.provider === model.provider;
       // A model that was named on the command line need not be in the list.
       const all = current && !models.some(isCurrent) ? [current, ...models] : models;

@@ -24,8 +24,8 @@ for (let i = 0, x = 1; i < 255; i++) {
   x = (x << 1) ^ (x & 128 ? 0x11d : 0);
 }
 /**
- * @param {any} a
- * @param {any} b
+ * @param {number} a
+ * @param {number} b
  */
 const times = (a, b) => (a && b ? EXP[LOG[a] + LOG[b]] : 0);
 

@@ -11,7 +11,7 @@ import { reconcile } from '../shared/reconcile.js';
 const KINDS = { steer: 'steer', followUp: 'then' };
 
 export class QueueView {
-  /** @type {any[]} */
+  /** @type {QueuedItem[]} */
   items;
   /** @type {any} */
   editing;

@@ -65,7 +65,7 @@ function standingOf(session) {
  * Say what was done, and offer the way back: until the next run begins, and in this conversation only. What it would
  * overwrite is asked about, and it can be taken back like everything else.
  * @param {Session} session
- * @param {any} checkpoint
+ * @param {string | null | undefined} checkpoint
  * @param {any} conversation
  * @param {string} done
  */
@@ -81,9 +81,9 @@ function offerBack(session, checkpoint, conversation, done) {
   standing.offer = session.report(done, 'info', button('link', takeBack, 'Take that back'));
 }
 
-/** @param {any[]} files */
+/** @param {ChangedFile[]} files */
 function listed(files) {
-  /** @param {any} fields */
+  /** @param {ChangedFile} fields */
   const facts = ({ path, added, removed }) => `${path}  +${added ?? 0} −${removed ?? 0}`;
   return files.length ? few(files.map(facts)) : 'No file would change.';
 }

@@ -204,7 +204,7 @@ export class Rows {
   }
 
   /**
-   * @param {any} message
+   * @param {UserMessage} message
    * @param {number} when
    */
   userRow(message, when) {
@@ -231,7 +231,7 @@ export class Rows {
   }
 
   /**
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {number} when
    */
   answerRow(message, when) {
@@ -244,7 +244,7 @@ export class Rows {
   /**
    * Count an answer into its turn, whose line stands before the first one that calls tools.
    * @param {MessageRow} row
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {number} when
    */
   noteAnswer(row, message, when) {
@@ -255,7 +255,7 @@ export class Rows {
     row.turn = this.turn;
     this.turn.first ??= message;
     this.turn.takeAnswer(message, when);
-    message.content.forEach((/** @type {any} */ block, /** @type {number} */ index) => {
+    message.content.forEach((block, /** @type {number} */ index) => {
       if (block?.type === 'toolCall') this.calls.set(block.id, { row, index, block });
     });
     this.turn.paint();
@@ -263,7 +263,7 @@ export class Rows {
 
   /**
    * Returns the row of the call, if it is known.
-   * @param {any} message
+   * @param {ToolResultMessage} message
    * @param {number} when
    */
   takeResult(message, when) {

@@ -19,9 +19,9 @@ const BAD_STATES = new Set(['failed', 'login', 'invalid']);
 export class SessionPanel {
   /** @type {HTMLElement} */
   body;
-  /** @type {any[]} */
+  /** @type {{ kind: string, text: string, when: number, call?: string }[]} */
   told;
-  /** @type {any[]} */
+  /** @type {RuleInfo[]} */
   rules;
 
   /**
@@ -114,7 +114,7 @@ export class SessionPanel {
   }
 
   showButton() {
-    const broken = (this.session.state.mcpServers ?? []).filter((/** @type {any} */ { state }) =>
+    const broken = (this.session.state.mcpServers ?? []).filter((/** @type {McpServerState} */ { state }) =>
       BAD_STATES.has(state),
     ).length;
     const words = [broken ? count(broken, 'server') + ' failed' : '', this.unseen ? `${this.unseen} new` : ''];

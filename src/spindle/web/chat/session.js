@@ -17,7 +17,7 @@ const CHANGES_STATE = new Set([
   'session_info_changed',
 ]);
 
-/** @param {any[]} path */
+/** @param {Entry[]} path */
 const messagesOf = path => path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
 
 const READ_ON_MS = 4000; // between two looks at what another program writes
@@ -48,7 +48,7 @@ export class Session {
   cwd;
   /** @type {any} */
   state;
-  /** @type {any} */
+  /** @type {SessionStats | undefined} */
   stats;
   /** @type {string | undefined} */
   mark;
@@ -56,7 +56,7 @@ export class Session {
   title;
   /** @type {any[]} */
   messages;
-  /** @type {any[]} */
+  /** @type {RunningCommand[]} */
   background;
   /** @type {Set<string>} */
   shells;
@@ -112,7 +112,7 @@ export class Session {
   /**
    * @template {string} T
    * @param {T} type
-   * @param {(value: Told<T>) => any} listener
+   * @param {(value: Told<T>) => void} listener
    */
   on(type, listener) {
     const all = this.listeners.get(type) ?? [];
@@ -203,7 +203,7 @@ export class Session {
 
   /**
    * Fetch what came before the entry that is shown first, while the page is used already.
-   * @param {any} first
+   * @param {Entry} first
    */
   async fetchEarlier(first) {
     const { entries } = this;
@@ -262,7 +262,7 @@ export class Session {
     this.takeBackground(state.background ?? []);
   }
 
-  /** @param {any[]} commands */
+  /** @param {RunningCommand[]} commands */
   takeBackground(commands) {
     this.background = commands;
     this.emit('background', commands);
@@ -402,8 +402,8 @@ export class Session {
 
   /**
    * Send a message, or queue it if the agent is at work.
-   * @param {any} message
-   * @param {any[]} [images]
+   * @param {string} message
+   * @param {Image[]} [images]
    * @param {'steer' | 'followUp'} streamingBehavior
    */
   prompt(message, images, streamingBehavior = 'steer') {

@@ -31,21 +31,16 @@ export async function settingSection(setup) {
 
 /**
  * @param {Setup} setup
- * @param {any} item
+ * @param {SettingItem} item
  */
 function settingRow(setup, item) {
   const id = `setting-${item.key}`;
   const row = el('div', { class: 'setting' });
-  /** @param {any} value */
+  /** @param {unknown} value */
   const save = async value => {
     if ((await setup.change('set_setting', { key: item.key, value }, `${item.key} is kept`)) === undefined) return;
     const { settings } = await setup.session.call('get_settings');
-    row.replaceWith(
-      settingRow(
-        setup,
-        settings.find(one => one.key === item.key),
-      ),
-    );
+    row.replaceWith(settingRow(setup, settings.find(one => one.key === item.key) ?? item));
   };
   /** @param {string} text */
   const complain = text => setup.tell(`${item.key}: ${text}`, 'wrong');
@@ -155,11 +150,12 @@ export async function ruleSection(setup) {
     const fields = { behavior: happens, rule: rule.value.trim(), project: place.value === 'project', remove: false };
     if (await setup.change('set_rule', fields, 'The rule holds from now on')) await setup.again();
   };
-  /** @param {any} one */
+  /** @param {RuleInfo} one */
   const line = one => {
     const keep = KEPT_IN[one.source];
     const remove = async () => {
-      const fields = { behavior: one.behavior, rule: one.rule, project: keep === 'project', remove: true };
+      const happens = /** @type {'allow' | 'ask' | 'deny'} */ (one.behavior);
+      const fields = { behavior: happens, rule: one.rule, project: keep === 'project', remove: true };
       if (await setup.change('set_rule', fields, `${one.rule} was removed`)) await setup.again();
     };
     return el(
@@ -207,7 +203,7 @@ export async function serverSection(setup) {
 
 /**
  * @param {Setup} setup
- * @param {any} server
+ * @param {McpServerState} server
  */
 function serverRow(setup, { name, state, transport, tools, error, source }) {
   /**
@@ -223,7 +219,7 @@ function serverRow(setup, { name, state, transport, tools, error, source }) {
       await act('remove_mcp_server', 'was removed')();
   };
   const isOff = state === 'disabled';
-  const words = [SERVER_STATES[state] ?? state, transport, Number.isInteger(tools) ? count(tools, 'tool') : ''];
+  const words = [SERVER_STATES[state] ?? state, transport, typeof tools === 'number' ? count(tools, 'tool') : ''];
   return el(
     'li',
     { class: error ? 'bad' : null },

@@ -165,7 +165,7 @@ export class Setup {
     ];
   }
 
-  /** @param {any} way */
+  /** @param {Way} way */
   wayButton(way) {
     const { model } = this.session.state;
     const isUsed = way.kind === 'server' && way.name === `${model?.provider}/${model?.id}`;
@@ -184,7 +184,7 @@ export class Setup {
     return node;
   }
 
-  /** @param {any} way */
+  /** @param {Way} way */
   async go(way) {
     if (way.kind === 'server') return this.use(...splitName(way.name));
     if (way.kind === 'small') {
@@ -283,7 +283,7 @@ export class Setup {
     );
   }
 
-  /** @param {any} fields */
+  /** @param {KeyState} fields */
   keyLine({ provider, source, stored }) {
     const remove = async () => {
       const what = stored === 'login' ? 'login' : 'key';
@@ -302,7 +302,7 @@ export class Setup {
     );
   }
 
-  /** @param {any} progress */
+  /** @param {EventOf<'pull_progress'>} progress */
   showProgress({ name, done, whole }) {
     if (!this.node.open || !this.told) return;
     const bar = el('progress', { max: String(whole), value: String(done), 'aria-label': `Getting ${name}` });
@@ -378,14 +378,14 @@ export class Setup {
         this.tell(error.message, 'wrong');
       }
     };
-    /** @param {any} one */
+    /** @param {CommandItem} one */
     const command = ({ name, description, path, sourceInfo }) =>
       el(
         'li',
         { title: path ?? sourceInfo?.path },
         el('span', null, el('code', null, `/${name}`), el('small', null, description ?? '')),
       );
-    /** @param {any} one */
+    /** @param {ExtensionInForce} one */
     const extension = ({ path, scope, tools, commands: own }) =>
       el(
         'li',

@@ -127,14 +127,14 @@ export class Sidebar {
 
   /** Conversations of other directories. */
   get elsewhere() {
-    const isElsewhere = (/** @type {any} */ one) => one.cwd !== this.session.cwd;
+    const isElsewhere = (/** @type {SessionItem} */ one) => one.cwd !== this.session.cwd;
     return this.withFound(this.everywhere.sessions.filter(isElsewhere), isElsewhere);
   }
 
   /**
    * Add those that were found by their words, and are on no page that was asked for.
-   * @param {any[]} known
-   * @param {(one: any) => boolean} isWanted
+   * @param {SessionItem[]} known
+   * @param {(one: SessionItem) => boolean} isWanted
    */
   withFound(known, isWanted) {
     const ids = new Set(known.map(one => one.id));
@@ -265,7 +265,7 @@ export class Sidebar {
   }
 
   /**
-   * @param {any} session
+   * @param {SessionItem} session
    * @param {boolean} isPinned
    */
   line(session, isPinned) {
@@ -366,7 +366,7 @@ export class Sidebar {
 
   /**
    * @param {HTMLElement} anchor
-   * @param {any} session
+   * @param {SessionItem} session
    * @param {HTMLElement} link
    * @param {boolean} isPinned
    */
@@ -380,7 +380,7 @@ export class Sidebar {
 
   /**
    * @param {string} id
-   * @param {any} pinned
+   * @param {boolean} pinned
    */
   pin(id, pinned) {
     const all = JSON.parse(remembered.get('pinned') ?? '[]').filter((/** @type {any} */ other) => other !== id);
@@ -410,7 +410,7 @@ export class Sidebar {
     });
   }
 
-  /** @param {any} session */
+  /** @param {SessionItem} session */
   async remove(session) {
     const { id } = session;
     const words = `“${oneLine(titleOf(session), 80)}” and its file will be gone for good.`;

@@ -69,7 +69,7 @@ function ask(said, given) {
     // Another tab has signed in.
     const look = (/** @type {StorageEvent} */ { key, newValue }) => key === wire.KEY && newValue && done();
     addEventListener('storage', look);
-    /** @param {any} event */
+    /** @param {KeyboardEvent} event */
     const submit = async event => {
       event.preventDefault();
       button.disabled = true;

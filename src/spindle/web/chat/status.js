@@ -38,7 +38,7 @@ export class StatusView {
     this.title = $('title'); // which is not on the page while its text is edited
     session.on('stats', stats => this.showStats(stats));
     session.on('message_update', ({ usage }) => this.showLive(usage));
-    session.on('todos', (/** @type {any[]} */ phases) => this.showTodos(phases));
+    session.on('todos', phases => this.showTodos(phases));
     session.on('connection', connection => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());

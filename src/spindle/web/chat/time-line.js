@@ -121,7 +121,7 @@ export class TimeLine {
   }
 
   /**
-   * @param {any} one
+   * @param {Checkpoint} one
    * @returns {string}
    */
   titleOf({ id, kind, prompt, restored }) {
@@ -162,7 +162,7 @@ export class TimeLine {
   /**
    * @param {string} from
    * @param {string} to
-   * @param {any} found
+   * @param {FileChanges} found
    */
   showComparison(from, to, { files, added, removed, notCovered }) {
     const named = (/** @type {string} */ id) => this.all.find(one => one.id === id) ?? { id: NOW };
@@ -176,10 +176,10 @@ export class TimeLine {
         `${files.length ? count(files.length, 'file') : 'No file'} changed from ${when(named(from))} to ${when(named(to))} `,
         size,
       );
-    const left = notCovered.map((/** @type {any} */ { path, why }) => `${path} (${why})`).join(', ');
+    const left = notCovered.map(({ path, why }) => `${path} (${why})`).join(', ');
     reconcile(this.comparison, [
       { key: 'head', state: [from, to, files.length, added, removed].join(), build: head },
-      ...files.map((/** @type {any} */ file) => ({
+      ...files.map(file => ({
         key: `${from} ${to} ${file.path}`,
         state: `${file.status} ${file.diff ?? file.added}`,
         build: () => this.file(named(from), file),
@@ -192,7 +192,7 @@ export class TimeLine {
 
   /**
    * A file of the comparison; its lines are made when it is opened.
-   * @param {any} from
+   * @param {Checkpoint} from
    * @param {any} file
    */
   file(from, { path, oldPath, status, added, removed, diff }) {

@@ -81,7 +81,7 @@ export class TreePanel {
 
   /** @param {number} at */
   child(at) {
-    /** @param {any} node */
+    /** @param {HTMLElement} node */
     const place = node => {
       Object.assign(node, { at, line: this.all[at] });
       node.style.top = `${at * ROW}px`;

@@ -114,7 +114,7 @@ export class Turn {
   }
 
   /**
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {number} when
    */
   takeAnswer(message, when) {
@@ -125,7 +125,7 @@ export class Turn {
 
   /**
    * @param {string} name
-   * @param {any} args
+   * @param {Record<string, unknown>} args
    * @param {boolean} isError
    * @param {number} when
    */

@@ -125,7 +125,7 @@ function closed(text) {
 /**
  * @param {string} text
  * @param {number} from
- * @param {any} ticks
+ * @param {string} ticks
  */
 function closingTicks(text, from, ticks) {
   const runs = /`+/g;

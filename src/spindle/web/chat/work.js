@@ -14,7 +14,7 @@ const MOST_OUTPUT = 200_000; // characters that are shown
 const PHASES = { idle: 'idle', streaming: 'works', tools: 'works', retrying: 'tries again', compacting: 'summarises' };
 
 export class Work {
-  /** @type {any[]} */
+  /** @type {LiveInfo[]} */
   sessions = [];
 
   /**
@@ -86,7 +86,7 @@ export class Work {
   // -- what is shown ------------------------------------------------------------------------------
 
   show() {
-    const asks = (/** @type {any} */ info) => Number(questionsOf(info).length > 0);
+    const asks = (/** @type {LiveInfo} */ info) => Number(questionsOf(info).length > 0);
     const shown = this.sessions.filter(busy).sort((one, other) => asks(other) - asks(one)); // what waits comes first
     this.none.hidden = shown.length > 0;
     reconcile(
@@ -99,7 +99,7 @@ export class Work {
     );
   }
 
-  /** @param {any} info */
+  /** @param {LiveInfo} info */
   parts(info) {
     const { currentId: id, phase, failed } = info;
     const works = phase !== 'idle';
@@ -178,7 +178,7 @@ export class Work {
 
   /**
    * @param {string} id
-   * @param {any} one
+   * @param {SubagentInfo} one
    */
   subagent(id, { id: name, agent, description, progress }) {
     const { toolCount = 0, requests = 0, cost: dollars = 0, recentTools = [] } = obj(progress);
@@ -197,7 +197,7 @@ export class Work {
 
   /**
    * @param {string} id
-   * @param {any} one
+   * @param {RunningCommand} one
    */
   command(id, { id: name, command }) {
     const kill = () => this.act(id, 'kill_background', { backgroundId: name });
@@ -273,14 +273,14 @@ export class Work {
 
 /**
  * Whether there is anything to say of a conversation here.
- * @param {any} info
+ * @param {LiveInfo} info
  */
 export const busy = info =>
   info.phase !== 'idle' || info.failed || info.background?.length || info.subagents?.length || info.waiting?.length;
 
 /**
  * Each question once: those about calls come as a dialog, too.
- * @param {any} info
+ * @param {LiveInfo} info
  */
 function questionsOf(info) {
   const waiting = list(info.waiting);

@@ -31,7 +31,7 @@ export function rowsOfDiff(text) {
  * @param {string} text
  */
 export function hunksOfPatch(text) {
-  /** @type {{head: string, text: string, rows: any[]}[]} */
+  /** @type {Hunk[]} */
   const hunks = [];
   let [before, after, inside] = [0, 0, false];
   for (const line of lines(text)) {
@@ -54,10 +54,10 @@ export function hunksOfPatch(text) {
 
 /**
  * The same of rows with gaps.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 export function hunksOfRows(rows) {
-  /** @type {any[][]} */
+  /** @type {DiffRow[][]} */
   const hunks = [[]];
   for (const row of rows) {
     if (row.before === '' && row.after === '' && row.text === '…') hunks.push([]);
@@ -68,7 +68,7 @@ export function hunksOfRows(rows) {
 
 /**
  * The arguments of an edit, before it is made: what goes and what comes, without the lines that stay.
- * @param {any} args
+ * @param {Record<string, unknown>} args
  */
 export function rowsOfEdit(args) {
   return (Array.isArray(args.edits) ? list(args.edits) : [args]).map(obj).flatMap((edit, index) => {
@@ -130,8 +130,8 @@ export function common(a, b) {
 }
 
 /**
- * @param {any} a
- * @param {any} b
+ * @param {string} a
+ * @param {string} b
  */
 function longest(a, b) {
   const width = b.length + 1;
@@ -157,7 +157,7 @@ function longest(a, b) {
 
 /**
  * How many lines came and went.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 export function counts(rows) {
   let [added, removed] = [0, 0];
@@ -171,7 +171,7 @@ export function counts(rows) {
 /**
  * What a diff stands in, with room for the highest number of a line.
  * @param {string} kind
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 function box(kind, rows) {
   const highest = rows.reduce((most, { before, after }) => Math.max(most, before, after), 0);
@@ -183,7 +183,7 @@ function box(kind, rows) {
 
 /**
  * A diff, of a very long one the beginning until the reader wants all of it.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 export function diffView(rows, language = '') {
   const node = box('diff', rows);
@@ -196,7 +196,7 @@ export function diffView(rows, language = '') {
 /**
  * Let the reader add what is left, a part at a time.
  * @param {HTMLElement} node
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  * @param {Act} make
  */
 function showMore(node, rows, make) {
@@ -231,14 +231,14 @@ export function showSize(node, added, removed) {
 
 /**
  * A diff in two columns: on the left what was, on the right what is.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 export function sideBySide(rows, language = '') {
   const node = box('diff split', rows);
   /** @param {any} part */
   const make = part => pairs(part).map(([left, right]) => el('div', null, half(left, 'del'), half(right, 'add')));
   /**
-   * @param {any} row
+   * @param {DiffRow} row
    * @param {string} kind
    */
   const half = (row, kind) => {
@@ -256,7 +256,7 @@ export function sideBySide(rows, language = '') {
 
 /**
  * Lines beside each other: those that stay with themselves, those that go with those that come in their place.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  */
 function pairs(rows) {
   /** @type {any[][]} */
@@ -283,7 +283,7 @@ function pairs(rows) {
 
 /**
  * Make the rows; where lines were replaced by others like them, the words that differ are marked.
- * @param {any[]} rows
+ * @param {DiffRow[]} rows
  * @param {string} [language]
  */
 function withWords(rows, language) {
@@ -291,7 +291,7 @@ function withWords(rows, language) {
   return rows.map(row => diffRow(row, marks.get(row), language));
 }
 
-/** @param {any[]} rows */
+/** @param {DiffRow[]} rows */
 function wordMarks(rows) {
   const marks = new Map();
   for (let i = 0; i < rows.length;) {

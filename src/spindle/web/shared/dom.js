@@ -172,7 +172,7 @@ const keptIn = getStorage => ({
   },
   /**
    * @param {string} key
-   * @param {any} value
+   * @param {unknown} value
    */
   set(key, value) {
     try {

@@ -1,8 +1,8 @@
 // Values as people read them. What comes from a session may have any shape, so it is checked here before it is used.
 
-/** @param {any} value */
+/** @param {unknown} value */
 export const str = value => (typeof value === 'string' ? value : '');
-/** @param {any} value */
+/** @param {unknown} value */
 export const list = value => (Array.isArray(value) ? value : []);
 /** @param {any} value */
 export const obj = value => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
@@ -64,7 +64,7 @@ export function plainWords(text, limit) {
 
 /**
  * JSON for people.
- * @param {any} value
+ * @param {unknown} value
  */
 export function pretty(value) {
   try {

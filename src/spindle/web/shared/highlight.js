@@ -375,7 +375,7 @@ function spansOf(code, language, from) {
    * @param {number} start
    * @param {number} end
    * @param {string[]} style
-   * @param {any} whole
+   * @param {string} whole
    */
   const paint = (start, end, style, whole) => {
     if (start < done) return;

@@ -440,7 +440,7 @@ function pairDelimiters(tokens, from) {
 /**
  * Look for the nearest opener that fits; only a few are tried, so that hostile text stays cheap.
  * @param {any[]} stack
- * @param {any} closer
+ * @param {string} closer
  */
 function findOpener(stack, closer) {
   for (let k = stack.length - 1; k >= 0 && k >= stack.length - 8; k--) if (fits(stack[k], closer)) return stack[k];

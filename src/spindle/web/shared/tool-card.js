@@ -43,13 +43,13 @@ const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
 /** Tools that write files. */
 export const CHANGING = new Set(Object.keys(TOOL_KINDS).filter(name => TOOL_KINDS[name] === 'edit'));
-/** @param {any} args */
+/** @param {Record<string, unknown>} args */
 export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
 
 /**
  * Whether a call does its work beside the conversation: a subagent, or a command in the background.
  * @param {string} name
- * @param {any} args
+ * @param {Record<string, unknown>} args
  */
 export const isAside = (name, args) =>
   name === 'task' || name === 'bash_output' || name === 'bash_kill' || (name === 'bash' && args.background === true);
@@ -157,7 +157,7 @@ export class ToolCard {
     this.mark.ariaLabel = this.mark.title = CARD_STATES[state];
   }
 
-  /** @param {any} args */
+  /** @param {Record<string, unknown>} args */
   setArguments(args) {
     this.args = obj(args);
   }
@@ -178,7 +178,7 @@ export class ToolCard {
       const title = this.title.textContent;
       /**
        * @param {string} key
-       * @param {any} value
+       * @param {unknown} value
        */
       const isTold = (key, value) =>
         told.includes(key) && (typeof value === 'string' ? title.includes(value) : Number.isInteger(value));

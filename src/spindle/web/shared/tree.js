@@ -17,7 +17,7 @@ export function treeRows(roots, childrenOf, isVisible) {
   /** @type {any[]} */
   const stack = [];
   /**
-   * @param {any[]} nodes
+   * @param {Node[]} nodes
    * @param {number} above
    */
   const push = (nodes, above) => {

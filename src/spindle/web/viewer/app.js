@@ -242,7 +242,7 @@ const app = {
     wireGrip();
   },
 
-  /** @param {any} event */
+  /** @param {KeyboardEvent} event */
   searchKey(event) {
     if (event.key === 'Enter') this.nextHit(event.shiftKey ? -1 : 1);
     else if (event.key === 'ArrowDown') $('tree').focus();

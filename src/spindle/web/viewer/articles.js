@@ -455,7 +455,7 @@ export function rowText(store, i) {
   }
 }
 
-/** @param {any} message */
+/** @param {AssistantMessage} message */
 function answerRow(message) {
   if (message.stopReason === 'error') return `Error: ${rowLine(str(message.errorMessage))}`;
   const text = rowWords(textOf(message.content));

@@ -24,7 +24,7 @@ export class FoldedCard extends ToolCard {
     this.key = key;
   }
 
-  /** @param {any} args */
+  /** @param {Record<string, unknown>} args */
   setArguments(args) {
     super.setArguments(args);
     this.node.open = view.isOpen(this.key + ':card', !isAside(this.name, this.args), '');

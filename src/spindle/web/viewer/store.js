@@ -172,7 +172,7 @@ export class Store {
 
   /**
    * @param {number} i
-   * @param {any} message
+   * @param {AssistantMessage} message
    * @param {Map<string, number>} calls
    */
   noteAnswer(i, message, calls) {
