@@ -391,7 +391,7 @@ class RemoteServer:
         try:
             return await self._nodes.pass_on(request, store, session, socket=socket)
         except SessionError as error:
-            return None if live is not None else (plain if socket else failed)(503, str(error))
+            return (plain if socket else failed)(503, str(error))
 
     def _forbidden(self, request: web.BaseRequest, error: NotAllowed) -> web.Response:
         trace.tell(

@@ -350,9 +350,8 @@ def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> N
     socket = cluster.stack.enter_context(a.rpc())
     assert socket.call("prompt", message="first")["success"]
     socket.wait("agent_settled")
-    server.stop()
-    assert until(lambda: on_a.get("/readyz")[0] == 503)
     stream = on_a.events(id)
+    server.stop()
     began = time.monotonic()
     sent = http.client.HTTPConnection("127.0.0.1", a.port, timeout=30)
     sent.request("POST", f"/v1/sessions/{id}/prompt?wait=true", json.dumps({"message": "second"}))
@@ -361,6 +360,8 @@ def test_a_database_that_ends_is_told_and_nothing_is_lost(cluster: Cluster) -> N
     assert time.monotonic() - began < 25
     assert b"session_closed" in closed and b"does not answer" in closed
     assert b'"message_end"' not in closed and b'"agent_settled"' not in closed, "it is not kept"
+    assert until(lambda: on_a.get("/readyz")[0] == 503)
+    assert on_a.post(f"/v1/sessions/{id}/get_state", {})[0] == 503, "another node may have it"
     answer = socket.call("prompt", message="second over a WebSocket")
     assert not answer["success"] and "does not answer" in answer["error"]
     server.start()
