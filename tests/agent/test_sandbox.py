@@ -228,3 +228,17 @@ def test_an_editor_chooses_the_level() -> None:
         editor.reply(question, outcome={"outcome": "selected", "optionId": no})
         assert editor.stop_reason(prompt) == "end_turn"
         assert not (editor.cwd / "x").exists()
+
+
+def test_the_agent_directory_may_lie_in_the_working_directory(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a home. The git directory of undo is no work of a command."""
+    monkeypatch.setenv("SPINDLE_DIR", str(work / ".pi/agent"))
+    command = [{"calls": [{"name": "bash", "arguments": {"command": "echo a > a"}}]}]
+    (work.parent / "script.json").write_text(json.dumps([*command, *command, "Done."]))
+    options = ("--sandbox", "workspace-write", "--model", f"scripted/{work.parent}/script.json")
+    said = subprocess.check_output(
+        [sys.executable, "-m", "spindle", "--mode", "json", "go", *options], cwd=work, text=True
+    )
+    assert '"toolName":"bash"' in said and "[Sandbox:" not in said
+    (config,) = work.glob(".pi/agent/checkpoints/*/git/config")
+    assert "hooksPath = /dev/null" in config.read_text()

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from spindle.base.agent_dir import agent_dir
 from spindle.programs.file_times import is_settled
 from spindle.shapes.protected_files import AT_EVERY_DEPTH
 from spindle.workspace.folder_events import FolderEvents
@@ -80,6 +81,8 @@ class GitDirs:
         """Links in git directories."""
         self.closed: set[str] = set()
         """New or changed folders of ours that are closed to us."""
+        self._undo = os.path.realpath(agent_dir() / "checkpoints")
+        """Git directories that we alone use, whose files that git obeys are written anew before each use."""
 
     def covers(self, path: str) -> bool:
         """Say whether a path is below the folders that are looked at."""
@@ -141,7 +144,7 @@ class GitDirs:
                 times[top] = []
             while waiting or new:
                 path = (waiting or new).popleft()
-                if path in seen:
+                if path in seen or path == self._undo:
                     continue
                 folder = self._folder(path, known.get(path), now)
                 if folder is None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from spindle.base.agent_dir import agent_dir
 from spindle.programs.file_times import is_settled, shows_writes
 
 _MOST_FILES: Final = 500
@@ -42,8 +43,9 @@ class PutBack:
         """Put changed files into the folder `aside` before the old ones take their places."""
         self._always = places
         self._more: Sequence[str] = ()
-        self._places = {place: os.path.dirname(place) for place in places}
-        self._around = set(self._places.values())
+        self._own = os.path.realpath(agent_dir())
+        """We write there ourselves, whatever command runs: a place that it lies in stays as it is."""
+        self._set_places(places)
         self._aside = aside
         self.kept: dict[str, dict[str, Kept]] = {}
         """By place: the files in it by path; no entry: it is too big."""
@@ -88,7 +90,8 @@ class PutBack:
         return found
 
     def _set_places(self, places: Iterable[str]) -> None:
-        self._places = {place: os.path.dirname(place) for place in places}
+        ours = f"{self._own}/"
+        self._places = {place: os.path.dirname(place) for place in places if not ours.startswith(f"{place}/")}
         self._around = set(self._places.values())
 
     def _states(self) -> dict[str, tuple[int, ...]]:
