@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
@@ -422,3 +423,18 @@ def test_ports_are_no_rule_for_packets_that_root_makes(work: Path, using: Suppor
         code = f"import socket; socket.socket({family}, {kind}, 1)"
         assert "Error" in run(sandbox, sys.executable, "-c", code)[1]
     assert run(sandbox, sys.executable, "-c", "import socket; socket.socket(16, 3, 0); socket.socket(2, 1)") == (0, "")
+
+
+def test_tools_at_the_same_time_while_folders_change(work: Path, using: Support) -> None:
+    """The rules of the kernel are made anew then, while other threads are about to use the ones before."""
+    sandbox = Sandbox(Wanted("workspace-write", str(work)), using)
+
+    def write(number: int) -> None:
+        for i in range(20):
+            (work.parent / f"entry{number}").mkdir()
+            sandbox.change((work / f"{number}-{i}").touch)
+            (work.parent / f"entry{number}").rmdir()
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(write, range(6))) == [None] * 6
+    assert len(os.listdir(work)) >= 120

@@ -36,6 +36,12 @@ most = 0
 """How many children one owner may have at a time; 0: any number."""
 
 
+class Rules(Protocol):
+    """Rules of Landlock, by a descriptor that stays open as long as they are held (`fence.Ruleset`)."""
+
+    file: int
+
+
 class Confinement(Protocol):
     """A fence as children take it (`fence.Fence`)."""
 
@@ -44,7 +50,7 @@ class Confinement(Protocol):
 
     def prefix(self) -> list[str]: ...
 
-    def ruleset(self) -> int: ...
+    def ruleset(self) -> Rules | None: ...
 
 
 def environment(withheld: Collection[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -255,8 +261,8 @@ def _supervised(
     words = [os.fsencode(word) for word in argv]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     folder = os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
-    rules = -1 if fence is None else fence.ruleset()
-    passed = files if rules < 0 else (*files, rules)
+    rules = None if fence is None else fence.ruleset()
+    passed = files if rules is None else (*files, rules.file)
     confined = None if fence is None else (fence.filter, fence.less_root)
     request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied, confined))
     killed = 0

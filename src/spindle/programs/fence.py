@@ -166,13 +166,24 @@ def _runs(fence: "Fence") -> bool:
         os.close(null)
 
 
+class Ruleset:
+    """Rules of Landlock. Several threads may use them while others are made, so they end with their last user."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+
+    def __del__(self) -> None:
+        os.close(self.file)
+
+
 class Fence:
     """An area in the form that the kernel takes. Rules are made once, and again when a folder on the way changes."""
 
     def __init__(self, area: Area, using: Support) -> None:
         self.area = area
         self._using = using
-        self._ruleset = -1
+        self._ruleset: Ruleset | None = None
+        self._making = threading.Lock()
         self._seen: list[tuple[str, bool, tuple[int, ...]]] = []
         """The folders that the rules were made of: path, whether its entries count, state."""
         self.filter = b""
@@ -193,10 +204,6 @@ class Fence:
         self._spread: list[str] = []
         """Folders above that, whose other entries are granted one by one."""
 
-    def __del__(self) -> None:
-        if self._ruleset >= 0:
-            os.close(self._ruleset)
-
     def prefix(self) -> list[str]:
         """Return the words that come before the program and its arguments."""
         if self._using.seatbelt:
@@ -206,7 +213,7 @@ class Fence:
     def run(self, work: Callable[[], T]) -> T:
         """Do work of our own behind Landlock's rules, in a thread that ends with it; without Landlock, just do it."""
         rules = self.ruleset()
-        if rules < 0:
+        if rules is None:
             return work()
         result: list[T] = []
         failure: list[BaseException] = []
@@ -214,7 +221,7 @@ class Fence:
         def inside() -> None:
             try:
                 _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-                _checked(_libc.syscall(_RESTRICT_SELF, rules, 0))
+                _checked(_libc.syscall(_RESTRICT_SELF, rules.file, 0))
                 result.append(work())
             except BaseException as error:
                 failure.append(error)
@@ -228,22 +235,20 @@ class Fence:
 
     # -- Landlock --------------------------------------------------------------------------------
 
-    def ruleset(self) -> int:
-        """Return the descriptor of the Landlock rules, as they are now; -1: there are none. Raises `OSError`."""
+    def ruleset(self) -> Ruleset | None:
+        """Return the rules of Landlock, as they are now; None if there are none. Raises `OSError`."""
         if not self._using.landlock:
-            return -1
-        if self._ruleset < 0 or self._is_changed():
-            if not self._using.bwrap:
-                # A secret may have become a link meanwhile.
-                paths = (*self.area.secrets, *map(os.path.realpath, self.area.secrets), "/dev")
-                self._hidden = [path for path in dict.fromkeys(paths) if not _is_below(path, self.area.writable)]
-                self._spread = [path for path in _above(self._hidden) if self._shows(path)]
-            seen = self._states()
-            made = self._make()
-            if self._ruleset >= 0:
-                os.close(self._ruleset)
-            self._ruleset, self._seen = made, seen
-        return self._ruleset
+            return None
+        with self._making:
+            if self._ruleset is None or self._is_changed():
+                if not self._using.bwrap:
+                    # A secret may have become a link meanwhile.
+                    paths = (*self.area.secrets, *map(os.path.realpath, self.area.secrets), "/dev")
+                    self._hidden = [path for path in dict.fromkeys(paths) if not _is_below(path, self.area.writable)]
+                    self._spread = [path for path in _above(self._hidden) if self._shows(path)]
+                seen = self._states()
+                self._ruleset, self._seen = self._make(), seen
+            return self._ruleset
 
     def _is_changed(self) -> bool:
         return any(_state(path, entries=entries) != state for path, entries, state in self._seen)
@@ -261,7 +266,7 @@ class Fence:
         spread = [(path, True, state) for path, state in found.items() if not is_implied(path)]
         return [*spread, *((path, False, _state(path)) for path in self.area.writable)]
 
-    def _make(self) -> int:
+    def _make(self) -> Ruleset | None:
         abi, area = self._using.landlock, self.area
         writing = _WRITE_FILE | _FOLDER_RIGHTS | _TRUNCATE | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)
         files = 0 if self._using.bwrap else writing | (_READ_FILE if self._spread else 0)
@@ -269,17 +274,13 @@ class Fence:
         tcp = _TCP if abi >= _TCP_ABI and is_closed else 0
         scope = _SCOPES if abi >= _SCOPE_ABI else 0
         if not files and not tcp and not scope:
-            return -1
-        ruleset = _checked(_libc.syscall(_CREATE_RULESET, struct.pack("QQQ", files, tcp, scope), 24, 0))
-        try:
-            if files:
-                self._grant_files(ruleset, files & (writing & ~_MAKE_DEVICES | _READ_FILE))
-            if tcp and isinstance(area.network, list):
-                for port in area.network:
-                    _checked(_libc.syscall(_ADD_RULE, ruleset, _NET_PORT, struct.pack("QQ", _TCP, port), 0))
-        except BaseException:
-            os.close(ruleset)
-            raise
+            return None
+        ruleset = Ruleset(_checked(_libc.syscall(_CREATE_RULESET, struct.pack("QQQ", files, tcp, scope), 24, 0)))
+        if files:
+            self._grant_files(ruleset.file, files & (writing & ~_MAKE_DEVICES | _READ_FILE))
+        if tcp and isinstance(area.network, list):
+            for port in area.network:
+                _checked(_libc.syscall(_ADD_RULE, ruleset.file, _NET_PORT, struct.pack("QQ", _TCP, port), 0))
         return ruleset
 
     def _grant_files(self, ruleset: int, rights: int) -> None:

@@ -412,7 +412,9 @@ class Sandbox:
             yield f"Programs behind unix sockets act without a fence (tmux, D-Bus, docker, agents): {found}"
         yield "SysV memory, queues and semaphores of other processes can be used, and POSIX queues removed"
         yield "How other processes are scheduled can be changed (taskset)"
-        yield from (f"{path} can be read and written: it lies in a folder that may be written" for path in self._bare_secrets())
+        yield from (
+            f"{path} can be read and written: it lies in a folder that may be written" for path in self._bare_secrets()
+        )
         if os.geteuid() == 0 and not _can_lose_capabilities():
             yield "Root keeps all its capabilities: it may not drop them here"
         if using.landlock < 6:
