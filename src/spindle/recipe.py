@@ -124,7 +124,7 @@ async def make_agent(
         agent.pipe, agent.has_given_place = pipe, options.exec is not None
         return agent, extensions
     except BaseException as error:
-        session.close()
+        await session.leave()
         if pipe is not None:
             await pipe.close()
         if isinstance(error, BadFile):

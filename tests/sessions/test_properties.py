@@ -134,7 +134,7 @@ class Session(RuleBasedStateMachine):
         self.leaf = list(self.parents)[-1] if self.parents else None
 
     @precondition(lambda self: self.is_on_disk())
-    @rule(torn=st.binary(min_size=1, max_size=30).map(lambda data: data.replace(b"\n", b"") or b"{"))
+    @rule(torn=st.binary(min_size=1, max_size=30).map(lambda data: data.translate(None, b"\n}") or b"{"))
     def crash(self, torn: bytes) -> None:
         path = Path(self.manager.get_session_file() or "")
         self.manager.close()

@@ -165,17 +165,20 @@ class SessionChanges:
                 await self._leave(reason, target)
                 try:
                     if isinstance(other, str):
-                        agent.session.close()
+                        await agent.session.leave()
                         other, context = await self._load(other, False)
                     resources = await self._load_for(other)
                 except BaseException:
                     # Extensions were told that the session ends, but it goes on.
                     self.tasks.spawn(agent.begin(), "spindle-begin")
                     raise
-                return self._swap(other, context, resources, reason)
+                left = agent.session
+                tell_extensions = self._swap(other, context, resources, reason)
+                await left.leave()
+                return tell_extensions
         finally:
             if isinstance(other, Session) and other is not agent.session:
-                other.close()
+                await other.leave()
 
     async def _leave(self, reason: str, target: str | None) -> None:
         """End shell commands and extensions, and wait until the session file is on the disk."""
@@ -231,7 +234,6 @@ class SessionChanges:
             other.name_for_others or ""
         ):  # its waiting messages are offered when it is opened again
             left.keep_beside(encode(waiting) if waiting.waiting else None)
-        left.close()
 
         async def tell_extensions() -> None:
             await agent.begin()

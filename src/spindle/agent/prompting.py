@@ -338,9 +338,14 @@ class Prompting:
             self._engine.queues.let_go(submission)
 
     def _claim(self) -> None:
-        """Reserve the file of a new session. Raises `AgentError` if a message could not be saved in it."""
+        """Reserve the file of a new session. Raises `AgentError` if a message could not be saved in it.
+
+        A store is asked when the message is sent there, which its sender waits for.
+        """
+        session = self._engine.conversation.session
         try:
-            self._engine.conversation.session.claim()
+            if session.store is None:
+                session.claim()
         except SessionError as error:
             raise AgentError(str(error)) from None
 

@@ -593,7 +593,7 @@ class AgentSession:
             self.conversation.release_held()
             self.conversation.sync_soon()
             await self.conversation.synced()
-            self.session.close()
+            await self.session.leave()
             self.hub.close()
         retention, options = self.resources.retention, self.resources.options
         if retention != Retention():

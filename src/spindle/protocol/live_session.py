@@ -66,6 +66,12 @@ class LiveSession(NeverFull):
     def _follow(self) -> None:
         if (keeper := self.agent.session.of_store) is not None:
             keeper.on_lost, keeper.gives_up = weakly(self._lost), self._is_numbered
+            if keeper.session_id == self.handle:
+                keeper.stays = weakly(self._has_moved)
+
+    def _has_moved(self) -> bool:
+        """Whether it goes on in another conversation than its handle says: then other nodes must still find it here."""
+        return self.session_id != self.handle
 
     def _lost(self) -> None:
         self.on_lost(self)

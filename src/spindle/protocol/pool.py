@@ -226,7 +226,7 @@ class SessionPool:
         log.warning("The run in %s is not resumed: %s", session, error)
 
     def find(self, id: str) -> LiveSession | None:
-        return self._live.get(id) or (None if id in self._moved else self._current(id))
+        return self._live.get(id) or (None if id in self._moved else self.current(id))
 
     async def get(self, id: str, client: Seat | None = None, cwd: str | None = None) -> LiveSession:
         """Return the session with this handle or id: the live one, else the stored one. The client joins it.
@@ -263,7 +263,7 @@ class SessionPool:
     async def _open(self, wanted: WantedSession, client: Seat | None, name: str | None = None) -> LiveSession:
         if wanted.session is None:
             return self.joined(await self._make(wanted), client)
-        live = None if wanted.copy else self._current(wanted.session)
+        live = None if wanted.copy else self.current(wanted.session)
         if live is None:
             path = await asyncio.to_thread(self.source.find, wanted.session, wanted.cwd)
             if path is not None and wanted.copy:
@@ -271,7 +271,7 @@ class SessionPool:
             elif path is not None:
                 live = await self._open_file(replace(wanted, session=path), name)
             else:
-                live = self._current(wanted.session) or self._live.get(wanted.session)
+                live = self.current(wanted.session) or self._live.get(wanted.session)
         if live is None:
             raise UnknownSession(f"No session {name or wanted.session}")
         return self.joined(live, client)
@@ -347,7 +347,7 @@ class SessionPool:
             timer.cancel()
         return live
 
-    def _current(self, id: str) -> LiveSession | None:
+    def current(self, id: str) -> LiveSession | None:
         """Return the live session that holds the conversation with this id now."""
         return next((live for live in self._live.values() if live.session_id == id), None)
 
@@ -417,9 +417,17 @@ class SessionPool:
             self._unsaved[live.handle] = again
         for remembered in (self._moved, self._unsaved):
             if len(remembered) > REMEMBERED:
-                del remembered[next(iter(remembered))]
+                del remembered[first := next(iter(remembered))]
+                self._let_go(first)
         live.end(reason)
         self._closing[live] = self._tasks.spawn(self._close_one(live), "spindle-session-close")
+
+    def _let_go(self, handle: str) -> None:
+        """Let other nodes have the session that a handle says, once the handle says no other here."""
+        if (store := self.source.store) is not None and handle not in self._live and handle not in self._moved:
+            from spindle.sessions.store_keeper import let_go
+
+            asyncio.get_running_loop().run_in_executor(None, let_go, store, handle)
 
     async def _close_one(self, live: LiveSession) -> None:
         try:
@@ -429,6 +437,7 @@ class SessionPool:
         finally:
             del self._closing[live]
             live.closed()
+            self._let_go(live.handle)
             if self._trimming is None:
                 self._trimming = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._trim)
 

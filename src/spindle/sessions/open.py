@@ -124,7 +124,7 @@ def loaded_from(
     Raises `SessionNotFound`, `SessionHeld`, `StoreError`.
     """
     from spindle.sessions.store import SessionHeld
-    from spindle.sessions.store_keeper import QUEUE, StoreKeeper
+    from spindle.sessions.store_keeper import QUEUE, StoreKeeper, take_lease
 
     lease = None
     if not read_only:
@@ -132,7 +132,7 @@ def loaded_from(
             if (holder := store.holder(id)) is not None:
                 raise SessionHeld(id, holder)  # it has no line yet
             raise SessionNotFound(f"No session {id} in {store.name}")
-        lease = store.lease(id)
+        lease = take_lease(store, id)
     try:
         found = store.load(id)
         if found is None:
@@ -163,9 +163,10 @@ def copied_in(store: "SessionStore", id: str, cwd: StrPath | None = None, **savi
 
 def removed_from(store: "SessionStore", id: str) -> None:
     """Remove a session of a store with all that belongs to it. Raises `SessionHeld`, `StoreError`."""
-    from spindle.sessions.store_keeper import QUEUE
+    from spindle.sessions.store_keeper import QUEUE, let_go
     from spindle.sessions.uploads import remove_uploads
 
+    let_go(store, id)
     found = store.load(id)
     store.delete(id)
     if found is not None:

@@ -4,6 +4,7 @@ The functions in `open` make a `Session`; it never turns into another one. The l
 follows; it is not stored, so moving it writes nothing and the next entry makes the move visible.
 """
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -423,6 +424,13 @@ class Session:
         """Write missing entries and release the file and its lock. A later append takes them again."""
         if self._keeper is not None:
             self._keeper.close()
+
+    async def leave(self) -> None:
+        """Do the same as `close`; nothing else waits meanwhile if a store has to be asked."""
+        if self.store is None:
+            self.close()
+        else:
+            await asyncio.to_thread(self.close)
 
     # -- internals -------------------------------------------------------------------------------
 

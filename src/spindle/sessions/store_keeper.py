@@ -44,6 +44,25 @@ _gone_since: WeakKeyDictionary[SessionStore, float] = WeakKeyDictionary()
 """Since when stores do not answer: one outage is waited for once, not by every session in turn."""
 
 
+_kept: WeakKeyDictionary[SessionStore, dict[str, Lease | None]] = WeakKeyDictionary()
+"""Leases of sessions that were left, by id: requests that name them are still for this process. None: it is in use."""
+
+
+def take_lease(store: SessionStore, session: str) -> Lease:
+    """Take the lease of a session, also if it is kept. Raises `SessionHeld`, `StoreError`."""
+    if (kept := _kept.get(store, {}).get(session)) is not None:
+        _kept[store][session] = None
+        store.release(kept)
+    return store.lease(session)
+
+
+def let_go(store: SessionStore, session: str) -> None:
+    """Keep the lease of a session no longer."""
+    if (kept := _kept.get(store, {}).pop(session, None)) is not None:
+        with suppress(StoreError):
+            store.release(kept)
+
+
 class _Senders:
     """Threads that send, for all sessions of the process; they hold up no exit."""
 
@@ -85,6 +104,8 @@ class StoreKeeper:
         self.on_lost: Callable[[], None] = lambda: None
         self.gives_up = False
         """Whether the session is left when the store is gone for longer than a lease: others can go on with it."""
+        self.stays: Callable[[], bool | None] = lambda: False
+        """Whether the lease is kept when the session is closed."""
         self.told: list[tuple[str, int]] = [] if found is None else found.card.told
         """The last messages that clients were told of: id of the entry, number of the event."""
         self._tree = tree
@@ -157,6 +178,10 @@ class StoreKeeper:
             self.told = [*self.told[-TOLD + 1 :], (entry_id, number)]
             self._card_due = True
         self._send_soon()
+
+    @property
+    def session_id(self) -> str:
+        return str(self._tree.header.id)
 
     @property
     def lease_number(self) -> int:
@@ -259,7 +284,7 @@ class StoreKeeper:
         if self.lost is not None:
             raise LeaseLost(self.lost)
         if self._lease is None:
-            self._lease = self.store.lease(str(self._tree.header.id))
+            self._lease = take_lease(self.store, self.session_id)
         try:
             self.store.append(self._lease, lines, self._revision, card)
         except Conflict:
@@ -270,12 +295,12 @@ class StoreKeeper:
 
     def _is_there(self, lines: list[bytes]) -> bool:
         """Say whether an append whose answer was lost was made."""
-        found = self.store.load(str(self._tree.header.id), self._revision)
+        found = self.store.load(self.session_id, self._revision)
         return found is not None and found.lines == lines
 
     def _put_queue(self) -> bool:
         """Put the queue into the store. Returns whether there was anything to put."""
-        key = str(self._tree.header.id)
+        key = self.session_id
         while True:
             if self._queue is None and not self._queue_revision:
                 return False
@@ -331,7 +356,7 @@ class StoreKeeper:
     def look(self) -> None:
         """Find out whether another node has taken the session while this one slept."""
         if self.lost is None and not self.is_here and self.store.is_alive:
-            self._fail(LeaseLost(f"Another node took session {self._tree.header.id} when this one was not heard of"))
+            self._fail(LeaseLost(f"Another node took session {self.session_id} when this one was not heard of"))
 
     def _settle(self) -> None:
         self._send()
@@ -341,7 +366,7 @@ class StoreKeeper:
             if self.lost is not None:
                 raise LeaseLost(self.lost)
             if time.monotonic() > end:
-                raise StoreGone(f"The lease of session {self._tree.header.id} cannot be renewed")
+                raise StoreGone(f"The lease of session {self.session_id} cannot be renewed")
             time.sleep(0.1)
 
     def when_safe(self, then: Callable[[], None]) -> None:
@@ -373,7 +398,7 @@ class StoreKeeper:
 
     def claim(self) -> None:
         if self._lease is None:
-            self._lease = self.store.lease(str(self._tree.header.id))
+            self._lease = take_lease(self.store, self.session_id)
 
     def read_beside(self) -> bytes | None:
         return self._queue
@@ -393,11 +418,15 @@ class StoreKeeper:
             self.store.release(lease)
 
     def close(self) -> None:
-        lease = self._lease
         if self._error is None:
             self._try()
-        if lease is not None and self._error is None and self.store.holds(lease):
-            self._release(lease)
-        elif lease is not None:  # the store is gone, and nothing waits for it
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        if self._error is None and self.store.holds(lease):
+            if self.stays() or lease.session in _kept.get(self.store, ()):
+                _kept.setdefault(self.store, {})[lease.session] = lease
+            else:
+                self._release(lease)
+        else:  # the store is gone, and nothing waits for it
             _senders().submit(partial(self._release, lease))
-        self._lease = None

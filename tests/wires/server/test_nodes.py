@@ -98,6 +98,58 @@ def test_any_node_answers_for_any_session(cluster: Cluster) -> None:
     assert on_a.get(f"/v1/stored/{id}")[2]["name"] == "Named"
 
 
+def test_an_id_leads_to_the_same_conversation_at_every_node(cluster: Cluster) -> None:
+    """Also after the session behind it was changed: the id that a client was told goes on to name it."""
+    _, on_a = cluster.node([reply("one"), reply("two")], recovers=False)
+    _, on_b = cluster.node([reply("of b")], recovers=False)
+    id = on_a.open(cwd=str(cluster.work))
+    assert on_b.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})[2]["text"] == "one"
+    assert on_b.post(f"/v1/sessions/{id}/new_session")[0] == 200
+    assert on_b.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "second"})[2]["text"] == "two"
+    current = on_b.post(f"/v1/sessions/{id}/get_state")[2]["sessionId"]
+    assert current != id
+    # What it held before is a stored session like others.
+    assert on_b.ask("PATCH", f"/v1/stored/{id}", {"name": "First"})[2]["name"] == "First"
+    assert on_b.post(f"/v1/sessions/{id}/get_state")[2]["sessionId"] == current
+    assert on_b.ask("DELETE", f"/v1/stored/{id}")[0] == 204
+    assert [one["id"] for one in on_b.get("/v1/stored")[2]["sessions"]] == [current]
+    assert on_a.post(f"/v1/sessions/{id}/get_state")[2]["sessionId"] == current
+
+
+def test_the_lease_of_an_id_ends_with_its_session(cluster: Cluster) -> None:
+    a, on_a = cluster.node([reply("one")], recovers=False)
+    _, on_b = cluster.node([], recovers=False)
+    id = on_a.open(cwd=str(cluster.work))
+    on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})
+    with a.rpc(f"?session={id}") as socket:
+        assert socket.call("new_session")["success"]
+        assert socket.call("switch_session", sessionPath=id)["data"]["cancelled"] is False
+        assert socket.call("new_session")["success"]
+        assert open_store(cluster.address).holder(id) is not None
+    assert on_a.ask("DELETE", f"/v1/sessions/{id}")[0] == 204
+    until(lambda: open_store(cluster.address).holder(id) is None)
+    assert on_b.post(f"/v1/sessions/{id}/get_messages")[2]["messages"]
+
+
+def test_a_slow_database_holds_up_the_session_that_asks_alone(cluster: Cluster) -> None:
+    a, on_a = cluster.node([reply("one"), reply("two")], recovers=False)
+    id, other = on_a.open(cwd=str(cluster.work)), on_a.open(cwd=str(cluster.work))
+    on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})
+    import psycopg
+
+    with a.rpc(f"?session={other}") as beside, psycopg.connect(cluster.address) as held:
+        held.execute("SELECT 1 FROM spindle_sessions FOR UPDATE")  # no lease can be given back now
+        asked = threading.Thread(target=on_a.ask, args=("DELETE", f"/v1/sessions/{id}"))
+        asked.start()
+        until(lambda: id not in str(on_a.get("/v1/sessions")[2]))
+        began = time.monotonic()
+        assert beside.call("get_state")["success"]
+        assert time.monotonic() - began < 1
+        assert asked.is_alive()
+        held.rollback()
+        asked.join(10)
+
+
 def test_two_nodes_begin_one_session_once(cluster: Cluster) -> None:
     _, on_a = cluster.node([reply("a")])
     _, on_b = cluster.node([reply("b")])

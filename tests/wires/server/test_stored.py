@@ -221,3 +221,17 @@ def test_a_full_disk_stops_new_work_and_nothing_else(tmp_path: Path) -> None:
         room.write_text(str(10 << 30))
         assert web.post("/v1/sessions/one/prompt?wait=true", {"message": "again"})[2]["text"] == "three"
     assert "10 MiB are left on the disk of the sessions" in server.stderr
+
+
+def test_a_stored_session_is_named_by_its_id_and_not_by_that_of_a_live_one(tmp_path: Path) -> None:
+    """A live session keeps its id when it goes on in another file."""
+    with ServerProcess([reply("one"), reply("two")], base=tmp_path) as server:
+        web = Http(server)
+        id = web.open()
+        web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})
+        web.post(f"/v1/sessions/{id}/new_session")
+        web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "second"})
+        assert web.ask("PATCH", f"/v1/stored/{id}", {"name": "Old"})[2]["firstMessage"] == "first"
+        assert web.ask("DELETE", f"/v1/stored/{id}")[0] == 204
+        assert [one["firstMessage"] for one in web.get("/v1/stored")[2]["sessions"]] == ["second"]
+        assert web.get(f"/v1/sessions/{id}")[2]["id"] == id

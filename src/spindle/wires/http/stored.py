@@ -102,11 +102,10 @@ class StoredSessions:
         """Give a session a name. Raises `UnknownSession`, `AgentError`, `SessionError`."""
         if not name.strip():
             raise AgentError("Session name cannot be empty")
-        if (live := self._pool.find(id)) is not None:
+        if (live := self._pool.current(id)) is not None:
             live.agent.set_name(name.strip())
             if (wait := live.agent.session.unsafe()) is not None:
                 await asyncio.to_thread(wait)
-            id = live.session_id
         else:
             info = await self._info(id)
             await asyncio.to_thread(self._rename, info.path, name.strip())
@@ -114,10 +113,10 @@ class StoredSessions:
 
     async def delete(self, id: str) -> None:
         """Delete a session for good. Raises `UnknownSession`, `AgentError`."""
-        live = self._pool.find(id)
+        live = self._pool.current(id)
         if live is not None and live.agent.busy:
             raise AgentError(f"Something is running in session {id}: stop it first")
-        info = await self._info(live.session_id if live is not None else id)
+        info = await self._info(id)
         if live is not None:
             await self._pool.close_session(live)
         try:
