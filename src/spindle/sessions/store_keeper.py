@@ -63,6 +63,10 @@ def let_go(store: SessionStore, session: str) -> None:
             store.release(kept)
 
 
+class _GivenUp(LeaseLost):
+    """Nothing could be added for longer than a lease."""
+
+
 class _Senders:
     """Threads that send, for all sessions of the process; they hold up no exit."""
 
@@ -270,11 +274,13 @@ class StoreKeeper:
                     self._append([], card, unsure=False)  # an older lease must not tell its sender that it is kept
                 _gone_since.pop(self.store, None)
                 return
-            except StoreGone as error:
+            except (Conflict, LeaseLost):
+                raise
+            except StoreError as error:
                 since = _gone_since.setdefault(self.store, time.monotonic())
                 if time.monotonic() - since > self.store.lease_seconds:
                     if self.gives_up:
-                        raise LeaseLost(f"no answer for longer than a lease: {error}") from None
+                        raise _GivenUp(str(error)) from None
                     raise
                 unsure = True
                 self._fail(error)
@@ -325,7 +331,8 @@ class StoreKeeper:
             if self._lease is not None:
                 _senders().submit(partial(self._release, self._lease))
             self.lost, self._lease = text, None
-            self._error = f"This session goes on elsewhere ({text}). Open it again"
+            where = "cannot be kept now" if isinstance(error, _GivenUp) else "goes on elsewhere"
+            self._error = f"This session {where} ({text}). Open it again"
             self._call(partial(self.on_error, self._error), self.on_lost)
             return
         self._error = f"Session cannot be saved ({text}). The conversation goes on in memory."

@@ -150,6 +150,24 @@ def test_a_slow_database_holds_up_the_session_that_asks_alone(cluster: Cluster) 
         asked.join(10)
 
 
+def test_a_database_that_refuses_is_told_like_one_that_is_gone(cluster: Cluster) -> None:
+    _, on_a = cluster.node([reply("one"), reply("never"), reply("two")], recovers=False)
+    id = on_a.open(cwd=str(cluster.work))
+    assert on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "first"})[0] == 200
+    stream = on_a.events(id)
+    server = postgres.server()
+    server.sql(cluster.address, "ALTER TABLE spindle_lines RENAME TO away")
+    try:
+        status, _, told = on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "second"})
+    finally:
+        server.sql(cluster.address, "ALTER TABLE away RENAME TO spindle_lines")
+    assert status == 503 and "cannot be kept now" in told["error"] and "no tables" in told["error"], told
+    assert b"session_closed" in stream.answer.read()
+    assert on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "third"})[2]["text"] == "two"
+    said = on_a.post(f"/v1/sessions/{id}/get_messages")[2]["messages"]
+    assert [one["content"][0]["text"] for one in said] == ["first", "one", "third", "two"]
+
+
 def test_two_nodes_begin_one_session_once(cluster: Cluster) -> None:
     _, on_a = cluster.node([reply("a")])
     _, on_b = cluster.node([reply("b")])
