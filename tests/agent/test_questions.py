@@ -55,12 +55,13 @@ def test_a_write_over_a_file_shows_the_change_and_touches_nothing(tmp_path):
             question = await asked(rig)
             preview = question["preview"]
             assert preview["kind"] == "diff" and (preview["added"], preview["removed"]) == (1, 1)
+            assert preview["patch"].startswith("--- a\n+++ a\n@@ "), "a path as it was given, as in that of an edit"
             assert "-line 50\n+changed\n" in preview["patch"] and "line 20" not in preview["patch"]
             assert (file.read_text(), file.stat().st_mtime_ns) == (LONG, before.st_mtime_ns)
             dialog = await rig.until("extension_ui_request")
             assert dialog["id"] == question["id"]
             assert dialog["title"] == "Allow write? Replace a (+1 −1)"
-            assert question["suggestions"][0]["rules"] == ["Edit(./a)"] or question["suggestions"]
+            assert question["suggestions"][0]["rules"] == ["Edit(./a)"]
             await rig.call("answer_permission", question=question["id"], behavior="allow")
             await rig.until("agent_settled")
             assert "changed" in file.read_text()

@@ -312,7 +312,7 @@ def test_a_preview_of_a_long_text_ends_early_and_counts_all(lines: int) -> None:
     new = "".join(f"new line {number} {'y' * 40}\n" for number in range(lines - 3))
     before, after = split_lines(old), split_lines(new)
     changes = find_changes(before, [Region(0, len(before), after)])
-    shown = whole_preview("f", old, new, None)
+    shown = whole_preview("f", "f", old, new, None)
     assert (shown.added, shown.removed) == (lines - 3, lines)
     assert shown.cut is (lines > 10)
     for text, whole in [

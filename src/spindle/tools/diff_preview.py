@@ -27,14 +27,17 @@ def _preview(
     )
 
 
-def whole_preview(path: str, old: str | None, new: str, place: str | None) -> DiffPreview:
-    """Return the change from the whole of an old text, if there is one, to the whole of a new one."""
+def whole_preview(path: str, shown: str, old: str | None, new: str, place: str | None) -> DiffPreview:
+    """Return the change from the whole of an old text, if there is one, to the whole of a new one.
+
+    `shown`: the path as it was given.
+    """
     from spindle.tools.replace import Region, display_diff, find_changes, split_lines, unified_patch
 
     before, after = split_lines(old or ""), split_lines(new)
     changes = find_changes(before, [Region(0, len(before), after)])
     diff = display_diff(before, after, changes, _MOST)
-    patch = unified_patch(before, after, changes, path, _MOST)
+    patch = unified_patch(before, after, changes, shown, _MOST)
     added = sum(change.new_end - change.new_start for change in changes)
     removed = sum(change.end - change.start for change in changes)
     return _preview(path, diff, patch, (added, removed), new_file=old is None, place=place)

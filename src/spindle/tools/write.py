@@ -48,7 +48,7 @@ async def _preview(args: dict[str, Any], ctx: ToolContext) -> "Preview":
         place = ctx.files.name
     elif (data := await ctx.workspace.do(read_old, path, _MAX_SHOWN)) is not None:
         old = data.decode("utf-8", "replace")
-    return await run_abandonable(lambda cancel: whole_preview(path, old, text, place))
+    return await run_abandonable(lambda cancel: whole_preview(path, args["path"], old, text, place))
 
 
 TOOL = Tool(

@@ -105,6 +105,30 @@ def test_an_editor_that_is_cut_off_comes_back() -> None:
             assert editor.said == "one two"
 
 
+def test_an_editor_that_leaves_answers_nothing(tmp_path: Path) -> None:
+    """Another client of the session has the same question."""
+    code = """
+def extension(api):
+    @api.command("choose")
+    async def choose(arguments, ctx):
+        ctx.ui.notify(f"chosen: {await ctx.ui.select('Which?', ['one', 'two'])}")
+"""
+    (tmp_path / "choose.py").write_text(code)
+    with ServerProcess(args=["--extension", str(tmp_path / "choose.py")]) as server, Editor(server) as editor:
+        session = editor.begin()
+        with server.rpc(f"?session={session}") as other:
+            other.write(json.dumps({"type": "prompt", "message": "/choose"}))
+            asked = other.wait("extension_ui_request")
+            while json.loads(editor.socket.recv(20)).get("method") != "session/request_permission":
+                pass
+            editor.socket.close()
+            while [one["clients"] for one in other.call("list_live_sessions")["data"]["sessions"]] != [1]:
+                pass
+            other.write(json.dumps({"type": "extension_ui_response", "id": asked["id"], "value": "two"}))
+            told = other.wait(lambda frame: frame.get("method") == "notify")
+            assert told["message"] == "chosen: two"
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Origin": "https://evil.example"}, 403)],

@@ -71,8 +71,8 @@ class Questions:
                 fields = await self._form(request)
         except JsonRpcError as error:
             fields = {"cancelled": True, "error": f"the editor could not ask: {error}"}
-        finally:
-            self._agent.replies.receive({"type": "extension_ui_response", "id": request.id, **fields})
+        # An editor that has left says nothing: other clients may answer.
+        self._agent.replies.receive({"type": "extension_ui_response", "id": request.id, **fields})
 
     async def _choice(self, request: ExtensionUIRequest, call: Update | None) -> dict[str, Any]:
         """Ask a question of an extension or a server like one about a call."""
