@@ -354,6 +354,32 @@ def test_a_slow_disk_holds_up_nobody_but_the_end_of_the_process(tmp_path, monkey
     run(main())
 
 
+def test_an_abort_gives_up_the_wait_of_its_run_for_the_disk_and_not_that_of_the_end_of_the_process(
+    tmp_path, monkeypatch
+):
+    async def main():
+        disk, asked = threading.Event(), threading.Event()
+
+        def fsync(descriptor: int) -> None:
+            asked.set()
+            assert disk.wait(30)
+
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            monkeypatch.setattr(os, "fsync", fsync)
+            going = asyncio.create_task(rig.run("hi"))
+            await until_true(asked.is_set)
+            monkeypatch.undo()
+            await rig.agent.abort()
+            await going
+            closing = asyncio.create_task(rig.agent.close())
+            await asyncio.sleep(0.05)
+            assert not closing.done()
+            disk.set()
+            await closing
+
+    run(main())
+
+
 def test_the_end_of_a_run_reaches_the_disk_with_the_next_message_or_soon(tmp_path, monkeypatch):
     async def main():
         synced = []

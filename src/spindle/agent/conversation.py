@@ -1,15 +1,13 @@
 """The conversation: the messages that the model will see, in step with the session file."""
 
 import asyncio
-import errno
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import msgspec
 
+from spindle.agent.disk import DiskWait
 from spindle.agent.run.result import SubagentReport
 from spindle.base import limits
 from spindle.llm.memory import Memory
@@ -35,40 +33,8 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.run_result import RunTokens
 
-DISK_WAITS = 4
-"""Files that are waited for at once. Each thread that returns takes the interpreter from the event loop for a moment,
-and more threads do so more often."""
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
-
-
-class _Disk:
-    """Threads that wait for the disk. Threads of an executor cost half as much again, and hold up the exit."""
-
-    def __init__(self) -> None:
-        from queue import SimpleQueue
-
-        self._works: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._idle: list[bool] = []
-        """An item for each thread that has nothing to do; several threads may use a list."""
-        self._threads = 0
-
-    def submit(self, work: Callable[[], None]) -> None:
-        try:
-            self._idle.pop()
-        except IndexError:
-            if self._threads < DISK_WAITS:
-                self._threads += 1
-                threading.Thread(target=self._run, name="spindle-disk", daemon=True).start()
-        self._works.put(work)
-
-    def _run(self) -> None:
-        while True:
-            self._works.get()()
-            self._idle.append(True)
-
-
-_disk = cache(_Disk)
 
 
 class Conversation:
@@ -99,10 +65,12 @@ class Conversation:
         """Whether the model has answered since the last compaction."""
         self._stats = StatsCounter()
         self._counting = asyncio.Lock()
-        self._syncing: set[asyncio.Future[None]] = set()
-        """Syncs that have not ended."""
-        self._last_sync: asyncio.Future[None] | None = None
-        """Done when the last sync has ended; `on_disk` waits for it."""
+        self._syncs: list[DiskWait] = []
+        """Those that were begun and, when the last one began, not over."""
+        self._last_sync: DiskWait | None = None
+        """`on_disk` waits for it."""
+        self._sync_next: asyncio.Handle | None = None
+        """A sync for the next turn of the loop."""
         self._sync_due: asyncio.TimerHandle | None = None
         """Timer of a sync that can wait for a moment."""
         self._last_id: str | None = None
@@ -192,38 +160,23 @@ class Conversation:
         for message in held:
             self.append(message)
 
+    def sync_next(self) -> None:
+        """Sync in the next turn of the loop: the request is on its way then, and the disk works beside the model.
+
+        A thread that works while the request is made would take the interpreter from it, and have to wait for it.
+        """
+        if self._sync_next is None:
+            self._sync_next = asyncio.get_running_loop().call_soon(self.sync_soon)
+
     def sync_soon(self) -> None:
         """Sync the session file to the disk, in a thread: nothing waits for a slow disk."""
-        if self._sync_due is not None:
-            self._sync_due.cancel()
-            self._sync_due = None
-        session = self.session
-        wait = session.begin_sync()
-        if wait is None:
-            return
-        loop = asyncio.get_running_loop()
-        sync, told = loop.create_future(), loop.create_future()
-        self._syncing.add(sync)
-        self._last_sync = told
-
-        def ended(error: OSError | None) -> None:
-            self._syncing.discard(sync)
-            if error is not None:
-                session.sync_failed(error)
-            sync.set_result(None)
-            if not told.done():
-                told.set_result(None)
-
-        def work() -> None:
-            error = None
-            try:
-                wait()
-            except OSError as caught:
-                error = caught.with_traceback(None)  # the traceback holds this frame
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(ended, error)
-
-        _disk().submit(work)
+        for due in (self._sync_next, self._sync_due):
+            if due is not None:
+                due.cancel()
+        self._sync_next = self._sync_due = None
+        if (wait := self.session.begin_sync()) is not None:
+            self._last_sync = DiskWait(wait, self.session.sync_failed)
+            self._syncs = [*(sync for sync in self._syncs if not sync.over), self._last_sync]
 
     def sync_later(self) -> None:
         """Sync in a moment, or with the next message: each sync covers everything that was written before it."""
@@ -231,22 +184,12 @@ class Conversation:
             self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self.sync_soon)
 
     async def on_disk(self) -> None:
-        """Wait for the last `sync_soon`, once: a disk that hangs does not hold up every request."""
+        """Wait for the last sync, once: a disk that hangs does not hold up every request."""
+        if self._sync_next is not None:  # the answer is there before the next turn
+            self.sync_soon()
         sync, self._last_sync = self._last_sync, None
-        if sync is None or sync.done():
-            return
-        session = self.session
-
-        def late() -> None:
-            if not sync.done():
-                session.sync_failed(TimeoutError(errno.ETIMEDOUT, "the disk does not answer"))
-                sync.set_result(None)
-
-        timer = asyncio.get_running_loop().call_later(limits.DISK_SYNC, late)
-        try:
-            await sync
-        finally:
-            timer.cancel()
+        if sync is not None and not sync.over:
+            await sync.wait(limits.DISK_SYNC)
 
     async def safe(self) -> None:
         """Wait until another process could go on from here; with files it can at once.
@@ -265,9 +208,9 @@ class Conversation:
             await asyncio.to_thread(wait)
 
     async def synced(self) -> None:
-        """Wait for all syncs that `sync_soon` began."""
-        if self._syncing:
-            await asyncio.wait(self._syncing, timeout=limits.DISK_SYNC)
+        """Wait for all syncs that have begun."""
+        if endings := [sync.ending() for sync in self._syncs if not sync.over]:
+            await asyncio.wait(endings, timeout=limits.DISK_SYNC)
 
     def stored(self, *, documented: bool = False) -> list[Any]:
         """Return the messages as the session file has them: with keys of other programs that we do not know.
