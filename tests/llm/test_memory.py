@@ -90,10 +90,14 @@ def history(seed: int, model: Any, size: int) -> list[AgentMessage]:
     return messages
 
 
-def body(model: Any, messages: Sequence[AgentMessage], memory: Memory) -> tuple[Any, int]:
-    tools = [ToolSpec("bash", "runs", {"type": "object"})]
+BASH = ToolSpec("bash", "runs", {"type": "object"})
+
+
+def body(
+    model: Any, messages: Sequence[AgentMessage], memory: Memory, tools: Sequence[ToolSpec] = (BASH,)
+) -> tuple[Any, int]:
     known = memory.parts("model", messages, lambda part, _: to_model_messages(part))
-    request = transform_request(Request("Be brief.", known, tools, memory), model)
+    request = transform_request(Request("Be brief.", known, list(tools), memory), model)
     return decode(encode(BODIES[model.api](model, request))), estimate_request(request)
 
 
@@ -115,6 +119,14 @@ def test_another_branch_and_another_model(name: str):
     for _ in range(2):
         for choice, part in ((model, messages), (other, messages), (model, messages[:9] + messages[20:]), (model, [])):
             assert body(choice, part, memory) == body(choice, part, Memory())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tools_that_come_and_change(name: str):
+    model, memory, messages = MODELS[name], Memory(), [UserMessage("hi", 1)]
+    bash, other = (ToolSpec("bash", "Run", {"type": "object", "title": title}) for title in "ab")
+    for tools in ([bash], [bash, other], [other], [], [bash]):
+        assert body(model, messages, memory, tools) == body(model, messages, Memory(), tools)
 
 
 def test_older_messages_are_worked_on_once():

@@ -8,6 +8,7 @@ from spindle.llm.compat import ChatCompat
 from spindle.llm.history import transform_request
 from spindle.llm.openai_chat import chat_body, chat_headers
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
+from spindle.shapes.codec import decode, encode
 from spindle.shapes.messages import Image, Text, Thinking, ToolCall, UserMessage
 
 from .helpers import answer_by, make_model, result
@@ -23,10 +24,14 @@ CALL = answer(ToolCall("c1", "bash", {"command": "ls"}))
 USER = UserMessage("hi", 0)
 
 
+def as_sent(body: dict) -> dict:
+    return decode(encode(body))
+
+
 def body(*messages, compat=None, tools=(), system="Be brief.", model=None, **options) -> dict:
     model = make_model(**{"base_url": PUBLIC, "compat": compat, **(model or {})})
     request = transform_request(Request(system, list(messages) or [USER], list(tools)), model)
-    return chat_body(model, request, StreamOptions(**options), ChatCompat.of(model))
+    return as_sent(chat_body(model, request, StreamOptions(**options), ChatCompat.of(model)))
 
 
 def headers(compat=None, **options) -> dict:

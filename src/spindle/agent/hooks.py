@@ -246,6 +246,12 @@ class _Overriding(dict[Callable[..., Any], list[Hooks]]):
         return self[hook]
 
 
+def _answering(name: str, members: Sequence[Hooks]) -> list[Hooks]:
+    """Return the members with an attribute of their own, which may be a property, in the place of that of `Hooks`."""
+    usual = getattr(Hooks, name)
+    return [member for member in members if getattr(type(member), name) is not usual or name in vars(member)]
+
+
 class HookChain(Hooks):
     """Several hooks as one. Each member gets the values as the member before it changed them."""
 
@@ -255,6 +261,8 @@ class HookChain(Hooks):
     def use(self, *members: Hooks) -> None:
         self._members = members
         self._with = _Overriding(members)
+        self._observers = _answering("listening", members)
+        self._readers = _answering("sees_pieces", members)
 
     def add(self, member: Hooks) -> None:
         self.use(*self._members, member)
@@ -339,27 +347,31 @@ class HookChain(Hooks):
 
     @property
     def sees_pieces(self) -> bool:  # type: ignore[override]
-        for member in self._members:  # noqa: SIM110 - a generator for every token would be felt
+        for member in self._readers:  # noqa: SIM110 - a generator for every token would be felt
             if member.sees_pieces:
                 return True
         return False
 
+    @property
+    def listening(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset[str]().union(*(member.listening for member in self._observers))
+
     def hears(self, kind: object) -> bool:
-        for member in self._members:
-            if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:
+        for member in self._observers:  # noqa: SIM110 - as above
+            if kind in member.listening:
                 return True
         return False
 
     async def observe(self, event: Event) -> None:
         kind = event.type
-        for member in self._members:
-            if isinstance(member, HookChain) or kind in member.listening:
+        for member in self._observers:
+            if kind in member.listening:
                 await member.observe(event)
 
     def observe_soon(self, event: Event) -> None:
         kind = event.type
-        for member in self._members:
-            if isinstance(member, HookChain) or kind in member.listening:
+        for member in self._observers:
+            if kind in member.listening:
                 member.observe_soon(event)
 
     def piece(self, update: MessageUpdate) -> None:

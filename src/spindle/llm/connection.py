@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._lost = True
         self._loss = self._loss or loss
         self._transport = None
+        self._stop_timer()
         self._wake()
 
     # -- one request -------------------------------------------------------------------------------
@@ -139,7 +140,6 @@ class Connection(asyncio.Protocol):
         self._waiting_bytes = 0
         self.parser = None
         self.was_used = True
-        self._stop_timer()
         return True
 
     def close(self) -> None:
@@ -166,6 +166,8 @@ class Connection(asyncio.Protocol):
         if idle_timeout is not None:
             if begins:
                 self._deadline = self._loop.time() + idle_timeout
+            if self._timer is not None and self._timer.when() > self._deadline:
+                self._stop_timer()
             if self._timer is None:
                 self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
         try:

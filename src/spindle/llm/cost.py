@@ -152,8 +152,11 @@ def output_limit(model: Model, request: Request, options: StreamOptions) -> int:
 
 def estimate_request(request: Request) -> int:
     """Estimate the tokens of a request by its length."""
-    chars = len(request.system_prompt)
-    chars += sum(len(tool.name) + len(tool.description) + len(encode(tool.parameters)) for tool in request.tools)
+
+    def count() -> int:
+        return sum(len(tool.name) + len(tool.description) + len(encode(tool.parameters)) for tool in request.tools)
+
+    chars = len(request.system_prompt) + request.memory.same("estimate", count, request.tools)
     return chars // 4 + estimate_messages(request)
 
 

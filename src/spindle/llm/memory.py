@@ -6,7 +6,7 @@ it as JSON, counting it) is done for each message once, as long as the history b
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import is_
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from spindle.shapes.messages import AssistantMessage, Text, ToolCall
 _SHORT: Final = 1024
 """Bytes of a part whose JSON is remembered."""
 
+T = TypeVar("T")
 Make: TypeAlias = Callable[[Sequence[Any], int], list[Any]]
 """Gets messages of a history, and how many parts were made of those before them. Returns the parts that it makes."""
 
@@ -25,6 +26,15 @@ class Memory:
 
     def __init__(self) -> None:
         self._works: dict[str, _Work] = {}
+        self._same: dict[str, tuple[tuple[Any, ...], Any]] = {}
+
+    def same(self, name: str, make: Callable[[], T], *about: Any) -> T:
+        """Return what `make` makes of what is `about`: of tools or a prompt that requests have in common, once."""
+        known = self._same.get(name)
+        if known is None or known[0] != about:
+            known = self._same[name] = about, make()
+        made: T = known[1]
+        return made
 
     def parts(self, name: str, messages: Sequence[Any], make: Make, *about: Any, seal: bool = False) -> list[Any]:
         """Return what `make` makes of the messages; the parts of older ones are those of the last time.

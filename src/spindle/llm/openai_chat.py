@@ -20,7 +20,7 @@ from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.llm.memory import from_the_end
-from spindle.llm.stream import ModelMessage, Request, StreamOptions
+from spindle.llm.stream import ModelMessage, Request, StreamOptions, ToolSpec
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.messages import (
     AssistantMessage,
@@ -83,8 +83,7 @@ def chat_body(model: Model, request: Request, options: StreamOptions, compat: Ch
         body["store"] = False
     body[compat.max_tokens_field] = output_limit(model, request, options)
     if request.tools:
-        strict = {"strict": False} if compat.supports_strict_mode else {}
-        body["tools"] = [{"type": "function", "function": asdict(tool) | strict} for tool in request.tools]
+        body["tools"] = request.memory.same("chat", partial(_tools, request.tools, compat), request.tools, compat)
         if compat.zai_tool_stream:
             body["tool_stream"] = True
     elif any(isinstance(message, ToolResultMessage) for message in request.messages):
@@ -99,6 +98,13 @@ def chat_body(model: Model, request: Request, options: StreamOptions, compat: Ch
     if compat.vllm_priority is not None:
         body["priority"] = compat.vllm_priority
     return body | (model.sampling_params or {})
+
+
+def _tools(tools: Sequence[ToolSpec], compat: ChatCompat) -> Any:
+    """Return the tools as they are sent: their JSON, unless there will be a mark on the last one."""
+    strict = {"strict": False} if compat.supports_strict_mode else {}
+    made = [{"type": "function", "function": asdict(tool) | strict} for tool in tools]
+    return made if compat.cache_control_format == "anthropic" else msgspec.Raw(encode(made))
 
 
 # -- messages ------------------------------------------------------------------------------------

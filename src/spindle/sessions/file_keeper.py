@@ -101,8 +101,8 @@ class FileKeeper:
 
     def catch_up(self) -> None:
         """Take in changes that other programs made to the file, before we add to it."""
-        if self._file is None or self._rewrite_due:
-            return
+        if self._file is None or self._rewrite_due or (self._is_held and self._is_due):
+            return  # or there was a look right before, for the entry that this one is written with
         try:
             status = os.stat(self.path)
             if self._file.is_unchanged(status):

@@ -7,8 +7,8 @@ follows; it is not stored, so moving it writes nothing and the next entry makes 
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -248,11 +248,9 @@ class Session:
         self.tree.require(target_id)
         return self._append(LabelEntry, target_id=target_id, label=label)
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self) -> AbstractContextManager[None]:
         """Write the entries that are added inside at once: after a crash the file has all of them, or none."""
-        with self._keeper.held() if self._keeper is not None else nullcontext():
-            yield
+        return nullcontext() if self._keeper is None else self._keeper.held()
 
     # -- moving ----------------------------------------------------------------------------------
 

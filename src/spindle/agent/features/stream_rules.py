@@ -125,12 +125,15 @@ class StreamRules(Hooks):
         self._noted: list[_WatchedRule] = []
         """Rules that the model is told when the answer is finished."""
 
+    @property
+    def sees_pieces(self) -> bool:  # type: ignore[override]
+        return bool(self._watches)
+
     def rebuild(self) -> None:
         """Take the rules of the working directory, and learn from the session which of them the model was told."""
         rules = self._port.resources.rules if self._settings.enabled else []
         if rules is not self._rules:
             self._rules, self._watches = rules, [_WatchedRule(rule) for rule in rules]
-        self.sees_pieces = bool(rules)
         known = facts(self._port.conversation.session.branch(), RulesTold) if rules else ()
         told = {name for fact in known for name in fact.rules}
         for watch in self._watches:

@@ -71,8 +71,7 @@ class Rulebook:
         ]
         mode = client.mode or given.mode or project.default_mode or user.default_mode
         mode = mode or ("bypass" if given.can_use_tool is None else "default")
-        lists = [[*source.allow, *source.ask, *source.deny] for _, source in sources]
-        if mode == "bypass" and not (self.kept or any(lists) or even_if_all_allowed):
+        if mode == "bypass" and not (self.kept or any(_has_rules(one) for _, one in sources) or even_if_all_allowed):
             return None
         from spindle.agent.fences.rules import Policy, mode_named, rules_of  # most sessions need no rules
 
@@ -130,6 +129,10 @@ class Rulebook:
     def mode(self) -> str:
         policy = self.policy()
         return "bypass" if policy is None else policy.mode
+
+
+def _has_rules(source: Permissions | PermissionOptions) -> bool:
+    return bool(source.allow or source.ask or source.deny)
 
 
 def _settings(given: Any, source: str) -> Permissions:

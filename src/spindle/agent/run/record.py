@@ -8,6 +8,7 @@ session file is the lease of the owner: it ends with its process.
 import os
 import socket
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, convert, field
@@ -107,6 +108,9 @@ class RunRecord(Fact, kw_only=True):
     """Calls that have not run, because a question waits."""
 
 
+_host = cache(socket.gethostname)
+
+
 class Recording:
     """Writes the record of a run that is going on."""
 
@@ -120,7 +124,7 @@ class Recording:
         self.begun = True
         if self._record.prompt is None:
             self._record.prompt = prompt
-        self._record.owner = Owner(os.getpid(), socket.gethostname())
+        self._record.owner = Owner(os.getpid(), _host())
         keep(self._session, self._record)
 
     def end(self, stop_reason: str, meter: Meter, held: list[str]) -> None:

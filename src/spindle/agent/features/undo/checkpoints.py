@@ -186,7 +186,7 @@ class Checkpoints(Hooks):
     # -- a run -----------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        self._run, self._first, self._last = uuid.uuid4().hex[:12], None, None
+        self._first = self._last = None
         self._is_stale, self._began = True, None
         self._working.close()
 
@@ -291,6 +291,7 @@ class Checkpoints(Hooks):
         await self._looked()
         before, self._last = self._last, None
         if self._first is None:  # before the state is taken: a restore that begins now would have it half
+            self._run = uuid.uuid4().hex[:12]
             self._working.push(await snapshots.at_work())
         async with snapshots.alone():
             state, id = await snapshots.now(), uuid.uuid4().hex[:12]
