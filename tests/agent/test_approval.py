@@ -81,6 +81,17 @@ def test_a_program_answers_for_itself(tmp_path):
     run(main())
 
 
+def test_a_program_that_a_rule_asks_is_not_told_that_it_is_not_asked(tmp_path, caplog):
+    async def main():
+        script = Script([{"calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}, "done"])
+        options = {"permission_mode": "bypass", "ask": ["Bash(touch *)"], "can_use_tool": lambda name, arguments: False}
+        async with Agent.create(cwd=tmp_path, persist=False, model=script.model(), **options) as agent:
+            assert (await agent.run("go")).status == "denied"
+
+    run(main())
+    assert "is not asked" not in caplog.text
+
+
 def test_no_one_to_ask_is_a_no(tmp_path):
     async def main():
         call = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}

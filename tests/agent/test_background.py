@@ -64,6 +64,21 @@ def test_more_than_the_bound_are_refused_in_words():
         assert "is running" in told[6]
 
 
+def test_an_end_that_the_first_result_tells_is_not_told_again():
+    """Also where the last lines come from the far side, which takes a moment."""
+    steps = [reply(bash("sleep 0.1; echo over")), reply("done")]
+    for far in ([], ["--exec", "env A=1"]):
+        with AgentProcess(steps, args=[*TOOLS, *far]) as agent:
+            agent.run("start it")
+            [told] = results(agent)
+            assert told.startswith("over") and "bg1 exited with code 0" in told
+            assert [message["role"] for message in agent.data("get_messages")["messages"]][1:] == [
+                "assistant",
+                "toolResult",
+                "assistant",
+            ]
+
+
 def test_a_server_and_its_test_in_one_run(tmp_path):
     """The server is started, waited for, asked, and ended, all in one run."""
     port = "PORT=$(sed -n 's/.*port \\([0-9]*\\).*/\\1/p' $(ls $TMPDIR/spindle-bash-*.log | head -1))"

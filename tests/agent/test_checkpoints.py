@@ -1142,3 +1142,103 @@ def test_an_agent_is_killed_while_it_restores(tmp_path):
         assert picture(folder) == before
         agent.data("restore", checkpoint=saved["id"])
         assert picture(folder) == changed and not list(folder.rglob(".spindle*"))
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["plain", "linked"])
+def test_the_working_directory_is_a_home_with_the_agent_directory_in_it(tmp_path: Path, linked: bool) -> None:
+    """As `ssh host` gives it, and as a shell begins: our own files in there are neither kept nor put back."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    home = tmp_path / ("link" if linked else "real")
+    files = {"a.txt": "one\n", "gone.txt": "gone\n", ".gitignore": "*.log\n!.cache/**\n", "old.log": "log\n"}
+    for name, text in files.items():
+        (home / name).write_text(text)
+    lines = "echo two > a.txt; rm gone.txt; echo new > new.txt; echo more >> old.log"
+    far = ["--exec", f"env -C {home}"] if _there else []
+    steps = [reply(call("bash", {"command": lines})), reply("Done."), reply("Done again.")]
+    with AgentProcess(steps, base=home, session=True, args=["--cwd", str(home), *far]) as agent:
+        agent.run("go")
+        changed = {one["path"]: one["status"] for one in agent.data("get_changes")["files"]}
+        assert changed == {"a.txt": "modified", "gone.txt": "deleted", "new.txt": "added"}
+        [first] = agent.data("list_checkpoints")["checkpoints"]
+        back = agent.data("restore", checkpoint=first["id"])
+        assert {name: (home / name).read_text() for name in files} == {**files, "old.log": "log\nmore\n"}
+        assert not (home / "new.txt").exists()
+        agent.data("restore", checkpoint=back["checkpoint"])
+        assert (home / "a.txt").read_text() == "two\n" and not (home / "gone.txt").exists()
+        agent.run("and again")
+        stored = Path(agent.data("get_state")["sessionFile"]).read_text()
+        assert stored.count('"role":"user"') == 2 and stored.count('"checkpoint"') >= 3
+        assert agent.close_stdin() == 0
+
+
+def of_subagents(folder: Path, steps: list[Any]) -> Rig:
+    tools: Any = ("bash", "edit", "task")
+    far = f"env -i PATH={os.defpath} HOME={folder}/home-there" if _there else None
+    return Rig(folder, steps, tools=tools, far=far)
+
+
+def test_a_file_that_one_subagent_has_made_is_none_that_was_there_for_another(tmp_path: Path) -> None:
+    make = "echo one > x.txt; while [ ! -e stop ]; do sleep 0.01; done"
+    change = calls(("edit", {"path": "x.txt", "edits": [{"oldText": "one", "newText": "two"}]}))
+    both = calls(("task", {"prompt": "make"}), ("task", {"prompt": "change"}))
+    steps = [
+        {"match": "^go$", **both},
+        {"match": "^make$", **shell(make)},
+        {"match": "^change$", "text": ["I ", Pause(gate="made")], **change},
+        {"match": "^change$", **shell("touch stop")},
+        *({"match": f"^{who}$", "text": "Done."} for who in ("go", "make", "change")),
+    ]
+
+    async def main() -> None:
+        async with of_subagents(tmp_path, steps) as rig:
+            await rig.call("prompt", message="go")
+            await until_true((rig.cwd / "x.txt").exists)
+            rig.script.release("made")
+            await rig.until("agent_settled")
+            assert (rig.cwd / "x.txt").read_text() == "two\n"
+            found = {one["path"]: one["status"] for one in (await rig.data("get_changes"))["files"]}
+            assert found == {"x.txt": "added", "stop": "added"}
+            first = (await rig.data("list_checkpoints"))["checkpoints"][0]["id"]
+            await rig.data("restore", checkpoint=first)
+            assert picture(rig.cwd) == {}
+
+    run(main())
+
+
+def test_calls_of_two_subagents_wait_for_one_checkpoint(tmp_path: Path) -> None:
+    change = calls(("edit", {"path": "x.txt", "edits": [{"oldText": "one", "newText": "two"}]}))
+    steps = [
+        {"match": "^go$", **shell("touch begun")},
+        {"match": "^go$", **calls(("task", {"prompt": "make"}), ("task", {"prompt": "change"}))},
+        {"match": "^make$", "text": ["I ", Pause(gate="make")], **shell("touch made")},
+        {"match": "^change$", "text": ["I ", Pause(gate="change")], **change},
+        *({"match": f"^{who}$", "text": "Done."} for who in ("go", "make", "change")),
+    ]
+
+    async def main() -> None:
+        async with of_subagents(tmp_path, steps) as rig:
+            (rig.cwd / "x.txt").write_text("one\n")
+            await rig.call("prompt", message="go")
+            await rig.script.reached("make")
+            await rig.script.reached("change")
+            with stored(tmp_path, "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                for who, started in (("make", 1), ("change", 2)):
+                    rig.script.release(who)
+                    begun = ("tool_execution_start",)
+                    await until_true(lambda: len(inner(rig, begun)) == started)  # noqa: B023
+                await asyncio.sleep(0.1)
+                assert (rig.cwd / "x.txt").read_text() == "one\n"
+            await rig.until("agent_settled")
+            assert (rig.cwd / "x.txt").read_text() == "two\n"
+            last = (await rig.data("list_checkpoints"))["checkpoints"][-1]["id"]
+            await rig.data("restore", checkpoint=last)
+            assert (rig.cwd / "x.txt").read_text() == "one\n" and not (rig.cwd / "made").exists()
+
+    run(main())
+
+
+def inner(rig: Rig, kinds: tuple[str, ...]) -> list[Any]:
+    """Return the events of subagents of these kinds."""
+    return [one for one in rig.of("subagent_event") if one["event"]["type"] in kinds]

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
@@ -19,6 +20,8 @@ from spindle.shapes.approvals import PermissionRequest
 from spindle.shapes.events import Notice
 from spindle.shapes.messages import ToolResultMessage, text_of
 from spindle.testing import Script
+
+from ..support.nursery import run as run_program
 
 FAR = "env -i PATH=/usr/bin:/bin HOME=/proc/nowhere"
 """A shell of this machine, with nothing of our environment."""
@@ -339,3 +342,29 @@ async def test_a_question_shows_the_change_of_a_file_there(there: Path) -> None:
     assert "-two\n+zwei\n" in seen[0].patch and "-two\n" in seen[1].patch and seen[1].removed == 1
     assert seen[2].where == FAR and seen[2].directory == str(there)
     assert (there / "f").read_text() == "one\ntwo\n"
+
+
+@in_a_loop
+async def test_a_folder_whose_name_is_no_text(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name goes into the files that remember places: the command, and trust."""
+    odd = Path(os.fsdecode(os.fsencode(there) + b"/caf\xe9"))
+    odd.mkdir()
+    (odd / "x").write_text("in there")
+    far = f"env -C {shlex.quote(str(odd))} {FAR.removeprefix('env ')}"
+    given = {"cwd": there.parent / "here", "exec": far, "tools": ["bash"]}
+    script = Script(calls(("bash", {"command": "cat x"})))
+    async with Agent.create(model=script.model(), **given) as agent:
+        await agent.run("Go.")
+        id = agent.id
+    async with Agent.open(id, model=Script(["Again."]).model()) as agent:
+        assert await agent.ask("Go on.") == "Again."
+        assert any("in there" in text_of(m.content) for m in agent.messages if isinstance(m, ToolResultMessage))
+    for _ in range(2):
+        trust(odd)
+    assert list(json.loads((there.parent / "home/trust.json").read_text())) == [str(odd)]
+
+
+def trust(folder: Path) -> None:
+    command = [sys.executable, "-m", "spindle", "trust", str(folder)]
+    done = run_program(command, capture_output=True)
+    assert done.returncode == 0, done.stderr

@@ -64,13 +64,13 @@ def test_one_agent_at_a_time_records_states(tmp_path: Path, monkeypatch: pytest.
     place, bounds = states.git_place(Cancel(), "x", str(tmp_path / "work")), [1 << 20, 100, 1 << 20]
     found: list[Any] = []
     work = threading.Thread(
-        target=lambda: found.append(states.take_state(Cancel(), place, str(tmp_path / "work"), bounds, False))
+        target=lambda: found.append(states.take_state(Cancel(), place, str(tmp_path / "work"), bounds, False, []))
     )
     with states._alone(Cancel(), place):
         aborted = Cancel()
         aborted.set()
         with pytest.raises(ToolError, match="aborted"):
-            states.take_state(aborted, place, str(tmp_path / "work"), bounds, False)
+            states.take_state(aborted, place, str(tmp_path / "work"), bounds, False, [])
         work.start()
         work.join(0.3)
         assert found == []

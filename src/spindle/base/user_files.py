@@ -234,16 +234,23 @@ def write_atomic(path: Path, text: str, mode: int = 0o644, *, private: bool = Fa
         temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, value: Any, mode: int = 0o644, *, private: bool = False) -> None:
+    """Replace the file by this value. In names that are no UTF-8 the odd bytes are escapes, which JSON readers take."""
+    import json
+
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)
+    write_atomic(path, f"{text}\n", mode, private=private)
+
+
 def edit_json(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
     """Change a JSON object in place: read, `change`, write, under the lock.
 
     Keys that `change` does not touch keep their values and order. Raises `BadFile`, and leaves the file alone,
     if it cannot be parsed.
     """
-    import json
-
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file_lock(path):
         value = read_object(path) or {}
         change(value)
-        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)
+        write_json(path, value, mode)

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.base import limits
-from spindle.base.user_files import BadFile, Diagnostic, hold_lock, read_object, write_atomic
+from spindle.base.user_files import BadFile, Diagnostic, hold_lock, read_object, write_json
 from spindle.shapes.model import Model
 
 Entry: TypeAlias = dict[str, Any]
@@ -315,9 +315,7 @@ class AuthStore:
         """Change `auth.json`, whose lock is held."""
         entries = read_object(self.path) or {}
         change(entries)
-        import json
-
-        write_atomic(self.path, json.dumps(entries, indent=2, ensure_ascii=False) + "\n", private=True)
+        write_json(self.path, entries, private=True)
         self.forget()
 
 

@@ -90,9 +90,10 @@ class Outbox:
             self._unanswered.discard(renderer)
             kept, entries = self._held[renderer]
             entries.append(HeldAnswer(item, kept))
-        elif line := renderer.render(item):
-            self._bytes += len(line)
-            self._append(line, renderer)
+        else:
+            for line in renderer.lines(item):
+                self._bytes += len(line)
+                self._append(line, renderer)
 
     def put_line(self, line: bytes) -> None:
         """Add a line that is already rendered."""

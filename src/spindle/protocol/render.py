@@ -5,7 +5,7 @@ keeps the JSON of the pieces so far and encodes only new ones, so a frame of a l
 encoding. Updates are rendered in their order, each of them once: a frame shows the answer up to its own piece.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -157,15 +157,7 @@ class Renderer:
         self.update_mode = mode
 
     def render(self, item: Item) -> bytes:
-        """Return `item` as a line, newline included; nothing if this client does not know such events.
-
-        A dialect that splits runs may have several lines for it.
-        """
-        if self._tries is None or type(item) is MessageUpdate:
-            return self._tagged(item)
-        return b"".join(map(self._tagged, self._tries.split(item)))
-
-    def _tagged(self, item: Item) -> bytes:
+        """Return `item` as a line, newline included; nothing if this client does not know such events."""
         line, only, cut = self._line(item), self.wishes.only, self.wishes.cut
         if only is not None and isinstance(item, Event) and item.type not in (*only, *_NEVER_LEFT_OUT):
             line = b""
@@ -178,6 +170,10 @@ class Renderer:
                 line = line.replace(b'"sessionId":', b'"currentId":', 1)
             line = self._tag + line[1:]
         return line if cut is None or len(line) <= FRAME_BYTES else cut(line)
+
+    def lines(self, item: Item) -> Iterator[bytes]:
+        """Yield the lines for an item that is no update: a dialect that splits runs may have several, each an event."""
+        return filter(None, map(self.render, (item,) if self._tries is None else self._tries.split(item)))
 
     def waits(self, update: MessageUpdate) -> None:
         """Note which message an update belongs to that is rendered later, when others may have begun, for version 2."""

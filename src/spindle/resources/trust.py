@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from spindle.base.user_files import BadFile, Diagnostic, edit_json, file_lock, read_object, read_text, write_atomic
+from spindle.base.user_files import BadFile, Diagnostic, edit_json, file_lock, read_object, read_text, write_json
 from spindle.resources.agent_files import agent_places, files_in
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
@@ -108,12 +108,10 @@ class TrustStore:
 
         Raises `BadFile`, `OSError`.
         """
-        import json
-
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(self.path):
             decisions = (read_object(self.path) or {}) | {str(directory.resolve()): trusted}
-            write_atomic(self.path, json.dumps(decisions, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+            write_json(self.path, dict(sorted(decisions.items())))
         agreed = {} if not trusted else code_of(directory) if code is None else code
         for name, text in agreed.items():
             if text:

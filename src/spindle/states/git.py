@@ -23,7 +23,7 @@ from spindle.base import limits
 from spindle.programs import process
 from spindle.programs.children import environment
 from spindle.workspace.rules_files import LOOK_AFTER, why_git_waits
-from spindle.workspace.states import CONFIG, OFFLINE, git_environment, git_program, last_line
+from spindle.workspace.states import CONFIG, GIT_CWD, OFFLINE, git_environment, git_program, last_line
 
 _SETTINGS: Final = (
     "advice.detachedHead=false",
@@ -388,7 +388,7 @@ class Shadow:
             **git_environment(own, str(self._work_tree)),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(map(_quoted, self._objects)),
         }
-        return await _run(name, arguments, settings=settings, cwd=own, env=variables, input=input, ok=ok)
+        return await _run(name, arguments, settings=settings, cwd=GIT_CWD, env=variables, input=input, ok=ok)
 
 
 # -- files of a repository -----------------------------------------------------------------------

@@ -267,9 +267,11 @@ class Here(_Operations):
 class There(_Operations):
     """Records a folder on the far side of a pipe. If that is thrown away, its states are, too, and say so."""
 
-    def __init__(self, workspace: Workspace, root: str, *, is_repository: bool) -> None:
+    def __init__(self, workspace: Workspace, root: str, *, is_repository: bool, own: Sequence[str] = ()) -> None:
+        """`own` are names in the folder that are ours: they are neither kept nor put back."""
         super().__init__(workspace, root)
         self._is_repository = is_repository
+        self._own = list(own)
         self._git_dir = ""
         self._names: set[str] = set()
         """Files in the tree of the last state, if there is one."""
@@ -299,7 +301,7 @@ class There(_Operations):
     async def state(self) -> State:
         most = (MOST_FILES, MOST_BYTES) if self._is_repository else (MOST_FILES_OUTSIDE, MOST_BYTES_OUTSIDE)
         is_known, self._is_known = self._is_known, False
-        found: dict[str, Any] = await self.do(take_state, [LARGEST, *most], is_known)
+        found: dict[str, Any] = await self.do(take_state, [LARGEST, *most], is_known, self._own)
         if found["tree"] is None:
             return too_large(self.root, time.time(), is_repository=self._is_repository)
         self._names = (self._names if is_known else set()).difference(found["gone"]).union(found["there"])

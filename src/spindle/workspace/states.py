@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import subprocess
 import time
@@ -42,6 +43,9 @@ _ATTRIBUTES = "* -text -filter -ident -eol -working-tree-encoding\n"
 """Files are kept byte for byte."""
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 """Variables that forbid every transport: some run programs that the repository's configuration names."""
+GIT_CWD = os.sep
+"""Where our git runs. It takes names as seen from there, if that is a folder of the work tree; its own directory is one
+if that is a home directory."""
 _SCRATCH = "index-"
 """What we need for a moment has a name that begins with this."""
 _FORCED = "forced"
@@ -100,7 +104,7 @@ def run_git(
     env = git_environment(git_dir, root)
     if index is not None:
         env["GIT_INDEX_FILE"] = index
-    return _run(cancel, git_dir, root, arguments, env, data, most_code)
+    return _run(cancel, GIT_CWD, root, arguments, env, data, most_code)
 
 
 def _run(
@@ -157,7 +161,7 @@ def last_line(errors: bytes, code: int) -> str:
 
 def git_place(cancel: Cancel, name: str, root: str) -> str:
     """Return the git directory for the states of a folder, which has this name among others."""
-    place = os.path.join(os.path.expanduser("~"), ".cache", "spindle", "checkpoints", name)
+    place = os.path.join(os.path.realpath(os.path.expanduser("~")), ".cache", "spindle", "checkpoints", name)
     os.makedirs(os.path.join(place, "info"), mode=0o700, exist_ok=True)
     for folder in ("objects", "refs"):
         os.makedirs(os.path.join(place, folder), exist_ok=True)
@@ -193,20 +197,25 @@ def _alone(cancel: Cancel, git_dir: str) -> Iterator[None]:
         yield
 
 
-def take_state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known: bool) -> dict[str, Any]:
-    """Put all files that git does not ignore into a tree.
+def take_state(
+    cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known: bool, own: list[str]
+) -> dict[str, Any]:
+    """Put all files that git does not ignore into a tree, but those that are ours: `own`, and our git directories.
 
     `bounds`: bytes of a file, files, and bytes of all that are covered. Returns the tree, what a tree does not hold,
     and the names in it: all, or if they are known the changed ones. Raises `ToolError`, `OSError`.
     """
     with _alone(cancel, git_dir):
-        return _state(cancel, git_dir, root, bounds, is_known)
+        place = os.path.relpath(os.path.dirname(git_dir), root)
+        return _state(cancel, git_dir, root, bounds, is_known, own if place.startswith("..") else [*own, place])
 
 
-def _state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known: bool) -> dict[str, Any]:
+def _state(
+    cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known: bool, own: list[str]
+) -> dict[str, Any]:
     largest, most_files, most_bytes = bounds
     clear_up(git_dir)
-    _configure(git_dir, root)
+    _configure(git_dir, root, own)
     known = set(_names(run_git(cancel, git_dir, root, ["ls-files", "-z"])))
     if not os.path.isdir(root):
         tree = _write_tree(cancel, git_dir, root, list(known), [])
@@ -214,6 +223,8 @@ def _state(cancel: Cancel, git_dir: str, root: str, bounds: list[int], is_known:
     there, gone = _changed(cancel, git_dir, root)
     others = _names(run_git(cancel, git_dir, root, ["ls-files", "-z", "-o", "--exclude-standard"]))
     others += _missed(git_dir, root, known.union(others))
+    ours = tuple(os.fsencode(f"{name}/") for name in own)  # the rules of the folder may let in what ours leave out
+    others = [name for name in others if not (name + b"/").startswith(ours)]
     skipped = {os.fsdecode(name): "a repository of its own" for name in others if name.endswith(b"/")}
     taken, left_out, size = _sift(
         cancel, root, [*there, *(name for name in others if not name.endswith(b"/"))], largest
@@ -281,7 +292,7 @@ def _sift(cancel: Cancel, root: str, names: list[bytes], largest: int) -> tuple[
     return taken, left_out, size
 
 
-def _configure(git_dir: str, root: str) -> None:
+def _configure(git_dir: str, root: str, own: Iterable[str] = ()) -> None:
     # What a repository says holds on when its `.git` is gone.
     git = os.path.join(root, ".git")
     exclude = b""
@@ -291,13 +302,18 @@ def _configure(git_dir: str, root: str) -> None:
         "HEAD": b"ref: refs/heads/main\n",
         "config": (CONFIG + _OWN_CONFIG).encode(),
         "info/attributes": _ATTRIBUTES.encode(),
-        "info/exclude": exclude + f"\n/{RESTORING}\n".encode(),
+        "info/exclude": b"\n".join([exclude, *(_rule(name) for name in [RESTORING, *own] if "\n" not in name), b""]),
     }
     for name, data in texts.items():
         beside = os.path.join(git_dir, f"{name}.{os.getpid()}")
         with open(beside, "wb") as file:
             file.write(data)
         os.replace(beside, os.path.join(git_dir, name))
+
+
+def _rule(name: str) -> bytes:
+    """Return the line of an exclude file that means just this name."""
+    return b"/" + re.sub(rb"([^\w/.-])", rb"\\\1", os.fsencode(name))
 
 
 def _names(listed: bytes) -> list[bytes]:

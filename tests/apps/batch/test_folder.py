@@ -76,6 +76,16 @@ def test_a_repository_in_use(tasks: Tasks, repo: Path, kind: str) -> None:
         assert (fresh / "sub/deep/i.txt").read_text() == "i\n" and not (fresh / "b.txt").exists()
 
 
+@pytest.mark.parametrize("kind", ["worktree", "copy"])
+def test_a_repository_whose_name_is_no_text(tasks: Tasks, kind: str) -> None:
+    place = make_repo(Path(os.fsdecode(os.fsencode(tasks.place.project) + b"/caf\xe9")), a_txt="a\n")
+    (tasks.place.project / "repo").symlink_to(place)
+    tasks.write({"id": "t", "prompt": "p", "repo": "repo"})
+    tasks.script(bash("echo b > a.txt"), "done")
+    assert tasks.run("--workspace", kind).returncode == 0
+    assert "+b" in (tasks.runs / "t/patch.diff").read_text() and (place / "a.txt").read_text() == "a\n"
+
+
 def test_what_an_agent_does_with_git_stays_in_its_worktree(tasks: Tasks, repo: Path) -> None:
     before = state(repo)
     tasks.script(bash("echo x > c.txt; git commit -qam 'no stash'"), bash("echo y > a.txt; git -C . stash"), "done")

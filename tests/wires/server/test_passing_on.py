@@ -97,6 +97,10 @@ def test_an_editor_on_a_websocket_reaches_sessions_of_other_nodes(cluster: Clust
         number = second.send("_spindle/get_state", sessionId=id)
         assert second.answer(number)["result"]["sessionId"] == id
         a.process.kill()
+        with Editor(b, additional_headers=headers) as third:  # which waits until the lease of the dead node has ended
+            third.ok("initialize", protocolVersion=1)
+            third.ok("session/load", sessionId=id, cwd=third.cwd, mcpServers=[])
+            assert third.said.startswith("of a")
         until(lambda: second.ask("session/resume", sessionId=id, cwd=second.cwd, mcpServers=[]).get("result"))
         assert not b.mock.requests
 

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.support.mock_model import call, gate, reply
+from tests.support.mock_model import call, failure, gate, reply
 
 from .server import ServerProcess
 
@@ -142,6 +142,14 @@ def test_a_dialect_brings_its_interrupt_mode():
             assert client.call("get_state")["data"]["interruptMode"] == "wait"
         with server.rpc() as client:
             assert client.call("get_state")["data"]["interruptMode"] == "immediate"
+
+
+def test_a_frame_is_one_event_in_a_dialect_that_splits_runs():
+    """Each try is a run of its own there, so the end of a try comes with the news that it is made again."""
+    with ServerProcess([failure(529, "Overloaded"), reply("fine")]) as server, server.rpc("?dialect=pi-1.5") as client:
+        client.call("prompt", message="go")
+        end = client.wait(lambda frame: frame["type"] == "agent_end" and not frame["willRetry"])
+        assert end["messages"][-1]["content"][0]["text"] == "fine"
 
 
 def test_an_unknown_dialect_is_refused():

@@ -209,13 +209,14 @@ class Background(Hooks):
         command, again = item.command, None
         if item.is_known and not port.lifecycle.closed and await command.may_run_outside():
             again = await self._begin(command.command, None, command.outside(), item.meter, item.options)
+        tail = await command.tail()  # from the far side, maybe: a call may tell of the end meanwhile
         item.waking = False
         if port.lifecycle.closed or (item.told and again is None):
             return
         text = f"{command.status()}: {_short(command.command)}\nIts output: {command.path}"
         if again is not None:
             text += f"\nThe user lets it run outside of the sandbox: it runs again as {again.id} ({again.path})"
-        if tail := await command.tail():
+        if tail:
             text += f"\nIts last lines:\n```\n{tail}\n```"
         item.message = _message(command.id, text, exitCode=command.exit_code)
         if port.lifecycle.running:

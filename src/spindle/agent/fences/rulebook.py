@@ -110,7 +110,7 @@ class Rulebook:
     def tell_unknown(self) -> None:
         """Tell the user about rules that name no tool. Tools of hosts, extensions and servers are known by now."""
         policy = self.policy()
-        all_run = policy is None or policy.mode == "bypass"
+        all_run = policy is None or (policy.mode == "bypass" and all(rule.behavior != "ask" for rule in policy.rules))
         if self._given.can_use_tool is not None and all_run and UNCALLED not in self._told:
             self._told.add(UNCALLED)
             log.warning(UNCALLED)

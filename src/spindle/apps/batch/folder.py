@@ -73,7 +73,7 @@ async def locate(task: Task, base: str, withheld: Collection[str]) -> Place:
 
 
 async def _in_repository(task: Task, start: str, git: _Git) -> Place:
-    said = (await git("rev-parse", "--show-toplevel", "--git-common-dir", cwd=start, ok=(0, 128))).decode()
+    said = os.fsdecode(await git("rev-parse", "--show-toplevel", "--git-common-dir", cwd=start, ok=(0, 128)))
     top, _, common = said.rstrip("\n").rpartition("\n")
     repository = os.path.realpath(os.path.join(start, common))
     if task.repo is not None and not top:
@@ -210,7 +210,7 @@ class AttemptFolder:
     async def _commit(self, name: str, repository: str, ok: Sequence[int] = (0,)) -> str:
         """Return the hash of a commit; if `ok` has the code of a failure, nothing if there is no such commit."""
         asked = ("--verify", "--end-of-options", f"{name}^{{commit}}")
-        found = (await self._git("rev-parse", *asked, cwd=repository, ok=ok)).decode()
+        found = os.fsdecode(await self._git("rev-parse", *asked, cwd=repository, ok=ok))
         return next((word for word in found.split() if not word.startswith("-")), "")
 
     async def _part_from(self, source: Path) -> None:
@@ -228,7 +228,7 @@ class AttemptFolder:
                 if not own.is_relative_to(self.root):
                     original = source / path.relative_to(self.root)
                     commit = (await git("rev-parse", "HEAD", cwd=str(original))).decode().strip()
-                    index = (await git("rev-parse", "--git-path", "index", cwd=str(original))).decode().rstrip("\n")
+                    index = os.fsdecode(await git("rev-parse", "--git-path", "index", cwd=str(original))).rstrip("\n")
                     await _clone_beside(git, str(original), str(path / ".git-own"), commit, checkout=False)
                     shutil.copy2(original / index, path / ".git-own" / ".git" / "index")
                     link.unlink()
@@ -307,7 +307,7 @@ class AttemptFolder:
 async def _clone_beside(git: _Git, source: str, target: str, commit: str, *, checkout: bool = True) -> None:
     """Clone a repository on this disk without copying its objects. The clone has the same origin."""
     await git("clone", "--shared", "--no-checkout", "--", source, target)
-    url = (await git("config", "--get", "remote.origin.url", cwd=source, ok=(0, 1))).decode().rstrip("\n")
+    url = os.fsdecode(await git("config", "--get", "remote.origin.url", cwd=source, ok=(0, 1))).rstrip("\n")
     if url:
         await git("remote", "set-url", "origin", url, cwd=target)
     else:

@@ -12,6 +12,7 @@ from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.pool import AgentSource, SessionPool, UnknownSession
 from spindle.protocol.registry import REPLIES, WantedSession
+from spindle.protocol.router import PASSES
 from spindle.resources.loader import ClientPrompt
 from spindle.sessions.entries import iso_time
 from spindle.sessions.file import is_path
@@ -144,16 +145,20 @@ class Editor:
             raise JsonRpcError(INVALID_REQUEST, "The first request must be initialize")
         session = params.get("sessionId")
         passed = self._passed.get(session) if isinstance(session, str) else None
-        if passed is None:
+        held: SessionHeld | None = None
+        for _ in range(PASSES):
+            if passed is not None:
+                result = await passed.ask(method, params, id)
+                if method == "session/fork":
+                    self._passed[result["sessionId"]] = passed
+                return result
             try:
                 return await self._here(method, params, id)
             except SessionHeld as error:
-                if (passed := await self._pass_on(str(error.path), self._hello)) is None:
-                    raise
-        result = await passed.ask(method, params, id)
-        if method == "session/fork":
-            self._passed[result["sessionId"]] = passed
-        return result
+                held = error
+            passed = await self._pass_on(str(held.path), self._hello)  # None: its node has ended meanwhile
+        assert held is not None
+        raise held
 
     async def _pass_on(self, session: str, hello: dict[str, Any]) -> "PassedSession | None":
         """Begin at the node that has a session; None if there is none. Raises `JsonRpcError`, `SessionError`."""

@@ -95,6 +95,8 @@ class Checkpoints(Hooks):
         """The last checkpoint of the run, with its id."""
         self._is_taken = False
         """Whether there is a checkpoint of this turn, or it has failed."""
+        self._taking = asyncio.Lock()
+        """Held while one is taken: calls of other subagents, which come meanwhile, wait for it."""
         self._is_stale = True
         """Whether much may have been written since the files were looked at."""
         self._began: float | None = None
@@ -127,11 +129,20 @@ class Checkpoints(Hooks):
         root, is_repository = find_root(session.cwd, above=not is_guest)
         if not is_guest and (noted := self._noted_root(os.path.realpath(session.cwd), stores)) not in (None, root):
             root, is_repository = noted, os.path.lexists(os.path.join(noted, ".git"))
-        own = [agent_dir(), *([Path(session.path)] if session.path is not None else [])]
-        if session.directory is not None and not Path(root).is_relative_to(session.directory):
-            own.append(Path(session.directory))
-        inside = [os.path.relpath(path, root) for path in own if path.is_relative_to(root)]
-        return self._known((root, inside), lambda: self._here(stores, root, inside, is_repository=is_repository))
+        own = self._own(root)
+        return self._known((root, own), lambda: self._here(stores, root, own, is_repository=is_repository))
+
+    def _own(self, root: str) -> list[str]:
+        """Return the names in a folder that are ours: an undo must not give our session back as it was.
+
+        The far side may share the files of this machine.
+        """
+        session = self._port.conversation.session
+        ours = [agent_dir(), *([Path(session.path)] if session.path is not None else [])]
+        if session.directory is not None and not Path(root).is_relative_to(os.path.realpath(session.directory)):
+            ours.append(Path(session.directory))
+        places = {str(path) for path in ours} | {os.path.realpath(path) for path in ours}
+        return sorted(os.path.relpath(path, root) for path in places if Path(path).is_relative_to(root))
 
     def _noted_root(self, cwd: str, stores: Path) -> str | None:
         """Return the folder of the last checkpoint, if the working directory is in there.
@@ -176,8 +187,9 @@ class Checkpoints(Hooks):
             raise AgentError(f"There are no checkpoints: the far side (`{far.command}`) has no Python 3.8 or newer")
         stores = agent_dir() / "checkpoints-elsewhere" / digest(far.command)
         root = self._noted_root(far.cwd, stores) or far.root
-        recorder = There(self._port.resources.workspace, root, is_repository=far.in_repository)
-        return self._known((far, root), lambda: Snapshots(store_of(stores, root), recorder))
+        own = self._own(root)
+        recorder = There(self._port.resources.workspace, root, is_repository=far.in_repository, own=own)
+        return self._known((far, root, own), lambda: Snapshots(store_of(stores, root), recorder))
 
     def _at_work(self) -> "Snapshots":
         """Return the states of the folder that the chain began with, though it may be a repository since."""
@@ -242,9 +254,10 @@ class Checkpoints(Hooks):
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
         if self._writes(tool) and self.enabled and not self._only_reads(tool, args):
-            if not self._is_taken:
-                self._is_taken = True
-                await self._or_tell(self._take)
+            async with self._taking:
+                if not self._is_taken:
+                    await self._or_tell(self._take)
+                    self._is_taken = True
             self._began = self._began or time.monotonic()
             if kind_of(tool.name) == "edit" and self._last is not None:
                 await self._or_tell(self._copy, args.get("path"))
@@ -326,7 +339,12 @@ class Checkpoints(Hooks):
         if snapshots.recorder.has(whole) or whole in self._first.copies:
             return
         async with snapshots.alone():
-            state.copies[whole] = self._first.copies[whole] = await snapshots.copy(whole)
+            copy = await snapshots.copy(whole)
+            if copy is not None and whole.startswith(f"{state.root.rstrip('/')}/"):
+                await snapshots.now()
+                if snapshots.recorder.has(whole):  # another subagent has made it since: the tree is right without it
+                    return
+            state.copies[whole] = self._first.copies[whole] = copy
             snapshots.keep(id, state)
 
     def note(self, id: str, state: "State", leaf: str | None, **facts: Any) -> str:
