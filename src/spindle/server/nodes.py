@@ -152,18 +152,21 @@ class Nodes:
 
         Raises `NodeSilent`, `StoreError`.
         """
-        end = asyncio.get_running_loop().time() + TAKE_OVER_SECONDS
+        began = asyncio.get_running_loop().time()
         while True:
             self._changed.clear()
             holder = await asyncio.to_thread(store.holder, session)
             if holder is None or holder.node == self._store.node.node:
                 return None
+            waited = asyncio.get_running_loop().time() - began
             if holder.address is not None:
                 try:
                     return await do(holder)
                 except NodeGone:
                     pass  # it may be dead: then its leases end soon
-            if asyncio.get_running_loop().time() > end:
+            elif waited > store.lease_seconds + 1:
+                raise NodeSilent(f"Session {session} is in use by a program that takes no requests ({holder.node})")
+            if waited > TAKE_OVER_SECONDS:
                 raise NodeSilent(f"The node that has session {session} does not answer ({holder.node})")
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):

@@ -142,6 +142,16 @@ def test_a_request_at_a_frozen_node_is_answered_by_the_next_owner(cluster: Clust
     a.process.send_signal(signal.SIGCONT)
 
 
+def test_a_session_of_a_program_is_refused_in_words(cluster: Cluster) -> None:
+    """It is no server, so that nothing can be passed on to it; a dead one would lose its lease in this time."""
+    _, on_b = cluster.node([], recovers=False)
+    store = open_store(cluster.address)
+    cluster.stack.callback(store.close)
+    store.lease("of-a-program")
+    status, _, told = on_b.get("/v1/sessions/of-a-program")
+    assert status == 503 and "in use by a program that takes no requests" in told["error"], told
+
+
 class Packing(http.server.BaseHTTPRequestHandler):
     """A node that packs its answers, and notes what it was asked for."""
 
