@@ -367,7 +367,8 @@ def test_an_abort_gives_up_the_wait_of_its_run_for_the_disk_and_not_that_of_the_
         async with Rig(tmp_path, ["ok"], session=True) as rig:
             monkeypatch.setattr(os, "fsync", fsync)
             going = asyncio.create_task(rig.run("hi"))
-            await until_true(asked.is_set)
+            await until_true(lambda: asked.is_set() and len(rig.script.requests) == 1)
+            await asyncio.sleep(0.05)  # the run waits for the disk, with the first piece of its answer
             monkeypatch.undo()
             await rig.agent.abort()
             await going
