@@ -7,6 +7,45 @@ from spindle.agent.fences.rules import Policy, decide, rules_of
 WRITING = r"""
 git apply --unsafe-paths x.patch
 git apply --unsafe x.patch
+git cherry-pick --strategy=a/x main
+git rebase -s a/x main
+git merge --strategy a/x main
+git revert --strategy=a/x HEAD
+git bisect view git-x/y
+git config core.fsmonitor ./x get
+git config core.fsmonitor ./x list
+git config core.pager list
+git config --file=/etc/x user.name y
+git config -f.bashrc user.name '$(x)'
+git config --unset core.hooksPath
+git config --edit
+git config edit
+git config --remove-section safe
+git fast-import --allow-unsafe-features
+find -- . -delete
+find -H -- . -fprint ../x
+awk -- 'BEGIN{system("x")}'
+awk -- 'BEGIN{print 1 > "x"}'
+sqlite3 -- db '.shell x'
+sqlite3 db -- '.output x'
+less --lesskey-content=x f
+less --lesskey-src=k f
+less -NSo x f
+tree -L 1 -aR -H .
+bat cache --build --target x
+bat --lessopen f
+bat --generate-config-file
+yq -s .a f
+yq --split-exp .a f
+man -C ./x ls
+man --config-file=./x ls
+curl -w @f https://x
+curl -sw@f https://x
+curl --write-out @f https://x
+curl --write-out=@f https://x
+curl -w $x https://x
+wget https://x/%2emcp.json
+wget -q https://x/AGENTS%2Emd?y
 git checkout-index --prefix=../x/ -a
 git checkout-index -a
 git worktree add ../x
@@ -194,6 +233,22 @@ gh pr view 12 --json title
 mypy src --strict
 ruff check src tests
 some-tool build src/a.py
+git merge -Xours main
+git merge --squash -m "fixes this" main
+git rebase --skip
+git cherry-pick -s HEAD
+git config --get core.fsmonitor
+git config core.fsmonitor
+git config -l
+git config user.name x
+find -- . -name x
+awk -- '{print $1}' f
+less -NR f
+curl -w '%{http_code}' https://x
+curl -d @body.json https://x
+wget https://x/a%20b.txt
+tree -L 2 -a
+yq .a f
 some-tool --output-format=json src
 some-tool --log-level debug
 some-tool --no-output a

@@ -49,9 +49,11 @@ _FORMS: Final = {
     "iconv": _Forms("", "", "output", "-o.*"),
     "file": _Forms("", "", "compile magic-file", "-[a-zA-Z]*[Cm].*"),
     "install": _Forms("strip-program"),
-    "man": _Forms("pager html browser", "-[a-zA-Z]*[PH].*"),
-    "less": _Forms("", r"\+!.*", "log-file LOG-FILE lesskey-file", r"-[okO].*|\+.*"),
-    "bat": _Forms("pager"),
+    "man": _Forms("pager html browser config-file", "-[a-zA-Z]*[PHC].*"),
+    "less": _Forms(
+        "lesskey-content lesskey-src", r"\+!.*", "log-file LOG-FILE lesskey-file", r"-[A-Za-z#~]*[okO].*|\+.*"
+    ),
+    "bat": _Forms("pager lessopen", "", "generate-config-file", "cache"),
     "ssh": _SSH,
     "scp": _SSH,
     "sftp": _SSH,
@@ -63,8 +65,8 @@ _FORMS: Final = {
     "go": _Forms("", "--?(?:exec|toolexec|vettool)(?:=.*)?", "", "generate|run|tool"),
     "cargo": _Forms("config"),
     "tcpdump": _Forms("", "-[a-zA-Z]*z.*", "", "-[a-zA-Z]*w.*"),
-    "yq": _Forms("", "", "inplace", "-[a-zA-Z]*i.*"),
-    "tree": _Forms("", "", "", "-o.*"),
+    "yq": _Forms("", "", "inplace in-place split-exp split-exp-file", "-[a-zA-Z]*[is].*"),
+    "tree": _Forms("", "", "", "-[a-zA-Z]*[oR].*"),
     "npm": _Forms("script-shell", "", "node-options"),
     "gh": _Forms("", "", "", "alias|extension|codespace|config"),
     "vim": _VIM,
@@ -93,13 +95,15 @@ _GIT: Final = {
     ),
     "clone": _Forms("config", "-[uc].*"),
     "grep": _Forms("open-files-in-pager", "-[a-zA-Z]*O.*"),
-    "rebase": _Forms("", "-[a-zA-Z]*x.*"),
-    "bisect": _Forms("", "run"),
+    "rebase": _Forms("strategy", "-[a-zA-Z]*x.*|-[ivqnfkr]*s.*"),
+    **dict.fromkeys(["merge", "pull"], _Forms("strategy", "-[nevqfr]*s.*")),
+    **dict.fromkeys(["cherry-pick", "revert"], _Forms("strategy")),
+    "bisect": _Forms("", "run", "", "visualize|view"),
     "submodule": _Forms("", "foreach", "", "update|add"),
     "archive": _Forms("", "", "remote", "-o.*"),
     "format-patch": _Forms("", "", "", "-o.*"),
     "hook": _Forms("", "", "", "run"),
-    "fast-import": _Forms("", "", "export-marks export-pack-edges"),
+    "fast-import": _Forms("", "", "export-marks export-pack-edges allow-unsafe-features"),
     "filter-branch": _Forms("", ".*"),
     "difftool": _Forms("", "-[a-zA-Z]*x.*", "", ".*"),
     **dict.fromkeys(["send-email", "instaweb", "web--browse"], _Forms("", ".*")),
@@ -109,6 +113,10 @@ _GIT: Final = {
     ),
 }
 """By command; `*` is for all, and the empty text for options before the command."""
+_READS_ON: Final = frozenset({"find", "awk", "gawk", "mawk", "nawk", "psql", "sqlite3", "make"})
+"""Programs for which what comes after `--` is more than names of files."""
+_SETS = re.compile(r"-e|--edit|--un.*|--re.*|--add|--append|--fixed-value")
+"""Options of `git config` that change something, also with only one word more."""
 _HARMLESS_SETTING = re.compile(
     r"(?:user\.(?:name|email)|color\..*|advice\..*|core\.(?:quotepath|autocrlf|safecrlf|abbrev)|init\.defaultbranch|"
     r"commit\.gpgsign|tag\.gpgsign|log\.\w+|diff\.(?:renames|context|noprefix)|gc\.auto|pull\.(?:rebase|ff)|merge\.ff|"
@@ -159,8 +167,9 @@ def _effect(forms: _Forms, words: Words, name: str, certain: bool) -> str | None
     for word in words:
         value = word.value
         if value == "--":
-            return None
-        if has_gap(value[:1]) and not value.startswith(PLACE):
+            if name not in _READS_ON:
+                return None
+        elif has_gap(value[:1]) and not value.startswith(PLACE):
             if not certain:
                 return f"`{word.source}` may be an option of {name}"
         elif _is_form(value, forms.runs, forms.runs_words):
@@ -207,8 +216,11 @@ def _of_git(words: Words, certain: bool) -> str | None:
 
 def _of_git_config(words: Words) -> str | None:
     values = [word.value for word in words if not word.value.startswith("-")]
-    reads = any(re.fullmatch("--get.*|--list|-l|get|list", word.value) for word in words) or len(values) < 2
-    if reads or _HARMLESS_SETTING.fullmatch("=".join(values[:2])):
+    options = [word.value for word in words if word.value.startswith("-")]
+    reads = any(re.fullmatch("--get.*|--list|-l", one) for one in options) or values[:1] in (["get"], ["list"])
+    reads = reads or (len(values) < 2 and values != ["edit"] and not any(map(_SETS.fullmatch, options)))
+    elsewhere = any(re.match("-f|--f|--bl", one) for one in options)
+    if reads or (_HARMLESS_SETTING.fullmatch("=".join(values[:2])) and not elsewhere):
         return None
     return "a setting of git may run other commands"
 

@@ -7,6 +7,7 @@ those that write nothing, those whose name says that they write, and those that 
 
 import re
 from typing import Final
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -90,6 +91,8 @@ _GIT_KEEPS_TO_ITSELF = re.compile(
     "difftool|mergetool|filter-branch|send-email|instaweb|daemon|shell|credential|for-each-repo|hook|fast-import"
 )
 """Commands of git that change nothing but the repository and its files, or that `forms` asks about."""
+_FORMAT_OF_FILE = re.compile(r"(?:-[^-]*w|--write-out=?)[@\0].*", re.DOTALL)
+"""The file may say `%output{NAME}`."""
 _GIT_MAKES_PLACES = frozenset({"clone", "init", "worktree", "mv", "push", "remote"})
 """Commands of git that take folders in which they write, or whose hooks they run."""
 _RECORDERS = frozenset({"strace", "ltrace", "script"})
@@ -124,7 +127,11 @@ def files(words: Words, named: int) -> list[Word]:
     """Return the words that may be files which the command writes. They should lie where edits may be free."""
     name = program(words)
     if name == "wget":  # names its file like the last part of the address
-        ends = (Word(word.source, word.value.rstrip("/").rpartition("/")[2].partition("?")[0]) for word in words[1:])
+        plain = (unquote(word.value.partition("?")[0]) for word in words[1:])
+        ends = [
+            Word(word.source, value.rstrip("/").rpartition("/")[2])
+            for word, value in zip(words[1:], plain, strict=True)
+        ]
         return [word for word in ends if word.value and not word.value.startswith("-")]
     if not _is_looked_at(words):
         return []
@@ -204,6 +211,9 @@ def _other_than(harmless: _Harmless, words: Words, named: int, name: str) -> str
             options = False
         elif options and word.value.startswith("-") and word.value != "-":
             known, takes_next = _option(harmless, word.value)
+            following = words[at + 1].value if takes_next and at + 1 < len(words) else ""
+            if name == "curl" and _FORMAT_OF_FILE.fullmatch(word.value + following):
+                known = False
         else:
             operands += 1
             known = operands <= harmless.operands and not _may_be_option(word)
