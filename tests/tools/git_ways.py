@@ -114,6 +114,10 @@ WAYS = {
                                                 "git init -q $TMPDIR/h; evil >>$TMPDIR/h/.git/config; ln -sfn $TMPDIR/h/.git deep/l"],
     "a program to come in a folder": ["hook build other; touch a.d"],
     "an argument to come": ["hook build run.sh; touch a.e"],
+    "a git of its own": ["hook .venv/bin git"],
+    "a git of its own behind a link": ["hook $TMPDIR/b git; mkdir .venv; ln -s $TMPDIR/b .venv/bin"],
+    "a program by its name": ["hook .venv/bin by-name; touch a.f"],
+    "a template for all": ["hook template/hooks post-index-change"],
     "a process that goes on": ["(sleep 0.2; evil >>.git/config; touch done) >&- 2>&- & :", "until [ -e done ]; do sleep 0.02; done"],
 }  # fmt: skip
 
@@ -144,7 +148,8 @@ def git(*words: str, cwd: Path, check: bool = True) -> None:
 
 
 def variables(home: Path) -> dict[str, str]:
-    return {**IDENTITY, "HOME": str(home), "TOP": str(home), "SPINDLE_DIR": str(home / "agent")}
+    path = f"{home}/work/.venv/bin:{os.environ['PATH']}"
+    return {**IDENTITY, "PATH": path, "HOME": str(home), "TOP": str(home), "SPINDLE_DIR": str(home / "agent")}
 
 
 def make_repository(home: Path) -> Path:
@@ -178,7 +183,9 @@ def make_repository(home: Path) -> Path:
     git("config", "filter.c.clean", "./build/filter", cwd=work)
     git("config", "filter.d.clean", "build/other", cwd=work)
     git("config", "filter.e.clean", "sh build/run.sh", cwd=work)
-    (work / ".git/info/attributes").write_text("new filter=t\na.c filter=c\na.d filter=d\na.e filter=e\n")
+    git("config", "filter.f.clean", "by-name", cwd=work)
+    attributes = "new filter=t\na.c filter=c\na.d filter=d\na.e filter=e\na.f filter=f\n"
+    (work / ".git/info/attributes").write_text(attributes)
     (work / "parts").mkdir()
     (work / "parts/one.inc").write_text("[user]\n\tname = n\n")
     (work / "linked.inc").symlink_to("parts/one.inc")
@@ -194,6 +201,8 @@ def make_repository(home: Path) -> Path:
     git("push", "-q", "bare.git", "HEAD:refs/heads/main", cwd=work)
     git("worktree", "add", "-q", "../../of-bare", cwd=work / "bare.git")
     git("config", "--add", "include.path", "../shared.inc", cwd=work)
+    (work / "template/hooks").mkdir(parents=True)
+    git("config", "--global", "init.templateDir", str(work / "template"), cwd=work)
     (work / "a").write_text("b\n")
     git("commit", "-qam", "two", cwd=work)
     subprocess.run(["git", "rebase", "-qi", "HEAD~1"], cwd=work, env={**os.environ, "GIT_SEQUENCE_EDITOR": "echo break >"},
@@ -216,5 +225,8 @@ def use_git(work: Path) -> None:
             git("add", "-A", ".", cwd=place, check=False)
             git("commit", "-qm", "new", cwd=place, check=False)
     git("rebase", "--continue", cwd=work, check=False)
+    git("init", "-q", "fresh", cwd=work.parent, check=False)
+    git("add", "-A", cwd=work.parent / "fresh", check=False)
+    git("commit", "-q", "--allow-empty", "-m", "x", cwd=work.parent / "fresh", check=False)
     if (work.parent / ".bashrc").exists():  # git has written where the next shell reads
         (work.parent / "MARK").touch()

@@ -4,11 +4,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
-from spindle.workspace import folder_events
+from spindle.workspace import folder_events, git_dirs
 from spindle.workspace.folder_events import FolderEvents
 from spindle.workspace.git_dirs import GitDirs
 
@@ -58,7 +61,7 @@ def test_what_appears_in_a_folder_that_was_another(
 ) -> None:
     change(tmp_path / "a/b")
     assert dirs.look() == {}
-    assert dirs._events.are_none()
+    assert dirs._events.changed() == set()
     _plant(tmp_path / "a/b")
     assert list(dirs.look()) == [f"{tmp_path}/a/b/.git"]
     shutil.rmtree(tmp_path / "a/b")
@@ -96,7 +99,88 @@ def test_attributes_of_files_are_no_change_of_a_folder(tmp_path: Path) -> None:
     events, status = FolderEvents(), os.stat(tmp_path)
     assert events.watch(str(tmp_path), (status.st_dev, status.st_ino))
     (tmp_path / "file").chmod(0o600)
-    assert events.are_none()
+    assert events.changed() == set()
     (tmp_path / "file").unlink()
-    assert not events.are_none()
-    assert events.are_none()
+    assert events.changed() == {(status.st_dev, status.st_ino)}
+    assert events.changed() == set()
+
+
+def test_only_what_has_changed_is_looked_at(dirs: GitDirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    scanned = git_dirs._scanned
+
+    def noted(path: str, *more: Any) -> Any:
+        looked.append(path)
+        return scanned(path, *more)
+
+    monkeypatch.setattr(git_dirs, "_scanned", noted)
+    monkeypatch.setattr(dirs, "_walk", lambda: pytest.fail("asked"))
+    (tmp_path / "a/b/file").touch()
+    assert dirs.look() == {}
+    assert looked == [f"{tmp_path}/a/b"]
+    _plant(tmp_path / "a/b/c/d")
+    assert list(dirs.look()) == [f"{tmp_path}/a/b/c/d/.git"]
+    assert f"{tmp_path}/a" not in looked
+
+
+KINDS = ("folder", "repository", "bare", "link", "obeyed", "git file", "move", "swap", "remove", "close")
+
+
+def _change(random: Random, top: Path) -> None:
+    """Do something to a folder, in one that there is."""
+    folders = [top, *(Path(where) / name for where, names, _ in os.walk(top) for name in names)]
+    folders = [one for one in folders if not one.is_symlink()]
+    where = random.choice(folders) / random.choice("xyz")
+    match random.choice(KINDS):
+        case "folder":
+            where.mkdir(exist_ok=True)
+        case "repository":
+            if not os.path.lexists(where / ".git"):
+                _plant(where)
+        case "bare" if not (where / "HEAD").exists():
+            for name in ("objects", "refs", "HEAD"):
+                (where / name).mkdir(parents=True, exist_ok=True)
+        case "link" if not os.path.lexists(where):
+            where.symlink_to(random.choice(folders))
+        case "obeyed":
+            (where / random.choice([".pi", ".claude"])).mkdir(parents=True, exist_ok=True)
+        case "git file" if where.is_dir() and not (where / ".git").exists():
+            (where / ".git").write_text("gitdir: ../x\n")
+        case "move" if not os.path.lexists(where):
+            one = random.choice(folders)
+            if one != top and not where.is_relative_to(one):
+                one.rename(where)
+        case "swap":
+            one, other = random.choice(folders), random.choice(folders)
+            if not one.is_relative_to(other) and not other.is_relative_to(one):
+                one.rename(top / "between")
+                other.rename(one)
+                (top / "between").rename(other)
+        case "remove" if where.is_dir() and not where.is_symlink():
+            shutil.rmtree(where)
+        case "close" if where.is_dir() and not where.is_symlink():
+            where.chmod(random.choice([0o755, 0o700]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_both_looks_see_the_same(tmp_path: Path, seed: int) -> None:
+    random, top = Random(seed), tmp_path / "top"
+    top.mkdir()
+    dirs = GitDirs([str(top)])
+    for _ in range(60):
+        for _ in range(random.choice([0, 1, 1, 2, 5])):
+            with suppress(OSError):  # a file or a link is in the way
+                _change(random, top)
+        fresh = GitDirs([str(top)])
+        found = fresh.look()
+        assert (dirs.look(), dirs.obeyed, dirs.links) == (found, fresh.obeyed, fresh.links)
+        assert {one: (it.folders, *it.kind) for one, it in _sorted(dirs)} == {
+            one: (it.folders, *it.kind) for one, it in _sorted(fresh)
+        }
+        fresh._events.give_up()
+
+
+def _sorted(dirs: GitDirs) -> list[tuple[str, git_dirs._Folder]]:
+    for folder in dirs._known.values():
+        folder.folders.sort()
+    return sorted(dirs._known.items())

@@ -83,6 +83,9 @@ _FAST_OPEN = 0x20000000
 """Connects with the first bytes; the rules for TCP ports do not see that either."""
 _EACCES, _ENOSYS, _EPROTONOSUPPORT, _EOPNOTSUPP, _EAFNOSUPPORT = 13, 38, 93, 95, 97
 
+_FEW = 8
+"""Names that are sooner asked for one by one than looked for in the list of a folder."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -317,7 +320,9 @@ class Fence:
             state = self._state_of(above, states, now)
             seen, there = self._there.get(above + inside[0]) or (None, [])
             if state != seen:
-                there = [path for path in inside if os.path.lexists(path)]
+                names = names_in(above) if len(inside) > _FEW else None
+                near = [one for one in inside if names is None or os.path.basename(one).casefold() in names]
+                there = [path for path in near if os.path.lexists(path)]
                 self._there.pop(above + inside[0], None)
                 if not state or is_settled(state[2], now):
                     self._there[above + inside[0]] = state, there
@@ -405,6 +410,16 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, file), 0))
     finally:
         os.close(file)
+
+
+def names_in(folder: str) -> set[str] | None:
+    """Return the names in a folder, without the difference of capitals; None: it cannot be listed."""
+    try:
+        return {name.casefold() for name in os.listdir(folder)}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    except OSError:
+        return None
 
 
 def _state(path: str, *, entries: bool = False) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from spindle.base.agent_dir import agent_dir, expand_home
 from spindle.programs.fence import Area, Support
 from spindle.shapes.protected_files import PROTECTED_FILES, PROTECTED_FOLDERS
 from spindle.shapes.sandbox import OPEN_OF_AGENT, PRIVATE, SECRETS, Network, SandboxLevel
+from spindle.workspace.git_guard import path_folders
 from spindle.workspace.sockets import sockets_to_hide
 from spindle.workspace.texts import KEPT_PREFIXES, kept_folder
 
@@ -23,6 +24,13 @@ _GIT_FILES: Final = ("hooks", "info/attributes", "commondir")
 at lines: submodules, remotes and branches write there."""
 _SHARED_BY_WORKTREES: Final = ("objects", "refs", "logs")
 _GATED: Final = (".git", ".gitmodules")
+_RUN_BY_NAME: Final = (
+    *("git", "git-lfs", "bwrap", "ssh", "gpg", "sh", "bash"),
+    *("less", "more", "pager", "editor", "vi", "vim", "nano", "emacs"),
+)
+"""Programs that git runs, and those that we run outside of the fence."""
+_OFTEN_ON_PATH: Final = (".venv/bin", "venv/bin", "node_modules/.bin")
+"""Folders of a project that are in the PATH of its users, if not in ours."""
 _MOST_KEPT: Final = 20
 
 
@@ -108,6 +116,8 @@ def _written(folders: Iterable[str]) -> tuple[list[str], list[str]]:
             writable += more
             protected += [os.path.join(folder, name) for name in (*PROTECTED_FOLDERS, *PROTECTED_FILES)]
             protected = [path for path in protected if os.path.basename(path) not in _GATED] + forbidden
+            on_path = [*path_folders([folder]), *(os.path.join(folder, name) for name in _OFTEN_ON_PATH)]
+            protected += [os.path.join(one, name) for one in dict.fromkeys(on_path) for name in _RUN_BY_NAME]
     return writable, protected
 
 

@@ -1,4 +1,4 @@
-"""Whether folders have got or lost entries: one question to the kernel for all of them, where it can tell.
+"""Which folders have got or lost entries: one question to the kernel for all of them, where it can tell.
 
 It is told of a change before the call that makes it returns. Where it cannot tell (other systems, files of other
 machines, too many folders, no watches left) each folder is asked for its time (`git_dirs`).
@@ -31,13 +31,15 @@ class FolderEvents:
         self._watched: dict[tuple[int, int], int] = {}
         """Device and inode of folders, with the numbers of their watches. A watch ends with its folder, whose number
         another one may get."""
+        self._of: dict[int, tuple[int, int]] = {}
+        """The same, by watch."""
         self._local: dict[int, bool] = {}
         """By device."""
         self._begin()
 
     def _begin(self) -> None:
         self.give_up()
-        self._watched = {}
+        self._watched, self._of = {}, {}
         self._file = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if sys.platform == "linux" else -1
 
     def __del__(self) -> None:
@@ -64,33 +66,38 @@ class FolderEvents:
         if watch < 0:
             self.give_up()
         else:
-            self._watched[number] = watch
+            self._watched[number], self._of[watch] = watch, number
         return True
 
-    def are_none(self) -> bool:
-        """Say whether nothing has happened since this was asked last."""
-        are_none = True
+    def changed(self) -> set[tuple[int, int]] | None:
+        """Return the numbers of the folders to which something has happened since this was asked last.
+
+        None: it cannot be told, and may be any of them.
+        """
+        found = set[tuple[int, int]]()
         try:
-            while True:
-                are_none = not self._take(os.read(self._file, _READ)) and are_none
+            while self._take(os.read(self._file, _READ), found):
+                pass
         except BlockingIOError:
-            return are_none
+            return found
         except OSError:
             self.give_up()
-        return False
+        return None
 
-    def _take(self, data: bytes) -> bool:
-        """Say whether events tell of more than changed attributes of what lies in folders."""
-        at, tells, ended = 0, False, set[int]()
+    def _take(self, data: bytes, found: set[tuple[int, int]]) -> bool:
+        """Add the folders to those found that events tell of, but for changed attributes of what lies in them.
+
+        Return whether no event was lost.
+        """
+        at = 0
         while at < len(data):
             watch, mask, _, length = _EVENT.unpack_from(data, at)
             at += _EVENT.size + length
-            tells = tells or not (mask & _ATTRIB and length)
             if mask & _LOST:
                 self._begin()
-                return True
-            if mask & _ENDED:
-                ended.add(watch)
-        if ended:
-            self._watched = {number: watch for number, watch in self._watched.items() if watch not in ended}
-        return tells
+                return False
+            if not (mask & _ATTRIB and length) and watch in self._of:
+                found.add(self._of[watch])
+            if mask & _ENDED and (number := self._of.pop(watch, None)) is not None:
+                self._watched.pop(number, None)
+        return True

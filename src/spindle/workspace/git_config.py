@@ -49,6 +49,7 @@ _PLAIN: Final = {
     "lfs": "repositoryformatversion access locksverify",
 }
 _SAFE: Final = {section: frozenset(keys.split()) for section, keys in _PLAIN.items()}
+_NO_PROGRAMS: Final = ("include.path", "includeif.path", "core.hookspath", "core.worktree", "init.templatedir")
 _HEAD: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
 _ODD: Final = re.compile(r'["\\#;]')
 _ESCAPED: Final = {"t": "\t", "n": "\n", "b": "\b"}
@@ -122,16 +123,27 @@ def included(text: str, folder: str) -> list[str]:
 
 
 def hook_folders(text: str) -> list[str]:
-    """Return the folders that a configuration names for hooks, as it names them."""
-    return [os.path.expanduser(value) for key, value, _ in entries(text) if key == "core.hookspath" and value]
+    """Return the folders that a configuration names for hooks, and for the files of new repositories."""
+    keys = ("core.hookspath", "init.templatedir")
+    return [os.path.expanduser(value) for key, value, _ in entries(text) if key in keys and value]
 
 
 def programs(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the words in which a configuration may name programs, with whether that may be a file to come: of an alias
     only the first, which git runs; the others are often files to work on."""
     for key, value, _ in entries(text):
-        if key not in ("include.path", "includeif.path", "core.hookspath", "core.worktree"):
+        if key not in _NO_PROGRAMS:
             words = value.replace("'", " ").replace('"', " ").lstrip("!").split()
             for index, word in enumerate(words):
                 is_run = index == 0 or not key.startswith("alias.")
                 yield word, is_run and "/" in word and "://" not in word
+
+
+def by_name(text: str) -> Iterator[str]:
+    """Yield the programs that a configuration names without a folder, so that git finds them in the folders of PATH.
+    Those of an alias are left out: who calls it by its name runs what the project has."""
+    for key, value, _ in entries(text):
+        if key not in _NO_PROGRAMS and not key.startswith("alias."):
+            word = (value.replace("'", " ").replace('"', " ").lstrip("!").split() or [""])[0]
+            if word and "/" not in word:
+                yield f"git-credential-{word}" if key.startswith("credential.") and value[:1] != "!" else word

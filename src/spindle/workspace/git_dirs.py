@@ -1,21 +1,22 @@
 """Finds the git directories below some folders, by what is in them, however they are called.
 
 A folder whose time of change is the same has the same entries, so a second look asks each folder only for its time,
-and none of them if the kernel tells that nothing has happened.
+and where the kernel tells which folders have changed, it asks only those.
 """
 
 import os
 import stat
+import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
 from spindle.base.agent_dir import agent_dir
-from spindle.programs.file_times import is_settled
+from spindle.programs.file_times import file_system, is_settled
 from spindle.shapes.protected_files import AT_EVERY_DEPTH
 from spindle.workspace.folder_events import FolderEvents
 
@@ -25,6 +26,10 @@ _MOST_MADE: Final = 1_000_000
 """The same, when there were fewer folders at the start: a command does not hide a repository among so many."""
 _MOMENT: Final = 300_000_000
 """Nanoseconds: what appears between two commands that follow each other as fast counts as made by them."""
+_NO_FILES: Final = frozenset(
+    (0x9FA0, 0x62656572, 0x27E0EB, 0x63677270, 0x1CD1, 0x64626720, 0x74726163, 0x73636673, 0x62656570, 0xCAFE4A11)
+)
+"""proc, sysfs, cgroup (both), devpts, debugfs, tracefs, securityfs, configfs, bpf: there is no repository there."""
 _MOST_TEXT: Final = 1 << 20
 _MOST_LINKS: Final = 40
 _NAMES: Final = (".git", "HEAD", "objects", "refs", "commondir")
@@ -61,6 +66,11 @@ class _Folder(Struct):
     """What is in it of the names that agents obey."""
     links: list[str]
 
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """What decides about the folders in it."""
+        return self.has_git, self.is_git
+
 
 class GitDirs:
     def __init__(self, tops: list[str]) -> None:
@@ -72,6 +82,14 @@ class GitDirs:
         self._events = FolderEvents()
         self._numbers: dict[str, tuple[int, int] | None] = {}
         """Of the tops: what happens above them is not told."""
+        self._paths: dict[tuple[int, int], str] = {}
+        """Of the folders that are known; empty: one of them has two."""
+        self._parts: dict[str, bool] = {}
+        """Folders of git directories (`_below`)."""
+        self._gits: list[str] = []
+        """Folders that have a `.git`."""
+        self._holds_files: dict[int, bool] = {}
+        """By device."""
         self._looked = 0
         self.too_many: list[str] = []
         """Places with more folders than are looked at."""
@@ -92,21 +110,21 @@ class GitDirs:
         """Return the entries by path; with `recent` those of the last look, if it was a moment ago."""
         if recent and time.monotonic_ns() - self._looked < _MOMENT:
             return self._found
-        if self._is_unchanged():
+        changed = self._changed()
+        if changed is None or (changed and not self._follow(changed)):
+            self._walk()
+        elif not changed:
             self.closed = set()
-            for path in [path for path, folder in self._known.items() if folder.has_git]:
-                with suppress(OSError):
-                    self._found[f"{path}/.git"] = _entry(f"{path}/.git", self._known[path].number)
-        else:
-            self._found = self._walk()
+            self._read_entries()
         self._looked = time.monotonic_ns()
         return self._found
 
-    def _is_unchanged(self) -> bool:
-        """Say whether all folders are as they were."""
+    def _changed(self) -> set[tuple[int, int]] | None:
+        """Return the numbers of the folders that are not as they were; None: it may be any of them."""
         if not self._events.can_tell:
-            return self._have_same_times()
-        return self._events.are_none() and self._numbers == {top: _number(top) for top in self._tops}
+            return set() if self._have_same_times() else None
+        changed = self._events.changed()
+        return changed if self._numbers == {top: _number(top) for top in self._tops} else None
 
     def _have_same_times(self) -> bool:
         """Say the same by their times. This is most of what the gate costs then, so the loop is bare."""
@@ -128,15 +146,14 @@ class GitDirs:
             return False
         return bool(self._known)
 
-    def _walk(self) -> dict[str, Entry]:
+    def _walk(self) -> None:
         known, now = self._known, time.time_ns()
         self._numbers = {top: _number(top) for top in self._tops}
         seen: dict[str, _Folder] = {}
         times: dict[str, list[tuple[bytes, int]]] = {}
-        found: dict[str, Entry] = {}
         parts = {top: _is_objects(top) for top in self._tops if _is_part(top)}
         most_of_one = _MOST_MADE if known and not self.too_many else MOST_FOLDERS
-        self.too_many, self.obeyed, self.links, self.closed = [], set(), set(), set()
+        self.too_many, self.closed = [], set()
         for top in self._tops:
             # Those near the top first, and new ones last: they do not crowd out what is known.
             waiting, new, most = deque((top,)), deque[str](), len(seen) + most_of_one
@@ -154,25 +171,97 @@ class GitDirs:
                 if len(seen) > most:
                     self.too_many.append(top)
                     break
-                if folder.has_git:
-                    with suppress(OSError):
-                        found[f"{path}/.git"] = _entry(f"{path}/.git", folder.number)
-                if folder.is_git:
-                    found.setdefault(path, Entry("folder", path, folder.number))
                 for one in _below(path, folder, parts):
                     (waiting if one in known else new).append(one)
-                self.links.update(_links_of(path, folder, parts))
-                self._obey(path, top, seen)
-        self._known, self._times = seen, times
-        return found
+        self._known, self._times, self._parts = seen, times, parts
+        self._note_paths()
+        self._sum_up()
 
-    def _obey(self, path: str, top: str, seen: dict[str, _Folder]) -> None:
-        if seen[path].obeyed and path != top and not _is_of_others(path, top, seen):
-            self.obeyed.update(seen[path].obeyed)
+    def _note_paths(self) -> None:
+        self._paths = {folder.number: path for path, folder in self._known.items()} if self._events.can_tell else {}
+        if len(self._paths) < len(self._known):  # mounted twice: the kernel tells of one of them
+            self._paths = {}
+
+    def _follow(self, changed: set[tuple[int, int]]) -> bool:
+        """Look at the changed folders again, and at what is new in them. Return whether that is enough."""
+        if not self._paths:
+            return False
+        self.closed = set()
+        now = time.time_ns()
+        for path in sorted(self._paths[number] for number in changed if number in self._paths):
+            if (old := self._known.get(path)) is None:
+                continue  # it was in one that is gone
+            folder = self._folder(path, None, now)
+            if folder is None or folder.number != old.number:  # another one, of which nothing is known
+                self._forget(path)
+                before, below = set[str](), {path}
+            elif folder.kind != old.kind:
+                return False
+            else:
+                self._known[path] = folder
+                before, below = (set(_below(path, one, self._parts)) for one in (old, folder))
+            for one in before - below:
+                self._forget(one)
+            if not self._add(below - before, now):
+                return False
+        self._sum_up()
+        return self._events.can_tell
+
+    def _forget(self, folder: str) -> None:
+        """Forget a folder that is gone, and all that was in it."""
+        for path in [path for path in self._known if path == folder or path.startswith(f"{folder}/")]:
+            gone = self._known.pop(path)
+            if self._paths.get(gone.number) == path:
+                del self._paths[gone.number]
+
+    def _add(self, folders: Iterable[str], now: int) -> bool:
+        """Look at new folders, and at those in them; return False if one is known by another path."""
+        waiting = deque(folders)
+        while waiting:
+            path = waiting.popleft()
+            if path in self._known or path == self._undo:
+                continue
+            folder = self._folder(path, None, now)
+            if folder is None:
+                continue
+            if not self._events.can_tell or self._paths.setdefault(folder.number, path) != path:
+                return False
+            self._known[path] = folder
+            waiting.extend(_below(path, folder, self._parts))
+        return True
+
+    def _sum_up(self) -> None:
+        """Find out what all known folders come to."""
+        self.obeyed, self.links, self._gits, self._found = set(), set(), [], {}
+        for path, folder in self._known.items():
+            if folder.has_git:
+                self._gits.append(path)
+            if folder.is_git:
+                self._found[path] = Entry("folder", path, folder.number)
+            if folder.links:
+                self.links.update(_links_of(path, folder, self._parts))
+            if folder.obeyed:
+                self._obey(path, folder)
+        self._read_entries()
+
+    def _read_entries(self) -> None:
+        for path in self._gits:
+            with suppress(OSError):
+                git = os.path.join(path, ".git")
+                self._found[git] = _entry(git, self._known[path].number)
+
+    def _obey(self, path: str, folder: _Folder) -> None:
+        top = next((top for top in self._tops if f"{path}/".startswith(f"{top.rstrip('/')}/")), path)
+        if path != top and not _is_of_others(path, top, self._known):
+            self.obeyed.update(folder.obeyed)
 
     def _folder(self, path: str, known: _Folder | None, now: int) -> _Folder | None:
         try:
             status = os.lstat(path)
+            if status.st_dev not in self._holds_files:
+                self._holds_files[status.st_dev] = sys.platform != "linux" or file_system(path) not in _NO_FILES
+            if not self._holds_files[status.st_dev]:
+                return None
             if stat.S_ISDIR(status.st_mode) and self._events.watch(path, (status.st_dev, status.st_ino)):
                 status = os.lstat(path)
         except OSError:
@@ -198,19 +287,20 @@ def _number(path: str) -> tuple[int, int] | None:
 def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
     changed = status.st_ctime_ns if is_settled(status.st_ctime_ns, now) else 0
     folders, names, links = [], set(), []
+    inside = path.rstrip("/")
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 name = entry.name
                 names.add(name)
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{path}/{name}")
+                    folders.append(f"{inside}/{name}")
                 elif entry.is_symlink():
-                    links.append(f"{path}/{name}")
+                    links.append(f"{inside}/{name}")
     except OSError:  # git finds by name what cannot be listed
         names = {name for name in (*_NAMES, *AT_EVERY_DEPTH) if os.path.lexists(f"{path}/{name}")}
-        folders = [f"{path}/.git"] if ".git" in names else []
-    obeyed = [f"{path}/{name}" for name in AT_EVERY_DEPTH if name in names]
+        folders = [f"{inside}/.git"] if ".git" in names else []
+    obeyed = [f"{inside}/{name}" for name in AT_EVERY_DEPTH if name in names]
     is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
     return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed, links)
 
@@ -246,7 +336,8 @@ def _is_objects(path: str) -> bool:
 def _is_of_others(path: str, top: str, seen: dict[str, _Folder]) -> bool:
     """Say whether a folder is in another repository, whose files nobody trusts, or in an installed package."""
     while path != top:
-        if os.path.basename(path) in _INSTALLED or seen[path].has_git or seen[path].is_git:
+        folder = seen.get(path)
+        if os.path.basename(path) in _INSTALLED or (folder is not None and any(folder.kind)):
             return True
         path = os.path.dirname(path)
     return False

@@ -85,6 +85,8 @@ class GitGuard:
         homes = [os.path.expanduser(os.path.expandvars(path)) for path in (*_HOME_CONFIGS, "/etc/gitconfig")]
         self._home = [path for path in homes if "$" not in path]
         """Configurations of the user, for all repositories."""
+        self._on_path = path_folders(tops)
+        """Folders of PATH that commands may write."""
         around = filter(None, map(repository_around, tops))
         self._around = {path: place for path, place in around if not self._is_inside(path)}
         """Repositories around the folders: entries and their git directories. Commands cannot change them."""
@@ -380,6 +382,8 @@ class GitGuard:
                 yield from on_the_way(hooks, links_only=True)
                 yield from _of_hooks(real := os.path.realpath(hooks), self._tops)
                 yield from self._linked_hooks(real)
+            for word in git_config.by_name(text) if self._on_path else ():
+                yield from (os.path.join(one, word) for one in self._on_path)
             for word, may_come in git_config.programs(text):
                 one = os.path.join(top, os.path.expanduser(word))
                 is_meant = may_come or os.path.isfile(one)
@@ -416,6 +420,12 @@ class GitGuard:
 
     def _is_inside(self, path: str) -> bool:
         return is_below(path, self._tops)
+
+
+def path_folders(tops: Iterable[str]) -> list[str]:
+    """Return the folders of PATH that lie in one of these."""
+    named = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [one for one in dict.fromkeys(map(os.path.realpath, named)) if is_below(one, tops)]
 
 
 def is_below(path: str, tops: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from spindle.base.agent_dir import agent_dir
+from spindle.programs.fence import names_in
 from spindle.programs.file_times import is_settled, shows_writes
 
 _MOST_FILES: Final = 500
@@ -42,6 +43,10 @@ class PutBack:
     def __init__(self, places: list[str], aside: str) -> None:
         """Put changed files into the folder `aside` before the old ones take their places."""
         self._always = places
+        self._taken: object = None
+        """The `kept` that these two are of: places where something was, and by their folder those where nothing was."""
+        self._full: list[str] = []
+        self._empty: dict[str, list[str]] = {}
         self._more: Sequence[str] = ()
         self._own = os.path.realpath(agent_dir())
         """We write there ourselves, whatever command runs: a place that it lies in stays as it is."""
@@ -92,16 +97,26 @@ class PutBack:
     def _set_places(self, places: Iterable[str]) -> None:
         ours = f"{self._own}/"
         self._places = {place: os.path.dirname(place) for place in places if not ours.startswith(f"{place}/")}
+        self._taken = None
         self._around = set(self._places.values())
 
     def _states(self) -> dict[str, tuple[int, ...]]:
         return {folder: _state(folder) for folder in self._around}
 
     def _to_look_at(self, states: dict[str, tuple[int, ...]]) -> list[str]:
-        """Return the places but for those where nothing was, in folders that have no new entries."""
-        kept = self.kept
-        unchanged = {folder for folder, state in self._folders.items() if states.get(folder) == state}
-        return [place for place, above in self._places.items() if kept.get(place, True) or above not in unchanged]
+        """Return the places but for those where nothing was, and is nothing now."""
+        if self._taken is not self.kept:
+            self._taken, self._empty = self.kept, {}
+            for place, above in self._places.items():
+                if not self.kept.get(place, True):
+                    self._empty.setdefault(above, []).append(place)
+            self._full = [place for place in self._places if self.kept.get(place, True)]
+        found = self._full
+        for folder, state in states.items():
+            if self._folders.get(folder) != state and (empty := self._empty.get(folder)):
+                names = names_in(folder)
+                found = found + [one for one in empty if names is None or os.path.basename(one).casefold() in names]
+        return found
 
     def unwatched(self) -> list[str]:
         """Return places that are too big to be kept; to be called after `remember`."""

@@ -9,6 +9,7 @@ import asyncio
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 import weakref
@@ -30,6 +31,7 @@ from spindle.workspace import Running
 from spindle.workspace.area import SandboxError, Wanted, area_of, check, inside
 from spindle.workspace.disk import ToolError
 from spindle.workspace.gate import Gate
+from spindle.workspace.git_guard import path_folders
 from spindle.workspace.sockets import sockets_to_hide
 from spindle.workspace.unfenced import NoSandbox
 
@@ -385,6 +387,7 @@ class Sandbox:
                 "A command can change protected files until its end; if the agent is killed, until the next start"
             )
             lines.append("What processes change that outlive the agent (--keep-background) is not put back")
+            lines += self._gaps_of_places()
             lines += [f"{path} is too big to be put back" for path in self._gate.unwatched()]
             lines += [f"{path} has too many folders: git is not looked after in all" for path in self._gate.too_many]
         if using.bwrap:
@@ -403,6 +406,18 @@ class Sandbox:
         if network == "off" and using.bwrap is None and not using.filters and not using.seatbelt:
             lines.append("UDP, and other sockets than TCP, are open")
         return lines
+
+    def _gaps_of_places(self) -> Iterator[str]:
+        """Yield what commands may write that others run: it depends on where the working directory is."""
+        ours = (os.path.dirname(os.path.dirname(__file__)), sys.prefix, os.path.dirname(sys.executable))
+        for path in dict.fromkeys(map(os.path.realpath, ours)):
+            if inside(path, self.area.writable):
+                yield f"Spindle itself runs from {path}, which commands may change: what they put there has no fence"
+                break
+        if found := path_folders(self.area.writable):
+            yield f"Programs in folders of PATH can be changed, but for those that git runs: {', '.join(found)}"
+        if inside(home := os.path.realpath(os.path.expanduser("~")), self.area.writable):
+            yield f"What shells and desktops obey in {home} can be changed (~/.config, ~/.local), but for known names"
 
     def _gaps_of_landlock(self) -> Iterator[str]:
         using = self.using
