@@ -961,7 +961,7 @@ def test_of_a_folder_that_is_too_large_the_edits_of_tools_are_covered(tmp_path, 
     async def main():
         edit = ("edit", {"path": "src/a.py", "edits": [{"oldText": "one", "newText": "1"}]})
         steps = [
-            calls(("write", {"path": "new/n.txt", "content": "n"})),
+            calls(("write", {"path": "new/n.txt", "content": "n"}), ("write", {"path": "notes.txt", "content": "n"})),
             calls(edit),
             shell("echo 1 > by-shell"),
             "done",
@@ -971,10 +971,11 @@ def test_of_a_folder_that_is_too_large_the_edits_of_tools_are_covered(tmp_path, 
             assert any("do not cover" in frame.get("message", "") for frame in frames if frame["type"] == "notice")
             found = await it.data("list_checkpoints")
             assert {one["covers"] for one in found["checkpoints"]} == {"edits"}
-            assert {one["path"] for one in (await it.data("get_changes"))["files"]} == {"new/n.txt", "src/a.py"}
+            changed = {one["path"] for one in (await it.data("get_changes"))["files"]}
+            assert changed == {"new/n.txt", "src/a.py", "notes.txt"}
             done = await it.data("restore", checkpoint=found["checkpoints"][0]["id"])
             assert (folder / "src/a.py").read_text() == "one\ntwo\n" and not (folder / "new/n.txt").exists()
-            assert (folder / "by-shell").exists()
+            assert (folder / "by-shell").exists() and (folder / "notes.txt").read_text() == "notes\n"
             await it.data("restore", checkpoint=done["checkpoint"])
             assert (folder / "src/a.py").read_text() == "1\ntwo\n" and (folder / "new/n.txt").read_text() == "n"
 
@@ -1170,6 +1171,25 @@ def test_the_working_directory_is_a_home_with_the_agent_directory_in_it(tmp_path
         stored = Path(agent.data("get_state")["sessionFile"]).read_text()
         assert stored.count('"role":"user"') == 2 and stored.count('"checkpoint"') >= 3
         assert agent.close_stdin() == 0
+
+
+def test_the_working_directory_is_the_agent_directory(tmp_path: Path) -> None:
+    """What Spindle keeps in there is not put back; edits are."""
+    home = tmp_path / "agent"
+    home.mkdir()
+    (home / "AGENTS.md").write_text("one\n")
+    change = call("edit", {"path": "AGENTS.md", "edits": [{"oldText": "one", "newText": "two"}]})
+    far = ["--exec", f"env -C {home}"] if _there else []
+    steps = [reply(change, call("bash", {"command": "echo made > made.txt"})), reply("Done.")]
+    with AgentProcess(steps, base=tmp_path, session=True, args=["--cwd", str(home), *far]) as agent:
+        agent.run("go")
+        notices = [frame["message"] for frame in agent.frames if frame["type"] == "notice"]
+        assert any("the agent directory" in notice and "only the tools' own edits" in notice for notice in notices)
+        [first] = agent.data("list_checkpoints")["checkpoints"]
+        agent.data("restore", checkpoint=first["id"])
+        assert (home / "AGENTS.md").read_text() == "one\n" and (home / "made.txt").exists()
+        assert agent.data("get_state")["messageCount"] == 5
+        assert Path(agent.data("get_state")["sessionFile"]).read_text().count('"role":"user"') == 1
 
 
 def of_subagents(folder: Path, steps: list[Any]) -> Rig:

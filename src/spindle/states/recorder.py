@@ -34,6 +34,7 @@ MOST_BYTES: Final = 2 << 30
 MOST_FILES_OUTSIDE: Final = 5_000
 MOST_BYTES_OUTSIDE: Final = 200 << 20
 """The same for a folder that is not in a repository: it may be a home directory."""
+OURS: Final = "the agent directory, where sessions and checkpoints are"
 _REFS: Final = "refs/kept"
 """Folder of the git directory: each tree and each copy of a state has a file there, so that git keeps it."""
 
@@ -142,7 +143,8 @@ class Here(_Operations):
         self._last: State | None = None
         """The last state, if the inventory is of it."""
         self._is_open = False
-        self._is_too_large = False
+        self._why_not = OURS if os.curdir in own else ""
+        """Why no state has a tree."""
         self._signs: tuple[int, ...] | None = None
         """Of the index with what the inventory has; another process may work with the same store."""
         self._tidied = 0
@@ -205,16 +207,17 @@ class Here(_Operations):
     async def state(self) -> State:
         await self.open()
         now = time.time()
-        if self._is_too_large:
-            return too_large(self.root, now, is_repository=self._is_repository)
+        if self._why_not:
+            return edits_only(self.root, now, self._why_not)
         if self._signs is None or self._signs != self._index_signs():
             await self._catch_up()
         signs, self._signs = self._signs, None  # until the index has what is found now
         try:
             changed = await self._inventory.update()
         except TooLarge:
-            self._is_too_large = True
-            return too_large(self.root, now, is_repository=self._is_repository)
+            self._why_not = too_large(is_repository=self._is_repository)
+            self._inventory.found = Found()  # it has some of the files, and no tree has one
+            return edits_only(self.root, now, self._why_not)
         if changed is not None or self._last is None:
             covers = self._inventory.covers
             there = [name for name in changed or () if covers(name)]
@@ -301,9 +304,12 @@ class There(_Operations):
     async def state(self) -> State:
         most = (MOST_FILES, MOST_BYTES) if self._is_repository else (MOST_FILES_OUTSIDE, MOST_BYTES_OUTSIDE)
         is_known, self._is_known = self._is_known, False
+        if os.curdir in self._own:
+            return edits_only(self.root, time.time(), OURS)
         found: dict[str, Any] = await self.do(take_state, [LARGEST, *most], is_known, self._own)
         if found["tree"] is None:
-            return too_large(self.root, time.time(), is_repository=self._is_repository)
+            self._names = set()
+            return edits_only(self.root, time.time(), too_large(is_repository=self._is_repository))
         self._names = (self._names if is_known else set()).difference(found["gone"]).union(found["there"])
         self._is_known = True
         self.usual = tuple(found["usual"])
@@ -311,11 +317,13 @@ class There(_Operations):
         return State(self.root, time.time(), **about)
 
 
-def too_large(root: str, now: float, *, is_repository: bool) -> State:
+def too_large(*, is_repository: bool) -> str:
+    return f"more than {MOST_FILES if is_repository else MOST_FILES_OUTSIDE:,} files, or too many bytes"
+
+
+def edits_only(root: str, now: float, why: str) -> State:
     """Return the state of a folder that is not covered as a whole."""
-    most = MOST_FILES if is_repository else MOST_FILES_OUTSIDE
-    why = f"more than {most:,} files, or too many bytes: only the tools' own edits are covered"
-    return State(root, now, skipped={"./": why})
+    return State(root, now, skipped={"./": f"{why}: only the tools' own edits are covered"})
 
 
 def digest(text: str) -> str:

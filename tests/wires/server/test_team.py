@@ -515,3 +515,20 @@ def test_a_configuration_holds_all_of_it(tmp_path: Path) -> None:
 def test_a_configuration_with_a_fault_is_refused(tmp_path: Path, text: str, said: str) -> None:
     done = check(tmp_path, text, *([] if "model" in text else ["--model", "mock/m1"]))
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["here", "there"])
+def test_undo_of_a_user_is_of_the_working_directory_in_a_repository(tmp_path: Path, there: bool) -> None:
+    """What lies beside it may be of another user."""
+    sub = tmp_path / "repository" / "sub"
+    sub.mkdir(parents=True)
+    (sub / "a.txt").write_text("one\n")
+    subprocess.run(["git", "init", "-q", str(sub.parent)], check=True)
+    steps = [reply(call("bash", {"command": "echo two | tee a.txt > ../beside.txt"})), reply("done")]
+    args = ["--exec", f"env -C {sub}"] if there else []
+    with Team(tmp_path, {"anna": {}}, steps, args=args) as server, server.socket("anna") as client:
+        id = client.call("open_session", cwd=str(tmp_path if there else sub))["data"]["id"]
+        client.call("prompt", message="go", sessionId=id)
+        client.wait("agent_settled")
+        found = client.call("get_changes", sessionId=id)["data"]["files"]
+        assert [one["path"] for one in found] == ["a.txt"] and "\n--- a/a.txt\n" in found[0]["diff"]

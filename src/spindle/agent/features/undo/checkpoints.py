@@ -125,9 +125,8 @@ class Checkpoints(Hooks):
         from spindle.states.store import find_root
 
         session, stores = self._port.conversation.session, agent_dir() / "checkpoints"
-        is_guest = self._port.resources.options.user_folder is not None  # who may not see the files of others beside it
-        root, is_repository = find_root(session.cwd, above=not is_guest)
-        if not is_guest and (noted := self._noted_root(os.path.realpath(session.cwd), stores)) not in (None, root):
+        root, is_repository = find_root(session.cwd, above=not self._is_guest)
+        if (noted := self._noted_root(os.path.realpath(session.cwd), stores)) not in (None, root):
             root, is_repository = noted, os.path.lexists(os.path.join(noted, ".git"))
         own = self._own(root)
         return self._known((root, own), lambda: self._here(stores, root, own, is_repository=is_repository))
@@ -144,6 +143,11 @@ class Checkpoints(Hooks):
         places = {str(path) for path in ours} | {os.path.realpath(path) for path in ours}
         return sorted(os.path.relpath(path, root) for path in places if Path(path).is_relative_to(root))
 
+    @property
+    def _is_guest(self) -> bool:
+        """Whether the session is that of a user of a server, who may not see the files of others beside it."""
+        return self._port.resources.options.user_folder is not None
+
     def _noted_root(self, cwd: str, stores: Path) -> str | None:
         """Return the folder of the last checkpoint, if the working directory is in there.
 
@@ -151,7 +155,7 @@ class Checkpoints(Hooks):
         """
         from spindle.states.store import store_of
 
-        root = self._last_root()
+        root = None if self._is_guest else self._last_root()
         # A session file may come from anywhere: only a folder counts that something is kept of.
         is_known = root is not None and Path(cwd).is_relative_to(root) and store_of(stores, root).is_dir()
         return root if is_known else None
@@ -186,9 +190,10 @@ class Checkpoints(Hooks):
         if not far.facts.python:
             raise AgentError(f"There are no checkpoints: the far side (`{far.command}`) has no Python 3.8 or newer")
         stores = agent_dir() / "checkpoints-elsewhere" / digest(far.command)
-        root = self._noted_root(far.cwd, stores) or far.root
+        around = far.cwd if self._is_guest else far.root
+        root, is_repository = self._noted_root(far.cwd, stores) or around, far.in_repository and around == far.root
         own = self._own(root)
-        recorder = There(self._port.resources.workspace, root, is_repository=far.in_repository, own=own)
+        recorder = There(self._port.resources.workspace, root, is_repository=is_repository, own=own)
         return self._known((far, root, own), lambda: Snapshots(store_of(stores, root), recorder))
 
     def _at_work(self) -> "Snapshots":
