@@ -18,6 +18,7 @@ EARLIER: list[tuple[str, str, dict[str, Any]]] = [
     ("agent.features.stream_rules.RulesTold", "ttsr_injection", {"rules": ["no-print"]}),
     ("agent.fences.approval.Agreed", "spindle.permissions", {"allow": ["bash(ls:*)"]}),
     ("agent.fences.approval.Agreed", "spindle.permissions", {"outside": ["make"]}),
+    ("agent.fences.rulebook.Chosen", "spindle.strictness", {"mode": "plan", "ask": ["Bash"], "sandbox": "read-only"}),
     (
         "agent.features.undo.checkpoints.Noted",
         "checkpoint",
@@ -137,7 +138,14 @@ def _user() -> dict[str, Any]:
     return {"message": {"role": "user", "content": "before", "timestamp": 1735689600000}}
 
 
-DAMAGE: list[Any] = [None, 7, "text", [], ["c1"], {"toolCallIds": 5, "rules": 5, "allow": 5, "id": 5, "direct": 5}]
+DAMAGE: list[Any] = [
+    None,
+    7,
+    "text",
+    [],
+    ["c1"],
+    {"toolCallIds": 5, "rules": 5, "allow": 5, "id": 5, "direct": 5, "deny": 5},
+]
 
 
 def damaged_session(folder: Path, types: list[str]) -> tuple[Path, int]:

@@ -107,6 +107,30 @@ def test_a_command_shows_where_it_runs_and_what_is_not_certain(tmp_path):
     run(main())
 
 
+def test_a_yes_to_a_replacement_is_for_the_file_that_was_shown(tmp_path):
+    """Somebody has changed the file since: it is asked again, with what would be lost now."""
+
+    async def main():
+        settings = {"permissions": {"defaultMode": "default"}}
+        async with Rig(tmp_path, [write("a", "mine\n"), "ok"], settings=settings) as rig:
+            file = rig.cwd / "a"
+            file.write_text("old\n")
+            await rig.call("prompt", message="go")
+            first = await rig.until("permission_request")
+            file.write_text("old\nof the user\n")
+            await rig.call("answer_permission", question=first["id"], behavior="allow")
+            again = await rig.until(lambda frame: frame["type"] == "permission_request" and frame["id"] != first["id"])
+            assert "of the user" in again["preview"]["diff"]
+            assert again["reason"].endswith("the file has changed since you were asked")
+            assert file.read_text() == "old\nof the user\n"
+            await rig.call("answer_permission", question=again["id"], behavior="allow")
+            await rig.until("agent_settled")
+            assert file.read_text() == "mine\n"
+            assert len(rig.of("permission_request")) == 2
+
+    run(main())
+
+
 def test_no_preview_is_made_where_nobody_is_asked(tmp_path, monkeypatch):
     from spindle.agent.fences import previews
 

@@ -121,7 +121,7 @@ class AgentSession:
         self.todos = Todos(engine.port, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine.port, resources.settings.ttsr)
         self.dialogs = dialogs or dialogs_of(mode, weakly(self.hub.publish), replies)
-        self.approval = Approval(engine.port, self.dialogs, permissions)
+        self.approval = Approval(engine.port, self.dialogs, permissions, of_server=mode == "remote")
         self.background = Background(engine.port, mode)
         self.checkpoints = Checkpoints(engine.port, self.shell)
         own = (self._rules, self.todos, self.background, self._extension_hooks, self.approval, self.checkpoints)

@@ -1,11 +1,15 @@
 """A question about permissions waits for a client to come back, but not for ever."""
 
 import asyncio
+from pathlib import Path
 
 from spindle.base import limits
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.seat import Seat
 from tests.agent.rig import Rig, run
+from tests.support.mock_model import call, reply
+
+from .server import ServerProcess
 
 CALL = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}
 SETTINGS = {"permissions": {"defaultMode": "default"}}
@@ -47,3 +51,48 @@ def test_a_client_that_comes_back_may_answer(tmp_path, monkeypatch):
             assert (rig.cwd / "a").exists()
 
     run(main())
+
+
+def test_what_was_asked_about_is_asked_again_by_the_next_server(tmp_path: Path) -> None:
+    """The mode was chosen by a client: the end of the server is no yes to what it had asked."""
+    options = ["--on-question", "wait"]
+    steps = [reply(call("write", {"path": "a", "content": "x"})), reply("done")]
+    with ServerProcess(steps, args=options, base=tmp_path) as first, first.rpc() as client:
+        session = client.call("get_state")["data"]["sessionId"]
+        assert client.call("set_permissions", mode="default", deny=["Bash(rm *)"])["success"]
+        client.call("prompt", message="go")
+        asked = client.wait("permission_request")
+        first.process.kill()
+    with (
+        ServerProcess([reply("done")], args=[*options, "--recover"], base=tmp_path) as second,
+        second.rpc(f"?session={session}") as client,
+    ):
+        again = client.wait("permission_request")
+        assert again["id"] == asked["id"] and not (second.cwd / "a").exists()
+        permissions = client.call("get_permissions")["data"]
+        assert permissions["mode"] == "default" and permissions["rules"][0]["rule"] == "Bash(rm *)"
+        assert client.call("answer_permission", question=asked["id"], behavior="allow")["success"]
+        client.wait("agent_settled")
+        assert (second.cwd / "a").read_text() == "x"
+
+
+def test_a_session_stays_as_strict_as_a_client_wanted_it(tmp_path: Path) -> None:
+    with ServerProcess([reply("hello")], base=tmp_path) as first, first.rpc() as client:
+        assert client.call("set_approval", tools=True, maxTurns=7)["success"]
+        assert client.call("set_permissions", mode="acceptEdits", sandbox="read-only")["success"]
+        client.call("prompt", message="go")
+        client.wait("agent_settled")
+        strict = client.call("get_state")["data"]
+        client.call("new_session")
+        client.call("prompt", message="go")
+        client.wait("agent_settled")
+        later = client.call("get_state")["data"]["sessionId"]
+    for given, expected in (([], "acceptEdits"), (["--permission-mode", "plan"], "plan")):
+        with ServerProcess([reply("hello")], args=given, base=tmp_path) as second:
+            for id in (strict["sessionId"], later):
+                with second.rpc(f"?session={id}") as client:
+                    state = client.call("get_state")["data"]
+                    assert (state["permissionMode"], state["sandbox"]["level"]) == (expected, "read-only")
+                    assert state["approval"] == strict["approval"]
+                    # What a client opens again stays open, until the server ends.
+                    assert client.call("set_permissions", mode="bypass")["success"]

@@ -21,7 +21,7 @@ from spindle.agent.fences.denials import tell_denial
 from spindle.agent.fences.fencing import Fencing
 from spindle.agent.fences.options import PermissionOptions, PermissionState, RuleInfo
 from spindle.agent.fences.questions import Asker, Dialog, GivenAnswer
-from spindle.agent.fences.rulebook import BEHAVIORS, Rulebook
+from spindle.agent.fences.rulebook import BEHAVIORS, Chosen, Rulebook
 from spindle.agent.fences.waiting import Held, asked
 from spindle.agent.fences.wording import (
     OUTSIDE,
@@ -53,6 +53,7 @@ from spindle.shapes.approvals import (
     Deny,
     Keep,
     PermissionRequest,
+    Preview,
     QuestionKind,
     Suggestion,
     TextPreview,
@@ -73,6 +74,7 @@ SAME_DENIALS = 3
 """Equal refusals in a row that end the run."""
 STOPPED = "denied"
 """The stop reason of a run that ends because of refusals."""
+OUTDATED = "; the file has changed since you were asked"
 PLAN = (
     "<plan_mode>\nPlan mode is on: you may only read. Every other tool call is refused. Look around, then answer with "
     "a plan of what you would do; do not try to change anything.\n</plan_mode>"
@@ -109,8 +111,12 @@ class ApprovalPort(Protocol):
 class Approval(Hooks):
     of_the_owner = True
 
-    def __init__(self, port: ApprovalPort, dialogs: Dialogs, given: PermissionOptions) -> None:
+    def __init__(
+        self, port: ApprovalPort, dialogs: Dialogs, given: PermissionOptions, *, of_server: bool = False
+    ) -> None:
+        """`of_server`: what is given is for all sessions."""
         self._port = port
+        self._of_server = of_server
         self._dialogs = dialogs
         self._given = given
         self._rules = Rulebook(port, given)
@@ -146,6 +152,27 @@ class Approval(Hooks):
             self._rules.kept += [rule for rule in fact.allow if not rule.endswith("()")]
             if not self._is_guest:
                 self.fencing.agreed += fact.outside
+        self._take_up(facts(self._port.conversation.session.entries, Chosen)[-1:])
+
+    def _take_up(self, kept: list[Chosen]) -> None:
+        """Be as strict as a client wanted this session to be, unless the user has said otherwise at the start."""
+        rules, given, session = self._rules, self._given, self._port.conversation.session
+        for one in kept:
+            rules.restrict(one.mode if self._of_server or given.mode is None else None, one.ask, one.deny)
+            if self._of_server or given.sandbox.level is None:
+                self.fencing.restrict(one.sandbox, self._port.resources)
+            self.tools, self.max_turns = self.tools or one.tools, self.max_turns or one.max_turns
+        if not kept and all(entry.type != "message" for entry in session.entries):
+            self._keep_choices()  # a new session of this agent
+
+    def _keep_choices(self) -> None:
+        """Write what clients have chosen into the session, if it is news."""
+        session, client = self._port.conversation.session, self._rules.client
+        chosen = Chosen(
+            client.mode, [*client.ask], [*client.deny], self.fencing.client.level, self.tools, self.max_turns
+        )
+        if chosen != (facts(session.entries, Chosen) or [Chosen()])[-1]:
+            self._port.hub.publish(EntryAppended(keep(session, chosen).value))
 
     def configure(
         self,
@@ -170,10 +197,12 @@ class Approval(Hooks):
             rules.client = before
             self.fencing.forget(fenced)
             raise
+        self._keep_choices()
 
     def ask_about(self, *, tools: bool, max_turns: int | None) -> None:
         """Ask the user before every tool call, or after so many model calls, besides the questions of permissions."""
         self.tools, self.max_turns = tools, max_turns
+        self._keep_choices()
         self._port.hub.publish(StateChanged())
 
     @property
@@ -367,7 +396,7 @@ class Approval(Hooks):
         """Options of the current run, which may say whom to ask."""
         return RunOptions() if self._port.chain is None else self._port.chain.options
 
-    async def _verdict(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> GivenAnswer:
+    async def _verdict(self, decision: Decision, call_id: str, tool: Tool, args: Any, news: str = "") -> GivenAnswer:
         """Ask whether the call may run. Raises `Blocked`."""
         chain = self._port.chain
         assert chain is not None
@@ -375,25 +404,19 @@ class Approval(Hooks):
         if question is not None and question.answer is not UNSET:
             answer = question.answer
             if isinstance(answer, Allow):
+                if await self._is_outdated(question.request, answer, decision, tool, args):
+                    del chain.questions[call_id]
+                    return await self._verdict(decision, call_id, tool, args, OUTDATED)
                 answer = await self._checked(question.request, tool, args, answer)
             return GivenAnswer(answer, "user")
         waits = self._may_wait(chain)
         if not waits and self.questions.reach_nobody(self._options):
             return GivenAnswer(Deny(), "nobody")
         from spindle.agent.fences.offers import offers  # most sessions ask nothing
-        from spindle.agent.fences.previews import copied, preview_of, summary_of
-        from spindle.agent.fences.rules import NO_RULE
+        from spindle.agent.fences.previews import copied, summary_of
 
-        resources, given = self._port.resources, copied(args)
-        far = None if resources.far is None else resources.far.command
-        preview = await preview_of(
-            tool,
-            given,
-            self._port.tool_context(lambda result: None),
-            level=self.fencing.level(resources),
-            unsure=decision.reason if decision.reason not in ("", NO_RULE) else None,
-            far=far,
-        )
+        given, far = copied(args), self._far
+        preview = await self._preview(decision, tool, given)
         found = offers(list(decision.always), self._workdir, tool.name, args)
         request = self._request(
             tool_call_id=call_id,
@@ -401,7 +424,7 @@ class Approval(Hooks):
             arguments=given,
             summary=summary_of(tool, args, preview, far),
             preview=preview,
-            reason=why(decision),
+            reason=why(decision) + news,
             rule=decision.rule,
             source=decision.source,
             may_destroy=tool.effect == "destroys",
@@ -419,7 +442,42 @@ class Approval(Hooks):
         verdict = await self.questions.ask(request, self._options, partial(self._checked, request, tool, args), dialog)
         if waits and verdict.by == "nobody":
             raise Held
+        if (
+            verdict.by == "user"
+            and isinstance(verdict.answer, Allow)
+            and await self._is_outdated(request, verdict.answer, decision, tool, args)
+        ):
+            chain.questions.pop(call_id, None)
+            return await self._verdict(decision, call_id, tool, args, OUTDATED)
         return verdict
+
+    @property
+    def _far(self) -> str | None:
+        far = self._port.resources.far
+        return None if far is None else far.command
+
+    async def _preview(self, decision: Decision, tool: Tool, given: Any) -> Preview:
+        """Return what a call would do. `given`: a copy of its arguments."""
+        from spindle.agent.fences.previews import preview_of
+        from spindle.agent.fences.rules import NO_RULE
+
+        return await preview_of(
+            tool,
+            given,
+            self._port.tool_context(lambda result: None),
+            level=self.fencing.level(self._port.resources),
+            unsure=decision.reason if decision.reason not in ("", NO_RULE) else None,
+            far=self._far,
+        )
+
+    async def _is_outdated(
+        self, request: PermissionRequest, answer: Allow, decision: Decision, tool: Tool, args: Any
+    ) -> bool:
+        """Whether the yes is to the replacement of a file that is another one by now. (An edit looks for its text.)"""
+        from spindle.agent.fences.previews import copied
+
+        replaces = tool.name == "write" and answer.keep is None
+        return replaces and await self._preview(decision, tool, copied(args)) != request.preview
 
     def _may_wait(self, chain: Chain) -> bool:
         """Whether a question about a call may outlive the process. Those of subagents may not: their runs do not."""

@@ -74,6 +74,11 @@ class Fencing:
         changed = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
         self._client = msgspec.structs.replace(self._client, **changed)
 
+    def restrict(self, level: SandboxLevel | None, resources: Resources) -> None:
+        """Take over the level that a client has chosen before, if it is stricter."""
+        if level is not None and STRICTER.index(level) > STRICTER.index(self.level(resources)):
+            self._client = msgspec.structs.replace(self._client, level=level)
+
     @property
     def client(self) -> SandboxOptions:
         return self._client

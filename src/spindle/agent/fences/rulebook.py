@@ -1,9 +1,10 @@
 """The permission rules and the mode of a session, from settings, command line or program, client, and agreed rules."""
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
+from msgspec import field
 
 from spindle.agent import AgentError, OptionError
 from spindle.agent.conversation import Conversation
@@ -12,8 +13,10 @@ from spindle.agent.hub import Hub
 from spindle.agent.toolbox import Toolbox
 from spindle.base.settings import Permissions
 from spindle.resources.loader import Resources
+from spindle.sessions.facts import Fact
 from spindle.shapes.approvals import Behavior
 from spindle.shapes.events import Notice
+from spindle.shapes.sandbox import SandboxLevel
 
 if TYPE_CHECKING:
     from spindle.agent.fences.rules import Policy, Rule
@@ -24,9 +27,22 @@ UNCALLED = (
     "can_use_tool is not asked about calls: the settings set the permission mode bypass. "
     'permission_mode="default" takes their place'
 )
+MODES_BY_STRICTNESS = ("bypass", "acceptEdits", "default", "dontAsk", "plan")
 _NO_PERMISSIONS = Permissions()
 
 log = logging.getLogger("spindle.approval")
+
+
+class Chosen(Fact):
+    """What a client has chosen in a session. Where it is stricter, it holds when the session is opened again."""
+
+    entry_type: ClassVar[str] = "spindle.strictness"
+    mode: str | None = None
+    ask: list[str] = field(default_factory=list)
+    deny: list[str] = field(default_factory=list)
+    sandbox: SandboxLevel | None = None
+    tools: bool = False
+    max_turns: int | None = None
 
 
 class RulebookPort(Protocol):
@@ -93,6 +109,15 @@ class Rulebook:
             )
         except ValueError as error:
             raise AgentError(str(error)) from None
+
+    def restrict(self, mode: str | None, ask: list[str], deny: list[str]) -> None:
+        """Take over what a client has chosen before: the mode if it is stricter, and rules that refuse or ask."""
+        order, now = MODES_BY_STRICTNESS, self.mode
+        if mode not in order or order.index(mode) <= order.index(now):
+            mode = self.client.mode
+        self.client = msgspec.structs.replace(
+            self.client, mode=mode, ask=self.client.ask or ask, deny=self.client.deny or deny
+        )
 
     def check_names(self, rules: "list[Rule]") -> None:
         """Raise `AgentError` for a rule whose tool is a slip of a built-in one: it would hold for nothing."""
