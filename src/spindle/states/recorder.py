@@ -134,6 +134,8 @@ class Here(_Operations):
         """
         super().__init__(workspace, root)
         self._store = store
+        self._restoring = f"{root}/{RESTORING}"
+        self._git_dir, self._index = f"{store}/git", f"{store}/git/index"
         self._is_repository = is_repository
         self._withheld = withheld
         self._own = (*own, RESTORING, ".git")
@@ -180,13 +182,16 @@ class Here(_Operations):
         self._is_open = True
 
     def clear_up(self) -> None:
-        git_dir = f"{self._store}/git"
-        with suppress(FileNotFoundError):
-            if os.stat(git_dir).st_mtime_ns != self._tidied:  # else no name has come into it
-                clear_up(git_dir)
-                self._tidied = os.stat(git_dir).st_mtime_ns
-        with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
-            os.unlink(f"{self.root}/{RESTORING}")
+        try:
+            if os.stat(self._git_dir).st_mtime_ns != self._tidied:  # else no name has come into it
+                clear_up(self._git_dir)
+                self._tidied = os.stat(self._git_dir).st_mtime_ns
+        except FileNotFoundError:
+            pass
+        try:
+            os.unlink(self._restoring)
+        except (FileNotFoundError, IsADirectoryError, PermissionError):
+            pass
 
     def keep(self, objects: Collection[str]) -> None:
         for oid in objects:
@@ -261,7 +266,7 @@ class Here(_Operations):
 
     def _index_signs(self) -> tuple[int, ...] | None:
         try:
-            about = os.stat(self._store / "git/index")
+            about = os.stat(self._index)
         except OSError:
             return None
         return about.st_ino, about.st_size, about.st_mtime_ns

@@ -99,16 +99,21 @@ class Snapshots:
         self.recorder = recorder
         self.root = recorder.root
         self.differences = Differences(recorder)
+        self._lock = f"{store}/lock"
+        self._states = f"{store}/states"
 
     # -- the store -------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Keep other processes and sessions out of the store. Raises `OSError`, `GitError`."""
-        with _opened(self.store / "lock") as file:
+        file = _open(self._lock)
+        try:
             await _wait_for(file, fcntl.LOCK_EX)
             self.recorder.clear_up()
             yield
+        finally:
+            os.close(file)  # this ends the lock, too
 
     async def at_work(self) -> ExitStack:
         """Note for other sessions and processes that an agent is writing to the folder, until the result is closed.
@@ -127,11 +132,13 @@ class Snapshots:
 
     def keep(self, id: str, state: State, like: tuple[str, State] | None = None) -> None:
         """Keep a state under a name, until it is too old. `like`: one that is kept, and may be the same."""
-        states = f"{self.store}/states"
+        states = self._states
         if like is not None and msgspec.structs.replace(like[1], time=state.time) == state:
-            with suppress(OSError):  # not every disk has links
+            try:
                 os.link(f"{states}/{like[0]}.json", f"{states}/{id}.json")
                 return
+            except OSError:
+                pass  # not every disk has links
         self.recorder.keep(state.objects())
         if not os.path.exists(states):
             os.mkdir(states, 0o700)
@@ -196,7 +203,7 @@ class Snapshots:
 
     async def now(self) -> State:
         """Return the state of the folder; inside of `alone`. Raises `GitError`, `OSError`."""
-        os.utime(f"{self.store}/lock")
+        os.utime(self._lock)
         return await self.recorder.state()
 
     async def copy(self, path: str) -> Copy | None:
@@ -234,14 +241,18 @@ class Snapshots:
 # -- files ---------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open(path: str) -> int:
     how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        file = os.open(path, how, 0o600)
+        return os.open(path, how, 0o600)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-        file = os.open(path, how, 0o600)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        return os.open(path, how, 0o600)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    file = _open(str(path))
     try:
         yield file
     finally:

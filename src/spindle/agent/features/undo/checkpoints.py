@@ -7,7 +7,6 @@ The hook takes them and notes each in the session, so that they go along with br
 import asyncio
 import os
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -309,10 +308,10 @@ class Checkpoints(Hooks):
         await self._looked()
         before, self._last = self._last, None
         if self._first is None:  # before the state is taken: a restore that begins now would have it half
-            self._run = uuid.uuid4().hex[:12]
+            self._run = os.urandom(6).hex()
             self._working.push(await snapshots.at_work())
         async with snapshots.alone():
-            state, id = await snapshots.now(), uuid.uuid4().hex[:12]
+            state, id = await snapshots.now(), os.urandom(6).hex()
             snapshots.keep(id, state, before)
         self._is_stale = False
         self._first = self._first or state
@@ -331,7 +330,7 @@ class Checkpoints(Hooks):
     async def _take_for_user(self) -> None:
         began, snapshots = time.monotonic(), self.snapshots()
         async with snapshots.alone():
-            state, id = await snapshots.now(), uuid.uuid4().hex[:12]
+            state, id = await snapshots.now(), os.urandom(6).hex()
             snapshots.keep(id, state)
             snapshots.keep(id + AFTER, state, (id, state))  # what differs from it later is not the agent's doing
         milliseconds = round((time.monotonic() - began) * 1000)
