@@ -168,8 +168,13 @@ class Outbox:
     def _append(self, entry: Entry, renderer: Renderer) -> None:
         if renderer in self._held:
             self._held[renderer][1].append(entry)
-        else:
-            self._send(entry)
+            return
+        self._waiting.append(entry)
+        if not self.full and (len(self._waiting) >= HIGH_ITEMS or self._bytes >= HIGH_BYTES):
+            self.full = True
+            self._room.clear()
+        if len(self._waiting) == 1:
+            self.on_waiting()
 
     def _let_go(self, renderer: Renderer, kept: asyncio.Future[str | None]) -> None:
         if renderer not in self._held or self._held[renderer][0] is not kept:
@@ -179,15 +184,7 @@ class Outbox:
             if isinstance(entry, HeldAnswer):
                 self.put(entry.said(), renderer)
             else:
-                self._send(entry)
-
-    def _send(self, entry: Entry) -> None:
-        self._waiting.append(entry)
-        if not self.full and (len(self._waiting) >= HIGH_ITEMS or self._bytes >= HIGH_BYTES):
-            self.full = True
-            self._room.clear()
-        if len(self._waiting) == 1:
-            self.on_waiting()
+                self._append(entry, renderer)
 
     # -- the sink's side -------------------------------------------------------------------------
 

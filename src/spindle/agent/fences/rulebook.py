@@ -87,7 +87,8 @@ class Rulebook:
         ]
         mode = client.mode or given.mode or project.default_mode or user.default_mode
         mode = mode or ("bypass" if given.can_use_tool is None else "default")
-        if mode == "bypass" and not (self.kept or any(_has_rules(one) for _, one in sources) or even_if_all_allowed):
+        lists = [one for _, source in sources for one in (source.allow, source.ask, source.deny)]
+        if mode == "bypass" and not (self.kept or any(lists) or even_if_all_allowed):
             return None
         from spindle.agent.fences.rules import Policy, mode_named, rules_of  # most sessions need no rules
 
@@ -154,10 +155,6 @@ class Rulebook:
     def mode(self) -> str:
         policy = self.policy()
         return "bypass" if policy is None else policy.mode
-
-
-def _has_rules(source: Permissions | PermissionOptions) -> bool:
-    return bool(source.allow or source.ask or source.deny)
 
 
 def _settings(given: Any, source: str) -> Permissions:
