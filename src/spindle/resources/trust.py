@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from spindle.base.agent_dir import agent_dir
 from spindle.base.user_files import BadFile, Diagnostic, edit_json, file_lock, read_object, read_text, write_json
 from spindle.resources.agent_files import agent_places, files_in
 from spindle.resources.rule_files import foreign_rule_places
@@ -201,7 +202,8 @@ def _files_of(path: Path) -> list[str]:
 
 
 def gated_paths(cwd: Path) -> list[Path]:
-    found = [path for name in _GATED if os.path.exists(path := cwd / ".pi" / name)]
+    own = os.path.realpath(agent_dir() / "prompts")  # in a home directory, templates of a project may be there, too
+    found = [path for name in _GATED if os.path.exists(path := cwd / ".pi" / name) and os.path.realpath(path) != own]
     if os.path.exists(path := cwd / MCP_FILES[0]):
         found.append(path)
     home = Path.home()

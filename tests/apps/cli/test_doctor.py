@@ -94,6 +94,14 @@ def test_an_untrusted_project_runs_nothing_and_says_so(place: Place) -> None:
         assert text in done.stderr
 
 
+def test_templates_of_the_user_are_none_of_a_project_in_the_home(place: Place) -> None:
+    """`.pi/agent/prompts` may also be a folder of a project."""
+    place.write("home/.pi/agent/prompts/greet.md", "Say hello.")
+    home = str(place.root / "home")
+    done = place.run("doctor", cwd=place.root / "home", env={"HOME": home, "SPINDLE_DIR": f"{home}/.pi/agent"})
+    assert "/greet" in done.stdout and "not trusted (nothing to trust)" in done.stdout and "Warnings (0)" in done.stdout
+
+
 def test_approved_for_one_run(place: Place) -> None:
     mark = hostile(place)
     assert "not trusted" not in run_bash(place, "--approve").stderr

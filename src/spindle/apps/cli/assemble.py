@@ -121,13 +121,18 @@ async def _ask_about_place(session: Session, resources: Resources, dialogs: "Ter
 
 
 def tell_slips(options: Options, agent: AgentSession) -> None:
-    """Warn of tool names that are almost one of ours; other unknown names may be tools that a client brings later."""
+    """Warn of tools that lack a program, and of names that are almost one of ours.
+
+    Other unknown names may be tools that a client brings later; with -p and --mode json they are an error.
+    """
     given = [*(options.tools or ()), *options.exclude_tools]
-    if agent.mode in ("print", "json") or not given:
-        return  # in these modes an unknown name is an error
     known = [tool.name for tool in agent.toolbox.all()]
-    for name in map(bare, unmatched(given, known)):
-        if name.startswith("mcp__") and not agent.mcp_servers.serves(name):
+    for name in map(bare, unmatched(given, known) if given else ()):
+        if name in BUILTIN_TOOLS:
+            warn(f"The tool {name} needs ripgrep (rg), which is not installed")
+        elif agent.mode in ("print", "json"):
+            continue
+        elif name.startswith("mcp__") and not agent.mcp_servers.serves(name):
             warn(f'There is no MCP server for the tool "{name}".{_servers(agent)}')
         elif near := did_you_mean(name, BUILTIN_TOOLS):
             warn(f'There is no tool "{name}".{near}')

@@ -167,9 +167,7 @@ def _check_tools(options: Options, agent: AgentSession) -> None:
     tools = [tool.name for tool in agent.toolbox.all()]
     for entry in unmatched([*(options.tools or ()), *options.exclude_tools], tools):
         name = bare(entry)
-        if name in BUILTIN_TOOLS:
-            warn(f"The tool {name} needs ripgrep (rg), which is not installed")
-        elif name not in (*TOOLS, *NEIGHBOURS_TOOLS) and not agent.mcp_servers.serves(name):
+        if name not in (*BUILTIN_TOOLS, *TOOLS, *NEIGHBOURS_TOOLS) and not agent.mcp_servers.serves(name):
             raise UsageError(f'Unknown tool "{name}".{did_you_mean(name, tools)} There are: {", ".join(tools)}')
 
 
