@@ -8,7 +8,8 @@ from spindle.programs import fence
 from tests.matrix.wires import AgentCli, Batch, Editor, EditorSocket, Http, InProcess, Stdio, WebSocket, Wire
 
 WIRES: list[type[Wire]] = [Stdio, WebSocket, Http, AgentCli, Editor, EditorSocket, InProcess, Batch]
-FEATURES = ["plain", "rules", "sandbox", "elsewhere", "subagent", "user"]
+FEATURES = ["plain", "rules", "sandbox", "elsewhere", "subagent", "user", "home"]
+"""`home`: the working directory has the agent directory in it."""
 
 NO_SENSE: list[tuple[set[str], str]] = [
     ({"sandbox", "elsewhere"}, "the sandbox fences programs of this machine: both together are an error at the start"),

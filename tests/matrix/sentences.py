@@ -23,8 +23,8 @@ Sentence = Callable[[Wire, Told], None]
 
 def judge(cell: Cell, base: Path) -> list[str]:
     """Do the task in this cell; return the sentences that do not hold, each with what was seen."""
-    wire = cell.wire(base, cell.features)
-    for repository in {wire.work, wire.place}:
+    wire = cell.wire(base / "home", cell.features)
+    for repository in sorted({wire.work, wire.place}):  # one may lie in the other
         make_work(repository)
     told = wire.drive()
     faults = []
@@ -76,7 +76,7 @@ def the_stash(wire: Wire, told: Told) -> None:
 
 def the_fence(wire: Wire, told: Told) -> None:
     """A command writes outside, but not in a sandbox."""
-    outside = list(wire.base.glob("outside.txt")) + list((wire.base / "runs").rglob("outside.txt"))
+    outside = list(wire.place.parent.glob("outside.txt")) + list((wire.base / "runs").rglob("outside.txt"))
     assert bool(outside) == ("sandbox" not in wire.features), outside
 
 

@@ -32,6 +32,10 @@ class Wire:
     def __init__(self, base: Path, features: frozenset[str]) -> None:
         self.base, self.features = base, features
         self.agent_dir, self.work, self.there = base / "agent", base / "work", base / "there"
+        if "home" in features and "elsewhere" in features:
+            self.there = base
+        elif "home" in features:
+            self.work = base
         self.steps = script("subagent" in features)
         self.questions: list[str] = []
         self.calls = 0
@@ -48,6 +52,7 @@ class Wire:
         given += ["--deny", NO_STASH] if "rules" in self.features else []
         given += ["--sandbox", "workspace-write"] if "sandbox" in self.features else []
         given += ["--exec", self.far()] if "elsewhere" in self.features else []
+        given += ["--cwd", str(self.work)] if self.work == self.base and self.name != "batch" else []
         return given
 
     def far(self) -> str:
@@ -87,7 +92,7 @@ class Editor(Wire):
 
     def drive(self) -> Told:
         with _PricedEditor(self.steps, base=self.base, args=self.arguments()) as editor:
-            session = editor.new()
+            session = editor.new(self.work)
             prompt = editor.say(session, PROMPT)
             while "method" in (frame := editor.wait(lambda f: _asks_editor(f) or f.get("id") == prompt)):
                 about = frame["params"]["toolCall"]
@@ -187,6 +192,7 @@ class EditorSocket(_Server):
 
     def talk(self, server: ServerProcess, stack: ExitStack) -> Told:
         editor = stack.enter_context(test_acp.Editor(server, **self.header()))
+        editor.cwd = str(self.work)
         session = editor.begin()
         prompt = editor.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": PROMPT}])
         answer = editor.answer(prompt, lambda asked: self.answer(str(asked["toolCall"])))
