@@ -159,3 +159,28 @@ def test_what_is_written_can_be_edited_as_a_text(open_tab: Any) -> None:
     tab.sees(".answer >> nth=-1", "done")
     assert (tab.server.cwd / "plain.py").read_text() == 'print("b")\n'
     assert tab.trouble == []
+
+
+def test_each_question_of_an_answer_is_in_view_and_names_are_straight(open_tab: Any) -> None:
+    """Calls below a question do not push it out of sight; a name that turns round its letters is not shown so."""
+    names = [f"file {number}" for number in range(6)] + ["turned\u202etxt.sh"]
+    calls = [call("write", {"path": name, "content": "x\n" * 9}, f"c{i}") for i, name in enumerate(names)]
+    tab = open_tab(reply(*calls), reply("done"))
+    (tab.server.cwd / names[0]).write_text("x\n" * 9)
+    asking(tab)
+    tab.say("go")
+    tab.sees(".ask .place", "nothing would change")
+    for name in names:
+        tab.sees(".ask .place", name.replace("\u202e", "\ufffd"))
+        tab.page.wait_for_function(
+            "() => { const { top } = document.querySelector('.ask .primary').getBoundingClientRect();"
+            " return top > 48 && top < document.getElementById('dock').getBoundingClientRect().top }"
+        )
+        assert "\u202e" not in tab.text(".tool[data-state=asking]")
+        tab.press("Alt+y")
+    tab.sees(".answer >> nth=-1", "done")
+    tab.page.wait_for_function(
+        "() => { const { scrollHeight, scrollTop, clientHeight } = document.getElementById('scroller');"
+        " return scrollHeight - scrollTop - clientHeight < 48 }"
+    )
+    assert tab.trouble == []

@@ -95,6 +95,14 @@ def test_what_runs_elsewhere_is_stopped(open_tab: Any, shared: Any) -> None:
         shared.mock.wait_gate("elsewhere")
         tab.press("Alt+w")
         section = tab.page.locator("#work section", has_text="The slow one")
+        section.wait_for()
+        # It says that it does not know for as long as that is so.
+        tab.context.set_offline(True)
+        tab.sees("#work [role=alert]", "Not connected")
+        tab.context.set_offline(False)
+        tab.connected()
+        tab.hides("#work [role=alert]")
+        tab.trouble.clear()  # the browser told of the network
         section.get_by_role("button", name="Stop").click()
         assert other.wait("agent_settled")["aborted"] is True
     shared.mock.release("elsewhere")

@@ -3,7 +3,7 @@
 
 import { diffView, showSize, sideBySide } from '../shared/diff.js';
 import { button, copyButton, el, icon } from '../shared/dom.js';
-import { count } from '../shared/format.js';
+import { count, shownName } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
 import { Row } from '../shared/list.js';
 import { reconcile } from '../shared/reconcile.js';
@@ -41,7 +41,7 @@ export class ChangedFile extends Row {
   }
 
   draw() {
-    const { path } = this.change;
+    const path = shownName(this.change.path);
     const slash = path.lastIndexOf('/') + 1;
     const name = el(
       'span',

@@ -1,6 +1,7 @@
 // Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
 
 import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
+import { shownName, straight } from '../shared/format.js';
 import { reconcile } from '../shared/reconcile.js';
 import { asOwner } from './owner.js';
 import { aboutOf, choiceOf, inputEditor, keeping, previewOf, questionTitle } from './permission-question.js';
@@ -11,17 +12,33 @@ import { oneStop } from './roving.js';
  * @param {string} offer
  */
 function offerWords(offer) {
-  const [, words, rule, where] = /^(Always allow [^:(]+): (.+\)|\w+)( \(in all sessions\))?$/.exec(offer) ?? [];
-  return words ? [`${words}${where ?? ''} `, el('code', null, rule)] : [offer];
+  const [, words, rule, where] =
+    /^(Always allow [^:(]+): (.+\)|\w+)( \(in all sessions\))?$/.exec(shownName(offer)) ?? [];
+  return words ? [`${words}${where ?? ''} `, el('code', null, rule)] : [shownName(offer)];
 }
 
 /**
  * Whether a card shows all of what is asked about, and nothing else.
  * @param {LiveCard} card
- * @param {RunningCommand} command
+ * @param {string} command
  */
 const isShown = (card, command) =>
-  card.name === 'bash' && Object.keys(card.args).join() === 'command' && card.args.command === command;
+  card.name === 'bash' &&
+  Object.keys(card.args).join() === 'command' &&
+  card.args.command === command &&
+  straight(command) === command;
+
+const SEEN = 200; // pixels of a question that are enough to see it
+
+/**
+ * Whether a question is too far up to be seen.
+ * @param {HTMLElement} node
+ * @param {HTMLElement} scroller
+ */
+const isAbove = (node, scroller) => {
+  const { bottom, height } = node.getBoundingClientRect();
+  return bottom < scroller.getBoundingClientRect().top + Math.min(height, SEEN);
+};
 
 export class Dialogs {
   /**
@@ -283,7 +300,10 @@ export class Dialogs {
       if (question) question.hidden = false;
       $('asks').append(node);
     }
-    this.conversation.feed.follow();
+    const { feed } = this.conversation;
+    feed.follow();
+    // Other calls may stand below: then the end waits until this is answered.
+    if (card && feed.sticks && isAbove(node, feed.scroller)) feed.stayAt(card.node);
   }
 
   /** Let the title say it: the page may be in the background. */
@@ -341,7 +361,10 @@ export class Dialogs {
     this.open.delete(id);
     // What runs now has waited: its seconds count from here.
     if (asked.card?.state === 'asking') asked.card.setState('running');
-    if (![...this.open.values()].some(({ card }) => card)) this.conversation.restartCards();
+    if (![...this.open.values()].some(({ card }) => card)) {
+      this.conversation.restartCards();
+      this.conversation.feed.goOn();
+    }
     this.tell();
   }
 

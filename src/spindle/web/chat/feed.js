@@ -50,6 +50,7 @@ export class Feed extends VirtualList {
     this.busy = busy;
     this.latest = $('latest');
     this.sticks = true;
+    this.waits = false; // it shows a question above the end
     this.intent = 0;
     this.touched = [];
     /** @type {((on: boolean) => void) | null} what is folded away belongs on paper, too */
@@ -71,6 +72,7 @@ export class Feed extends VirtualList {
   listen() {
     const means = () => {
       this.intent = performance.now() + INTENT_MS;
+      this.waits = false;
     };
     this.scroller.addEventListener('wheel', means, { passive: true });
     this.scroller.addEventListener('touchmove', means, { passive: true });
@@ -81,6 +83,7 @@ export class Feed extends VirtualList {
     // The scroll bar, and a selection that is drawn over the edge.
     this.scroller.addEventListener('pointerdown', () => {
       this.intent = Infinity;
+      this.waits = false;
     });
     for (const type of ['pointerup', 'pointercancel', 'blur'])
       addEventListener(type, () => this.intent === Infinity && means());
@@ -174,8 +177,24 @@ export class Feed extends VirtualList {
 
   toEnd() {
     this.sticks = true;
+    this.waits = false;
     this.held = false;
     this.update();
+  }
+
+  /**
+   * Show this instead of the end, until the work goes on.
+   * @param {HTMLElement} node
+   */
+  stayAt(node) {
+    this.sticks = false;
+    this.waits = true;
+    node.scrollIntoView({ block: 'start' });
+    this.showButton();
+  }
+
+  goOn() {
+    if (this.waits) this.toEnd();
   }
 
   /** Let what was just opened stay where it is. */

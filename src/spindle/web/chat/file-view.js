@@ -2,10 +2,10 @@
 // that was asked for comes first, and more of it when the reader wants more.
 
 import { announce, button, copyButton, el, fill } from '../shared/dom.js';
-import { count } from '../shared/format.js';
+import { count, shownName } from '../shared/format.js';
 import { CodePainter, languageOfPath } from '../shared/highlight.js';
 import { picture } from '../shared/images.js';
-import { shownName, sizeOf } from './folder-tree.js';
+import { sizeOf } from './folder-tree.js';
 
 const LINE = 20; // pixels; the style sheet agrees
 const BEFORE = 200; // lines before the one that was asked for, if it is far down in a long file

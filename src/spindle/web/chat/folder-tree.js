@@ -2,19 +2,12 @@
 // marked and cannot be opened.
 
 import { el, icon, targetOf } from '../shared/dom.js';
-import { count } from '../shared/format.js';
+import { count, shownName } from '../shared/format.js';
 import { reconcile } from '../shared/reconcile.js';
 
 /** @import { Child } from '../shared/reconcile.js' */
 
 const TYPED_MS = 700; // between two letters of a name that is typed
-const UNSEEN = /[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
-
-/**
- * A name without what would hide or turn round its letters.
- * @param {string} name
- */
-export const shownName = name => name.replace(UNSEEN, '\ufffd');
 
 /** @param {number} bytes */
 export function sizeOf(bytes) {

@@ -2,7 +2,7 @@
 
 import { diffView, rowsOfDiff } from '../shared/diff.js';
 import { button, el } from '../shared/dom.js';
-import { list, obj, str } from '../shared/format.js';
+import { list, obj, shownName, str, straight } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
 import { partsOf } from './call-parts.js';
 
@@ -45,7 +45,10 @@ function partList(choice, path) {
         'div',
         { class: 'part' },
         el('label', null, box, `Part ${i + 1} of ${choice.hunks.length}`),
-        diffView(rows, languageOfPath(path)),
+        diffView(
+          rows.map(row => ({ ...row, text: straight(row.text) })),
+          languageOfPath(path),
+        ),
       );
       return part;
     }),
@@ -61,6 +64,8 @@ function partList(choice, path) {
 export function previewOf(request, parts = null, cwd = '') {
   const preview = obj(request.preview);
   const box = el('div', { class: 'question', tabindex: '0' });
+  /** @param {string} text */
+  const pre = text => el('pre', null, straight(text));
   if (preview.kind === 'diff') {
     const path = str(preview.path);
     const size = [` +${preview.added}`, ` −${preview.removed}`];
@@ -68,31 +73,28 @@ export function previewOf(request, parts = null, cwd = '') {
       el(
         'p',
         { class: 'place' },
-        el('code', null, cwd && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path),
+        el('code', null, shownName(cwd && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path)),
         el('span', { class: 'plus' }, size[0]),
         el('span', { class: 'minus' }, size[1]),
+        !preview.newFile && !preview.added && !preview.removed ? ' nothing would change' : '',
         preview.newFile ? ' new file' : '',
         preview.place ? ` as in ${str(preview.place)}` : '',
       ),
-      parts ? partList(parts, path) : diffView(rowsOfDiff(str(preview.diff)), languageOfPath(path)),
+      parts ? partList(parts, path) : diffView(rowsOfDiff(straight(str(preview.diff))), languageOfPath(path)),
     );
-    if (hasMore(request)) box.append(el('pre', null, JSON.stringify(request.arguments)));
+    if (hasMore(request)) box.append(pre(JSON.stringify(request.arguments)));
     if (preview.cut) box.append(el('p', { class: 'wrong' }, 'The change is longer than what is shown.'));
-  } else if (preview.kind === 'command') box.append(el('pre', null, str(preview.command)));
+  } else if (preview.kind === 'command') box.append(pre(str(preview.command)));
   else if (preview.kind === 'fields' || preview.kind === 'address') {
     if (preview.address) box.append(el('p', null, el('code', null, str(preview.address))));
     const fields = list(preview.fields).map(obj);
     box.append(
-      el(
-        'dl',
-        null,
-        ...fields.flatMap(one => [el('dt', null, str(one.name)), el('dd', null, el('pre', null, str(one.value)))]),
-      ),
+      el('dl', null, ...fields.flatMap(one => [el('dt', null, str(one.name)), el('dd', null, pre(str(one.value)))])),
     );
   } else if (preview.kind === 'failure') {
     box.append(el('p', { class: 'wrong' }, `It would fail: ${preview.reason}`));
-    box.append(el('pre', null, JSON.stringify(request.arguments)));
-  } else box.append(el('pre', null, str(preview.text) || str(request.reason)));
+    box.append(pre(JSON.stringify(request.arguments)));
+  } else box.append(pre(str(preview.text) || str(request.reason)));
   return box;
 }
 

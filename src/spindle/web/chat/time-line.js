@@ -3,11 +3,11 @@
 
 import { diffView, hunksOfPatch, showSize } from '../shared/diff.js';
 import { button, el, fill, icon } from '../shared/dom.js';
-import { count, oneLine } from '../shared/format.js';
+import { count, oneLine, shownName } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
 import { reconcile } from '../shared/reconcile.js';
 import { fullTime, shortTime } from './figures.js';
-import { shownName, sizeOf } from './folder-tree.js';
+import { sizeOf } from './folder-tree.js';
 import { restore } from './restore.js';
 
 const NOW = 'now';

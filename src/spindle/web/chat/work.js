@@ -26,6 +26,7 @@ export class Work {
     this.session = session;
     this.actions = actions;
     this.node = $('work');
+    this.isBlind = false; // the last look failed
     this.reading = new Map(); // key → {text, byte, status, open} of what is read
     this.told = el('p', { class: 'wrong', role: 'alert', hidden: true });
     this.list = el('div', { class: 'work-list' });
@@ -53,9 +54,12 @@ export class Work {
     try {
       const { sessions } = await this.session.call('list_live_sessions');
       this.sessions = sessions;
+      if (this.isBlind) this.complain(null);
+      this.isBlind = false;
       for (const [key, read] of this.reading) if (read.open) await this.readOn(key, read);
       this.show();
     } catch (error) {
+      this.isBlind = true;
       this.complain(error);
     }
   }

@@ -38,6 +38,21 @@ export function textOf(content) {
 /** @param {any} content */
 export const imagesOf = content => list(content).filter(block => obj(block).type === 'image');
 
+const TURNING = /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const UNSEEN = /[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+
+/**
+ * A text without what would turn round its letters.
+ * @param {string} text
+ */
+export const straight = text => text.replace(TURNING, '\ufffd');
+
+/**
+ * A name without what would hide or turn round its letters.
+ * @param {string} name
+ */
+export const shownName = name => name.replace(UNSEEN, '\ufffd');
+
 /** @param {string} text */
 export function oneLine(text, limit = 160) {
   const line = text

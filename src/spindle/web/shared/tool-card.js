@@ -3,7 +3,20 @@
 
 import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText, showSize } from './diff.js';
 import { copyButton, el, fill, icon } from './dom.js';
-import { count, duration, imagesOf, list, obj, oneLine, plainWords, pretty, str, textOf } from './format.js';
+import {
+  count,
+  duration,
+  imagesOf,
+  list,
+  obj,
+  oneLine,
+  plainWords,
+  pretty,
+  shownName,
+  str,
+  straight,
+  textOf,
+} from './format.js';
 import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
 import { levelHeadings, markdown } from './markdown.js';
@@ -60,8 +73,8 @@ export const isAside = (name, args) =>
  * @param {any} args
  */
 export function callTitle(name, args) {
-  const path = pathOf(args);
-  if (name === 'bash') return oneLine(str(args.command));
+  const path = shownName(pathOf(args));
+  if (name === 'bash') return oneLine(straight(str(args.command)));
   if (name === 'grep' || name === 'find')
     return oneLine([str(args.pattern), path && `in ${path}`].filter(Boolean).join(' '));
   if (name === 'read') return oneLine(path) + lineRange(args);
