@@ -1,18 +1,21 @@
 """A far side that is hostile: every call ends, floods end the pipe, texts are bounded and are words of ours."""
 
 import asyncio
+import json
 import os
 import resource
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from spindle.base import limits
+from spindle.base import limits, strangers
 from spindle.base.strangers import MAX_DEPTH, Patience, StrangerError, read_json, words
 from spindle.tools.base import ToolError
 from spindle.workspace.disk import list_folder, read_for_edit, read_stretch
@@ -283,3 +286,41 @@ def test_the_model_reads_words_and_the_run_goes_on(tmp_path: Path, instead: str,
         agent.wait("agent_settled", 60)
         answer = next(m for m in agent.mock.requests[-1].body["messages"] if m["role"] == "tool")["content"]
         assert told in answer and len(answer) < 5000
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 7, 1 << 20])
+def test_bounds_do_not_depend_on_where_a_message_is_cut(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    monkeypatch.setattr(strangers, "_PART", part)
+    monkeypatch.setattr(strangers, "_MAX_VALUES", 300)
+    random = Random(part)
+    texts = ["", "a", '"', "\\", '\\"', "[" * 200, '{"a":[' * 150, "]" * 200, "\\\\" * 5, ",," * 200, "é\n"]
+    for _ in range(300):
+        value: Any = [random.choice(texts) for _ in range(random.randrange(1, 20))]
+        for _ in range(random.choice([0, 3, 97])):
+            value = random.choice([[value], {random.choice(texts): value}])
+        assert read_json(json.dumps(value).encode() + b" " * 120) == value
+    for bad in (
+        [*range(302)],
+        json.loads("[" * 101 + "]" * 101),
+        {"a": "]" * 500, "b": json.loads("[" * 101 + "]" * 101)},
+    ):
+        with pytest.raises(StrangerError):
+            read_json(json.dumps(bad).encode())
+
+
+_WEIGHED = """
+import resource
+from spindle.base.strangers import StrangerError, read_json
+data = b"[" + b'{"type":"text","text":"a"},' * 900_000 + b"1]"
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    read_json(data)
+except StrangerError:
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_to_refuse_a_message_costs_little_memory() -> None:
+    """Its strings were taken out all at once: 416 MB for 23."""
+    megabytes = int(subprocess.check_output([sys.executable, "-c", _WEIGHED], text=True))
+    assert megabytes < 100

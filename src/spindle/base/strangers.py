@@ -6,6 +6,7 @@ cut; a value of another form than was asked for is an error in our words.
 
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -24,8 +25,12 @@ _UNWANTED_RATE: Final = 64 << 10
 """Bytes a second that may answer nothing for ever: logs, progress."""
 _MESSAGE_COST: Final = 100
 """What a message costs beside its bytes."""
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
-"""Also one without an end: else the search would begin again at each sign of it."""
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_WHOLE: Final = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""All but a string without an end."""
+_PART: Final = 1 << 20
+_BACKSLASH: Final = ord("\\")
+_BACKSLASHES: Final = re.compile(rb"\\*")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -46,16 +51,34 @@ def _values(data: bytes) -> int:
 
 
 def _look_closer(data: bytes) -> None:
-    values = _STRINGS.sub(b"", data)
-    if max(_values(values), values.count(b"]") + values.count(b"}")) > _MAX_VALUES:
-        raise StrangerError(f"a message with more than {_MAX_VALUES:,} values")
-    brackets = values.translate(None, _NO_BRACKETS)
+    values, closed, brackets = 0, 0, []
+    for part in _without_strings(data):
+        values += _values(part)
+        closed += part.count(b"]") + part.count(b"}")
+        if max(values, closed) > _MAX_VALUES:
+            raise StrangerError(f"a message with more than {_MAX_VALUES:,} values")
+        brackets.append(part.translate(None, _NO_BRACKETS))
+    left = b"".join(brackets)
     for _ in range(MAX_DEPTH):  # each round takes the innermost away
-        if not brackets:
+        if not left:
             return
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    if brackets:
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+    if left:
         raise StrangerError(f"JSON that is nested deeper than {MAX_DEPTH} levels, or whose brackets do not match")
+
+
+def _without_strings(data: bytes) -> Iterator[bytes]:
+    """Yield what lies between the strings, in parts: of millions of strings each would be an object for a time."""
+    at, is_inside = 0, False
+    while at < len(data):
+        end = min(at + _PART, len(data))
+        if data[end - 1] == _BACKSLASH and (run := _BACKSLASHES.match(data, end)):  # the last one escapes
+            end = run.end() + 1
+        part = b'"' + data[at:end] if is_inside else data[at:end]
+        whole = _WHOLE.match(part)
+        assert whole is not None  # it may be empty
+        is_inside, at = whole.end() < len(part), end
+        yield _STRINGS.sub(b"", whole[0])
 
 
 def read_json(data: bytes) -> Any:
