@@ -105,6 +105,9 @@ class Hub:
 
     def tell_kept(self, event: Event, session: Session) -> None:
         """Tell listeners of something that was just saved, once that is safe or known not to be."""
+        if session.store is None:  # a file is safe at once
+            self.pass_on(event)
+            return
         is_strict = self.foresee is not None
         if is_strict and session.is_lost:
             return

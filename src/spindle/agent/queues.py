@@ -146,7 +146,8 @@ class Queues:
     @property
     def deliverable(self) -> bool:
         """Whether a message waits that the current run may deliver."""
-        return len(self.steering) + len(self.follow_up) > 0
+        steering, follow_up = self.steering, self.follow_up
+        return bool(steering.waiting or follow_up.waiting or steering.taken or follow_up.taken)
 
     def put(self, message: Queued, behavior: str | None, *, prompt: bool = False, sender: Run | None = None) -> None:
         """Add a message: to the steering queue for `steer`, else to the follow-ups. `sender` waits for its result."""

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -99,12 +100,10 @@ class Target(NamedTuple):
 def find_target(url: str, proxy: str | None) -> Target:
     """Return the target at `url`, through `proxy` or that of the environment. Raises `ConnectError`."""
     try:
-        parts = urlsplit(url)
-        server = _address(parts)
+        parts, server, path, login = _parsed(url)
     except ValueError:
         raise ConnectError(f"{masked_url(url)!r} is not a valid address", is_final=True) from None
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    proxy = proxy or _proxy_of_environment(parts)
+    proxy = proxy or _proxy_of_environment(parts, server.host)
     proxy_address = proxy_login = None
     if proxy:
         try:
@@ -116,7 +115,15 @@ def find_target(url: str, proxy: str | None) -> Target:
         except ValueError:
             text = f"The proxy {masked_url(proxy)!r} is not a valid address"
             raise ConnectError(text, is_final=True) from None
-    return Target(Route(server, proxy_address, proxy_login), quote(path, safe=_KEPT_IN_TARGETS), _login(parts))
+    return Target(Route(server, proxy_address, proxy_login), path, login)
+
+
+@lru_cache(16)  # requests of a session go to the same place
+def _parsed(url: str) -> tuple[SplitResult, Address, str, str | None]:
+    """Raises `ValueError`."""
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return parts, _address(parts), quote(path, safe=_KEPT_IN_TARGETS), _login(parts)
 
 
 def _address(parts: SplitResult) -> Address:
@@ -141,8 +148,7 @@ def _in_brackets(host: str) -> str:
     return host if host.isascii() else host.encode("idna").decode()
 
 
-def _proxy_of_environment(parts: SplitResult) -> str | None:
-    host = parts.hostname or ""
+def _proxy_of_environment(parts: SplitResult, host: str) -> str | None:
     # A proxy of the environment is for the network; a server on this machine is reached directly.
     if host in ("localhost", "::1") or host.startswith("127."):
         return None

@@ -68,7 +68,7 @@ def text_of(content: str | list[Any], separator: str = "") -> str:
     """Return the text blocks of a message's content, joined."""
     if isinstance(content, str):
         return content
-    return separator.join(block.text for block in content if isinstance(block, Text))
+    return separator.join([block.text for block in content if isinstance(block, Text)])
 
 
 def blocks_of(content: "str | list[Text | Image]") -> "list[Text | Image]":
