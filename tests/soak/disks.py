@@ -44,19 +44,18 @@ class Disks(Attack):
             prompts = [f"full {number} " + "x" * chance.randrange(3000) for number in range(chance.randrange(2, 8))]
             for prompt in prompts:
                 agent.run(prompt)
-            told = [frame for frame in agent.frames if frame.get("event") == "session_write"]
-            self.must("A client is told that saving fails", bool(told), agent.stderr[-300:])
+            notices = [frame for frame in agent.frames if frame.get("event") == "session_write"]
+            self.must("A client is told that saving fails", bool(notices), agent.stderr[-300:])
             free()
             agent.run("after")
             shown = agent.data("get_messages")["messages"]
             assert agent.close_stdin() == 0, agent.stderr
             self.must("No error of ours reaches stderr", b"Traceback" not in agent.stderr, agent.stderr[-1500:])
-        stored = [entry["message"] for entry in whole_lines(path) if entry["type"] == "message"]
-        self.must(
-            "What a full disk held up is saved later",
-            stored == [*map(as_stored, shown)],
-            f"{len(stored)} of {len(shown)}",
-        )
+        entries = whole_lines(path)
+        stored = [entry.get("message", entry["type"]) for entry in entries if "message" in entry["type"]]
+        # Remarks of ours are entries of another form.
+        told = ["custom_message" if one["role"] == "custom" else as_stored(one) for one in shown]
+        self.must("What a full disk held up is saved later", stored == told, f"{len(stored)} of {len(told)}")
         check_session(path)
         self.figures["prompts on a full disk"] += len(prompts)
 
