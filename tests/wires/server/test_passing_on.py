@@ -64,7 +64,16 @@ def test_an_open_websocket_reaches_sessions_of_other_nodes(cluster: Cluster) -> 
         current = client.call("get_state", sessionId=id)["data"]["sessionId"]
         client.call("prompt", message="keep it", sessionId=id)
         client.wait("agent_settled")
+        a.process.send_signal(signal.SIGSTOP)
+        client.write(json.dumps({"type": "get_messages", "id": {"odd": 1}, "sessionId": id}))
+        client.write(json.dumps({"type": "get_state", "sessionId": id}))
         a.process.kill()
+        lost = [client.wait("response"), client.wait("response")]
+        assert [(one.get("id"), one["command"], one["success"]) for one in lost] == [
+            ({"odd": 1}, "get_messages", False),
+            (None, "get_state", False),
+        ]
+        assert "look before you repeat it" in lost[0]["error"] and lost[0]["sessionId"] == id
         closed = client.wait("session_closed")
         assert closed["sessionId"] == id and "ended" in closed["reason"]
         client.call("prompt", message="go on", sessionId=current)
