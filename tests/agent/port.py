@@ -189,7 +189,7 @@ class World:
         return self.tools
 
     async def with_text_calls(self, answer: AssistantMessage) -> AssistantMessage:
-        return await with_calls(answer, MODEL, self.tools)
+        return await with_calls(answer, MODEL, self.offered_tools)
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return ToolContext(cwd="/", update=update)

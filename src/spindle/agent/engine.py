@@ -499,7 +499,7 @@ class Engine:
             return answer
         from spindle.agent.features.text_calls import with_calls
 
-        return await with_calls(answer, model, self.offered_tools())
+        return await with_calls(answer, model, self.offered_tools)
 
     async def what_is_missing(self, answer: AssistantMessage) -> str | None:
         # Clients with a person, or a program of their own, see the text and decide.

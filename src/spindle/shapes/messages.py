@@ -260,6 +260,8 @@ def with_empty_key(message: Any, stored: Any) -> Any:
     `stored` is the message or its JSON, as a file has it: with keys that we do not know.
     """
     if type(message) is UserMessage and message.attachments is None:
+        if stored is message:
+            return UserMessage(message.content, message.timestamp, [])
         key, value = b'"attachments"', b"[]"
     elif type(message) is BashExecutionMessage and message.full_output_path is None:
         key, value = b'"fullOutputPath"', b"null"

@@ -9,7 +9,7 @@ run, `refusal` says why.
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,17 +41,20 @@ Found = tuple[str, Any]
 """Name and arguments."""
 
 
-async def with_calls(answer: AssistantMessage, model: Model, tools: Mapping[str, Tool]) -> AssistantMessage:
-    """Return the answer with the calls in its text as calls, or the answer itself if there are none to run."""
+async def with_calls(
+    answer: AssistantMessage, model: Model, offered: Callable[[], Mapping[str, Tool]]
+) -> AssistantMessage:
+    """Return the answer with the calls in its text as calls, or the answer itself if there are none to run.
+
+    `offered` returns the tools that the model was told of.
+    """
     text = text_of(answer.content)
-    if not Compat.of(model).text_tool_calls:
-        return answer
-    if answer.stop_reason != "stop" or not tools or len(text) > _MOST_TEXT:
+    if answer.stop_reason != "stop" or len(text) > _MOST_TEXT:
         return answer
     if any(isinstance(block, ToolCall) for block in answer.content):
         return answer
     calls, rest = _split(text)
-    if not calls or await _fault(calls, tools) is not None:
+    if not calls or not Compat.of(model).text_tool_calls or await _fault(calls, offered()) is not None:
         return answer
     kept = [block for block in answer.content if not isinstance(block, Text)]
     words = [Text(rest)] if rest else []
