@@ -1,15 +1,19 @@
 """One view of all that runs: conversations, questions, subagents and commands, each to be read and stopped."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import postgres
 from tests.support.mock_model import call, gate, reply
 
 from .web_page import Tab
 
 pytest.importorskip("websockets", reason="websockets is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+from tests.wires.server.server import ServerProcess
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -107,3 +111,33 @@ def test_what_runs_elsewhere_is_stopped(open_tab: Any, shared: Any) -> None:
         assert other.wait("agent_settled")["aborted"] is True
     shared.mock.release("elsewhere")
     assert tab.trouble == []
+
+
+def test_what_another_server_goes_on_with_is_shown_as_it_is(browser: Any, tmp_path: Path) -> None:
+    """The events go on by number: the call that ran is told of by its result alone, and the question by nothing."""
+    env, options = {"SPINDLE_STORE": postgres.database(), "SPINDLE_LEASE_SECONDS": "1"}, ["--recover"]
+    steps = [
+        reply(call("bash", {"command": "echo begun; sleep 60"}), match="run it"),
+        reply(call("write", {"path": "asked.txt", "content": "x"}), match="write it"),
+    ]
+    with (
+        ServerProcess(steps, args=options, env=env, base=tmp_path) as first,
+        Tab(browser, first) as running,
+        Tab(browser, first) as asking,
+    ):
+        assert running.session != asking.session
+        with first.rpc(f"?session={asking.session}") as other:
+            assert other.call("set_approval", tools=True)["success"]
+        running.say("run it")
+        running.sees(".tool .output", "begun")
+        asking.say("write it")
+        asking.sees(".ask h3", "Allow write?")
+        first.process.kill()
+        first.process.wait()
+        with ServerProcess([reply("gone on")], args=options, env=env, base=tmp_path, address=first.address) as second:
+            for tab in (running, asking):
+                tab.sees(".answer >> nth=-1", "gone on")
+                tab.sees(".tool", "it may have taken effect")
+                tab.counts(".tool[data-state=failed]", 1)
+                tab.counts(".ask", 0)
+            assert not (second.cwd / "asked.txt").exists()

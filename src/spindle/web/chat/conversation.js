@@ -415,6 +415,12 @@ export class Conversation {
    * @param {ToolResultMessage} message
    */
   endCall(message) {
+    // It may not have run to its end: another server has gone on with the run.
+    const card = this.cards.get(message.toolCallId);
+    if (card?.isOpen) {
+      card.finish(message, message.isError);
+      this.busyCards.delete(card);
+    }
     const row = this.rows.takeResult(message, Date.now());
     if (!row?.atWork) return;
     const calls = row.message.content.filter((/** @type {any} */ block) => block?.type === 'toolCall');

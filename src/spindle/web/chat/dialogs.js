@@ -58,6 +58,7 @@ export class Dialogs {
     session.on('extension_ui_request', request => this.receive(request));
     session.on('permission_request', request => this.permission(request));
     session.on('permission_answered', ({ id }) => this.close(id));
+    session.on('message_end', ({ message }) => this.callEnded(message));
     session.on('attached', ({ known }) => known || this.forget());
     // What was asked before the conversation was loaded belongs to a call in it.
     session.on('reset', () => this.open.forEach(asked => this.place(asked)));
@@ -350,6 +351,15 @@ export class Dialogs {
     unsent.set(`answer-${id}`, null);
     this.requests.delete(id);
     this.takeAway(id);
+  }
+
+  /**
+   * A call that has its result asks nothing: who asked may have ended without a word.
+   * @param {EventOf<'message_end'>['message']} message
+   */
+  callEnded(message) {
+    if (message.role !== 'toolResult') return;
+    for (const [id, { request }] of this.open) if (request.toolCallId === message.toolCallId) this.close(id);
   }
 
   /** @param {string} id */

@@ -92,9 +92,14 @@ export class LiveCard extends ToolCard {
     this.time.textContent = '';
   }
 
+  /** Whether there is no result yet. */
+  get isOpen() {
+    return ['writing', 'called', 'asking', 'running'].includes(this.state);
+  }
+
   /** The run is over; there will be no result. */
   abandon() {
-    if (['writing', 'called', 'asking', 'running'].includes(this.state)) this.setState('cancelled');
+    if (this.isOpen) this.setState('cancelled');
   }
 
   tick() {
