@@ -13,6 +13,7 @@ pytest.importorskip("playwright.sync_api", reason="the Python package playwright
 
 from tests.wires.server.server import ServerProcess
 
+from .test_web_tree import HOLD_EARLIER
 from .web_page import Tab, png, user_texts
 
 pytestmark = pytest.mark.timeout(120)
@@ -465,12 +466,17 @@ def test_the_page_prints_whole(open_tab: Any, shared: ServerProcess, browser: An
     other = file.with_name(file.name.replace(header["id"], "printed"))
     lines = [{**header, "id": "printed"}, *long_session(400)]
     other.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
-    with Tab(browser, shared, session="printed") as long:
+    with Tab(browser, shared, ready=False, locale="en-GB") as long:  # a context of its own
+        long.page.goto("about:blank")
+        long.context.add_init_script(HOLD_EARLIER)
+        long.page.goto(f"http://{shared.address}/#printed")
         long.sees(".answer >> nth=-1", "Answer 399")
         rows = "document.querySelectorAll('#feed > .row').length"
         assert long.js(rows) < 60
-        # What came before the end may still be on its way.
-        long.page.wait_for_function(f"() => {{ dispatchEvent(new Event('beforeprint')); return {rows} >= 200; }}")
+        # What came before the end arrives while it is being printed.
+        long.js("dispatchEvent(new Event('beforeprint'))")
+        long.js("letGo()")
+        long.page.wait_for_function(f"() => {rows} >= 200")
         long.js("dispatchEvent(new Event('afterprint'))")
         assert long.js(rows) < 60
         assert long.trouble == []

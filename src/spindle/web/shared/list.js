@@ -188,7 +188,11 @@ export class VirtualList {
 
   /** Put into the document what is near the window. `anchor` stays where it is. */
   update(anchor = this.sticks ? null : this.anchor()) {
-    if (this.printing) return;
+    if (this.printing) {
+      // Rows that have come since belong on paper, too.
+      if (this.root.childElementCount < this.rows.length) this.mount(0, this.rows.length - 1);
+      return;
+    }
     for (let round = 0; round < 4; round++) if (!this.mount(...this.near(anchor))) break;
     if (anchor && !this.sticks) this.scrollTo(anchor);
     this.painted();
