@@ -25,8 +25,8 @@ from spindle.workspace.settings import ToolSettings
 
 _TREE: Final = """
 cd {cwd} && top=$(git rev-parse --show-toplevel 2>/dev/null) && cd "$top" || exit 1
-GIT_INDEX_FILE=$(mktemp "$(git rev-parse --absolute-git-dir)/index.XXXXXX") && export GIT_INDEX_FILE
-rm -f "$GIT_INDEX_FILE"
+GIT_INDEX_FILE=$(mktemp "$(git rev-parse --absolute-git-dir)/index.XXXXXX") || exit 1
+export GIT_INDEX_FILE && rm -f "$GIT_INDEX_FILE"
 exec 2>/dev/null
 git read-tree HEAD; git -c core.safecrlf=false add -A .; git write-tree; rm -f "$GIT_INDEX_FILE"
 """
