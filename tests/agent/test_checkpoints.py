@@ -1262,3 +1262,24 @@ def test_calls_of_two_subagents_wait_for_one_checkpoint(tmp_path: Path) -> None:
 def inner(rig: Rig, kinds: tuple[str, ...]) -> list[Any]:
     """Return the events of subagents of these kinds."""
     return [one for one in rig.of("subagent_event") if one["event"]["type"] in kinds]
+
+
+def test_a_restore_says_nothing_of_the_time_before_it(tmp_path: Path) -> None:
+    """A file that `write` has made, and that is gone and there again by restores, was not there in between."""
+
+    async def main() -> None:
+        lines = ["rm a.txt", "rm a.txt", "touch b.txt"]
+        write = calls(("write", {"path": "a.txt", "content": "two\n"}))
+        steps = [shell(lines[0]), "1", write, "2", shell(lines[1]), "3", shell(lines[2]), "4"]
+        async with rig(tmp_path, steps) as it:
+            (it.cwd / "a.txt").write_text("one\n")
+            for number in range(4):
+                await it.run(f"run {number}")
+            ids = [one["id"] for one in (await it.data("list_checkpoints"))["checkpoints"]]
+            pictures = ["one\n", None, "two\n", None]
+            for number in (0, 1, 0, 3, 2, 1, 3):
+                await it.data("restore", checkpoint=ids[number])
+                there = (it.cwd / "a.txt").read_text() if (it.cwd / "a.txt").exists() else None
+                assert (number, there) == (number, pictures[number])
+
+    run(main())

@@ -259,7 +259,7 @@ class Undo:
     async def _resolved(self, snapshots: Snapshots, id: str) -> State:
         """Return the state at a checkpoint. Raises `AgentError`.
 
-        A copy of a file may be in a later one: it was made before the first change.
+        A copy of a file may be in that of a later turn: it was made before the first change.
         """
         noted = self._of(id)
         if noted.root != snapshots.root:
@@ -268,10 +268,11 @@ class Undo:
             state = snapshots.load(id)
         except StateGone:
             raise AgentError(f"Checkpoint {id} is not kept any more") from None
-        ids = [noted.id for _, noted in self._noted()]
-        for later in ids[ids.index(id) + 1 :]:
-            with suppress(StateGone):
-                state.copies = snapshots.load(later).copies | state.copies
+        all_noted = [noted for _, noted in self._noted()]
+        for later in all_noted[all_noted.index(noted) + 1 :]:
+            if later.kind != "restore":  # whose copies are of the files as they were by then
+                with suppress(StateGone):
+                    state.copies = snapshots.load(later.id).copies | state.copies
         # A file in the tree may have been deleted, or have become large, before the copy was made.
         known = await snapshots.differences.in_tree(state, state.copies)
         state.copies = {path: copy for path, copy in state.copies.items() if path not in known}
