@@ -402,6 +402,13 @@ class SettingsStore:
             self.diagnostics.append(Diagnostic("warning", text))
         return self.settings
 
+    def leave_out(self, keys: Sequence[str]) -> list[str]:
+        """Obey the project in all but these settings; return those that it has."""
+        found = [key for key in keys if key in self.project]
+        self.project = {key: value for key, value in self.project.items() if key not in found}
+        self.settings, _ = decode_settings(merge(self.user, self.project))
+        return found
+
     def _read(self, path: Path) -> dict[str, Any]:
         try:
             return migrate(read_object(path) or {})

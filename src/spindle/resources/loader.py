@@ -20,7 +20,15 @@ from spindle.resources.prompt import ContextFile, PromptParts, build_system_prom
 from spindle.resources.rule_files import StreamRule, load_rules
 from spindle.resources.slash_commands import Skill, Template, load_skills, load_templates
 from spindle.resources.sources import CommandItem, Source, Sources
-from spindle.resources.trust import TrustDecision, TrustStore, decide
+from spindle.resources.trust import (
+    NOT_AGREED,
+    RUNNING,
+    SETTINGS,
+    TrustDecision,
+    TrustStore,
+    decide,
+    programs_of,
+)
 from spindle.tools.base import Tool
 from spindle.workspace.settings import ToolSettings
 from spindle.workspace.unfenced import NO_SANDBOX, NoSandbox
@@ -275,11 +283,17 @@ def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, T
     trust = decide(
         cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust, source=options.source
     )
+    changed = None
     if trust.trusted:
         store.load(project_trusted=True)
+        text = programs_of(store.project)
+        if text and not trust_store.is_agreed(trust.project / SETTINGS, text, trust):
+            names = ", ".join(store.leave_out(RUNNING))
+            changed = Diagnostic("warning", f"Cannot use {names} of {store.project_path}: {NOT_AGREED}")
+            trust = replace(trust, is_open=default == "ask" and options.approve is None)
     problem = agent_dir_problem()
     unreadable = Diagnostic("error", problem, str(home)) if problem else None
-    problems = [unreadable, trust_store.problem, trust.notice()]
+    problems = [unreadable, trust_store.problem, trust.notice(), changed]
     return store, trust, [*store.diagnostics, *(problem for problem in problems if problem)]
 
 

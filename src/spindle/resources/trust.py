@@ -2,8 +2,8 @@
 
 Decisions are remembered in `<agent dir>/trust.json` by real path. A yes holds for the repository, or the folder
 without any, that it names: below another `.git` lie the files of somebody else. A no holds for everything below.
-Without a decision, a project is not trusted. Extensions and MCP servers of a trusted project run programs, so the user
-agrees to the content of these files; `<agent dir>/mcp-trust.json` has a hash of each.
+Without a decision, a project is not trusted. Extensions, MCP servers and settings of a trusted project run programs,
+so the user agrees to their content; `<agent dir>/mcp-trust.json` has hashes.
 """
 
 import os
@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
@@ -37,6 +37,9 @@ _GATED = (
 
 MCP_FILES = (".mcp.json", ".pi/mcp.json")
 """Files of a project with MCP servers; later files win."""
+SETTINGS = ".pi/settings.json"
+RUNNING = ("shellPath", "shellCommandPrefix", "checksAfterEdit")
+"""Settings of a project that name programs: the user agrees to what they say."""
 EXTENSIONS = ".pi/extensions"
 """The folder with extensions of a project: agreed to as a whole."""
 NOT_AGREED = (
@@ -137,12 +140,22 @@ class TrustStore:
 
 def code_of(directory: Path) -> dict[str, str]:
     """Return what stands for the code of a project, by name; "" for what is not there, or cannot be read."""
-    code = {EXTENSIONS: content_of(directory / EXTENSIONS)}
+    code = {EXTENSIONS: content_of(directory / EXTENSIONS), SETTINGS: ""}
     for name in MCP_FILES:
         code[name] = ""
         with suppress(BadFile, OSError):
             code[name] = read_text(directory / name)
+    with suppress(BadFile):
+        code[SETTINGS] = programs_of(read_object(directory / SETTINGS) or {})
     return code
+
+
+def programs_of(settings: Mapping[str, Any]) -> str:
+    """Return what stands for the programs that settings of a project name; "" if there are none."""
+    import json
+
+    named = {key: settings[key] for key in RUNNING if settings.get(key)}
+    return json.dumps(named, sort_keys=True) if named else ""
 
 
 def begin_with(project: Path, code: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from spindle.resources.trust import TrustStore, content_of
 from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import call, reply
 
 from .conftest import Place
 
@@ -186,3 +187,38 @@ def test_a_module_that_the_settings_name_is_none_of_the_project(place: Place) ->
     place.write("project/planted.py", MARKING.format(place.root / "one"))
     run(place)
     assert not loaded(place, "one")
+
+
+def test_programs_that_settings_name_are_trusted_by_content(place: Place) -> None:
+    def prefixed(text: str) -> str:
+        place.write("project/.pi/settings.json", {"shellCommandPrefix": text, "theme": "x"})
+        steps = [{"calls": [{"name": "bash", "arguments": {"command": "true"}}]}, "done"]
+        return place.run("-p", "--model", place.script(*steps), "hi", cwd=place.project).stderr
+
+    mark = place.root / "mark"
+    place.write("agent/trust.json", {str(place.project): True})
+    said = prefixed(f"touch {mark}")
+    assert "Cannot use shellCommandPrefix of" in said and "has changed since you agreed" in said
+    for text in (f"touch {mark}", f"touch {mark}2"):
+        prefixed(text)
+        assert not list(place.root.glob("mark*"))
+        assert place.run("trust", cwd=place.project).returncode == 0
+        assert "Cannot use" not in prefixed(text)
+        (found,) = place.root.glob("mark*")
+        found.unlink()
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_client_is_asked_about_programs_of_settings(place: Place, answer: bool) -> None:
+    mark = place.root / "mark"
+    place.write("work/.pi/settings.json", {"shellCommandPrefix": f"touch {mark}"})
+    place.write("agent/trust.json", {str(place.root / "work"): True})
+    with AgentProcess([reply(call("bash", {"command": "true"})), reply("done")] * 50, base=place.root) as agent:
+        asked = agent.wait("permission_request")
+        assert asked["kind"] == "trust" and "touch" in asked["preview"]["text"]
+        agent.data("answer_permission", question=asked["id"], behavior="allow" if answer else "deny")
+        for _ in range(50 if answer else 3):  # what was agreed to is loaded soon
+            agent.run("go")
+            if mark.exists():
+                break
+    assert mark.exists() is answer

@@ -16,7 +16,7 @@ from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.base.flow import Tasks
 from spindle.base.user_files import BadFile
-from spindle.resources.trust import TrustDecision, TrustStore, begin_with, code_of, content_of, gated_paths
+from spindle.resources.trust import SETTINGS, TrustDecision, TrustStore, begin_with, code_of, content_of, gated_paths
 from spindle.shapes.approvals import Allow, Answer
 from spindle.shapes.events import Notice, StateChanged
 
@@ -60,6 +60,8 @@ class ProjectTrust:
         brought, code = before = await asyncio.to_thread(_brought, cwd)
         names = "\n".join(os.path.relpath(path, cwd) for path in brought)
         text = f"It brings its own settings, prompts or code, which is not loaded until you agree:\n{names}"
+        if found.trusted:
+            text = f"Its settings name programs that are new, or have changed since you agreed:\n{code[SETTINGS]}"
         answer = await self._ask(f"Trust {found.project}?", text)
         self._is_open = False
         if answer is None:
