@@ -194,6 +194,8 @@ class Inventory:
             try:
                 with os.scandir(self._top + folder) as entries:
                     kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+                if kinds and not os.access(self._top + folder, os.X_OK):  # its names can be read, and nothing else
+                    raise PermissionError
             except OSError:
                 if not folder:
                     raise

@@ -325,6 +325,8 @@ def _reason(root: bytes, name: bytes, largest: int) -> tuple[str | None, int]:
     path = os.path.join(root, name)
     try:
         about = os.lstat(path)
+    except PermissionError:  # its folder is closed, but for its names
+        return "not readable", 0
     except OSError:
         return "", 0
     if b".git" in name.lower().split(b"/"):
