@@ -131,6 +131,22 @@ def test_a_yes_to_a_replacement_is_for_the_file_that_was_shown(tmp_path):
     run(main())
 
 
+def test_a_yes_does_not_pass_a_rule_that_came_meanwhile(tmp_path):
+    async def main():
+        settings = {"permissions": {"defaultMode": "default"}}
+        async with Rig(tmp_path, [write("a", "x"), "ok"], settings=settings) as rig:
+            await rig.call("prompt", message="go")
+            question = await rig.until("permission_request")
+            await rig.call("set_permissions", deny=["Edit(./a)"])
+            told = await rig.call("answer_permission", question=question["id"], behavior="allow")
+            assert told["error"] == "The input of write is refused by rule Edit(./a) of the client"
+            await rig.call("answer_permission", question=question["id"], behavior="deny")
+            await rig.until("agent_settled")
+            assert not (rig.cwd / "a").exists()
+
+    run(main())
+
+
 def test_no_preview_is_made_where_nobody_is_asked(tmp_path, monkeypatch):
     from spindle.agent.fences import previews
 

@@ -173,8 +173,9 @@ def test_each_question_of_an_answer_is_in_view_and_names_are_straight(open_tab: 
     for name in names:
         tab.sees(".ask .place", name.replace("\u202e", "\ufffd"))
         tab.page.wait_for_function(
-            "() => { const { top } = document.querySelector('.ask .primary').getBoundingClientRect();"
-            " return top > 48 && top < document.getElementById('dock').getBoundingClientRect().top }"
+            "() => { const [title, yes, dock] = ['.ask h3', '.ask .primary', '#dock']"
+            ".map(one => document.querySelector(one).getBoundingClientRect().top);"
+            " return title > 48 && yes < dock }"
         )
         assert "\u202e" not in tab.text(".tool[data-state=asking]")
         tab.press("Alt+y")

@@ -518,15 +518,15 @@ class Approval(Hooks):
             self._rules.check_names(rules_of("allow", rules, "answer"))
         except ValueError as error:
             raise AgentError(str(error)) from None
-        if answer.input is UNSET or (wanted := input_of(answer)) == args:
-            return Allow(keep=answer.keep, rules=rules)
-        from spindle.tools.validate import checked_arguments
+        wanted = args if answer.input is UNSET else input_of(answer)
+        if is_changed := wanted != args:
+            from spindle.tools.validate import checked_arguments
 
-        changed = await checked_arguments(tool, wanted)
-        decision = await self._decided(tool.name, changed)
+            wanted = await checked_arguments(tool, wanted)
+        decision = await self._decided(tool.name, wanted)  # rules may be other ones by now
         if decision.behavior == "deny":
-            raise AgentError(f"The changed input of {tool.name} is refused by {why(decision)}")
-        return Allow(changed, answer.keep, rules)
+            raise AgentError(f"The {'changed ' * is_changed}input of {tool.name} is refused by {why(decision)}")
+        return Allow(wanted if is_changed else UNSET, answer.keep, rules)
 
     async def check_kept(self, request: PermissionRequest, answer: Allow) -> None:
         """Check a yes to a question that waits in the session. Raises `AgentError`."""

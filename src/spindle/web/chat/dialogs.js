@@ -28,17 +28,20 @@ const isShown = (card, command) =>
   card.args.command === command &&
   straight(command) === command;
 
-const SEEN = 200; // pixels of a question that are enough to see it
+const SEEN = 200; // pixels of a long question that are enough to see it
 
 /**
- * Whether a question is too far up to be seen.
- * @param {HTMLElement} node
+ * What of a card should be shown, so that its question can be read; null: it can be.
+ * @param {HTMLElement} card
+ * @param {HTMLElement} question
  * @param {HTMLElement} scroller
  */
-const isAbove = (node, scroller) => {
-  const { bottom, height } = node.getBoundingClientRect();
-  return bottom < scroller.getBoundingClientRect().top + Math.min(height, SEEN);
-};
+function outOfSight(card, question, scroller) {
+  const { top } = scroller.getBoundingClientRect();
+  const whole = [card, question].find(node => node.offsetHeight < scroller.clientHeight);
+  if (whole) return whole.getBoundingClientRect().top < top ? whole : null;
+  return question.getBoundingClientRect().bottom < top + SEEN ? question : null;
+}
 
 export class Dialogs {
   /**
@@ -304,7 +307,8 @@ export class Dialogs {
     const { feed } = this.conversation;
     feed.follow();
     // Other calls may stand below: then the end waits until this is answered.
-    if (card && feed.sticks && isAbove(node, feed.scroller)) feed.stayAt(card.node);
+    const unseen = card && feed.sticks ? outOfSight(card.node, node, feed.scroller) : null;
+    if (unseen) feed.stayAt(unseen);
   }
 
   /** Let the title say it: the page may be in the background. */
