@@ -9,6 +9,7 @@ step without an await, and all clients are told.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
@@ -24,7 +25,7 @@ from spindle.base.user_files import BadFile
 from spindle.base.weakly import weakly
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
-from spindle.sessions.entries import Entry
+from spindle.sessions.entries import Entry, SessionError
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext
 from spindle.shapes.codec import encode
@@ -175,6 +176,8 @@ class SessionChanges:
                 left = agent.session
                 tell_extensions = self._swap(other, context, resources, reason)
                 await left.leave()
+                with suppress(SessionError):  # it is told, and nothing is lost
+                    await self._engine.conversation.safe()
                 return tell_extensions
         finally:
             if isinstance(other, Session) and other is not agent.session:

@@ -22,8 +22,10 @@ LOG_BYTES, LOG_EVENTS = 4 << 20, 32
 """The log of a session holds so much, and so many of the last events however long they are."""
 UNTOLD_END = "end"
 """Stands for the id of the record of an end that was not written."""
+NOTHING = ""
+"""Stands for the id of the last entry where there is none."""
 OF_LEASE = 24
-"""Bits of a number for the events under one lease; above them is the number of the lease."""
+"""Bits of a number for the events of one owner; above them is the number of its lease, or a greater one."""
 _FORMER = 4 * TOLD
 """Entries of former owners that are told again; their events have the numbers before the first of this owner."""
 _MOST_FORMER = 2 * _FORMER
@@ -59,7 +61,9 @@ class StoredEventLog(EventLog):
     """The log of a session in a store: it tells the store of messages that were told, and knows the former owner's."""
 
     def __init__(self, agent: AgentSession, keeper: StoreKeeper) -> None:
-        self._first = keeper.lease_number << OF_LEASE
+        # A former owner may have come to this session with the numbers of another one.
+        former = max((number >> OF_LEASE for _, number in keeper.told), default=-1)
+        self._first = max(keeper.lease_number, former + 1) << OF_LEASE
         super().__init__(self._first)
         self._agent = agent
         self._told = dict(keeper.told)
@@ -81,6 +85,11 @@ class StoredEventLog(EventLog):
         """Note the number of an event before it is told: so the note goes out with the message, not after it."""
         self._foreseen.append(self.count + place)
         self._note(event, self.count + place)
+
+    def go_on_in(self, keeper: StoreKeeper) -> None:
+        """Go on with the events of another session: clients were told of the change, and read what is in it."""
+        entries = self._agent.session.entries
+        keeper.tell_from(entries[-1].id if entries else NOTHING, self.count)
 
     def _note(self, event: Event, number: int) -> None:
         session = self._agent.session
@@ -108,7 +117,8 @@ class StoredEventLog(EventLog):
         seen = {id for id, told in self._told.items() if told <= number}
         if not seen:  # it saw nothing that we know of
             return None if len(self._told) >= TOLD or not self._told else lines
-        last = max((at for at, entry in enumerate(self._before) if entry.id in seen), default=None)
+        none = -1 if NOTHING in seen else None
+        last = max((at for at, entry in enumerate(self._before) if entry.id in seen), default=none)
         if last is None:
             return None
         later = {entry.id for entry in self._before[last + 1 :]} | (self._told.keys() - seen) | {UNTOLD_END}

@@ -59,6 +59,8 @@ class LiveSession(NeverFull):
         self.touch()
         if isinstance(event, SessionChanged):
             self._follow()
+            if isinstance(self.log, StoredEventLog) and (keeper := self.agent.session.of_store) is not None:
+                self.log.go_on_in(keeper)
         if isinstance(event, ExtensionUIRequest | PermissionRequest):
             self._withdraw_unanswerable()
             self._wait_for_client()

@@ -183,6 +183,14 @@ class StoreKeeper:
             self._card_due = True
         self._send_soon()
 
+    def tell_from(self, entry_id: str, number: int) -> None:
+        """Note the number of the event behind which clients know the session up to an entry."""
+        with self._lock:
+            self.told = [(entry_id, number)]
+            self._card_due = True
+            self._put += self._begun
+        self._send_soon()
+
     @property
     def session_id(self) -> str:
         return str(self._tree.header.id)

@@ -372,6 +372,31 @@ def test_a_client_may_break_off_again_while_it_catches_up(cluster: Cluster) -> N
     assert stream.ready[1]["replay"] is False or "two" in json.dumps(stream.until("agent_settled"))
 
 
+def test_numbers_go_on_in_a_session_that_was_gone_to(cluster: Cluster) -> None:
+    """The former owner told of it with the numbers of the session before, whose lease had the same number."""
+    a, on_a = cluster.node([reply(str(number)) for number in range(5)], recovers=False)
+    _, on_b = cluster.node([reply("of b"), reply("more of b")], recovers=False)
+    stored, id = on_a.open(cwd=str(cluster.work)), on_a.open(cwd=str(cluster.work))
+    for one in (stored, stored, stored, id):
+        on_a.post(f"/v1/sessions/{one}/prompt?wait=true", {"message": "before"})
+        on_a.ask("DELETE", f"/v1/sessions/{one}")
+    stream = on_a.events(id)
+    on_a.post(f"/v1/sessions/{id}/new_session")
+    on_a.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "second"})
+    new, last = on_a.post(f"/v1/sessions/{id}/get_state")[2]["sessionId"], stream.until("agent_settled")[-1][0]
+    on_a.post(f"/v1/sessions/{id}/switch_session", {"sessionPath": stored})
+    changed = stream.until("session_changed")[-1][0]
+    a.process.kill()
+    for one in (new, stored):
+        until(lambda one=one: on_b.post(f"/v1/sessions/{one}/get_state")[0] == 200)  # type: ignore[misc]
+        on_b.post(f"/v1/sessions/{one}/prompt?wait=true", {"message": "third"})
+    for one, since in ((new, last), (stored, changed)):
+        there = on_b.events(one, since=since)
+        assert there.ready[1]["replay"] is True
+        ends = [event["message"] for _, event in there.until("agent_settled") if event["type"] == "message_end"]
+        assert len(ends) == 2 and ends[0]["content"][0]["text"] == "third", ends
+
+
 def test_what_is_queued_is_accepted_when_it_is_kept(cluster: Cluster) -> None:
     server = postgres.Server.of_its_own()
     cluster.stack.callback(server.remove)
