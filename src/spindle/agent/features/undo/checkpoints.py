@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
@@ -130,17 +131,13 @@ class Checkpoints(Hooks):
         own = self._own(root)
         return self._known((root, own), lambda: self._here(stores, root, own, is_repository=is_repository))
 
-    def _own(self, root: str) -> list[str]:
+    def _own(self, root: str) -> tuple[str, ...]:
         """Return the names in a folder that are ours: an undo must not give our session back as it was.
 
         The far side may share the files of this machine.
         """
         session = self._port.conversation.session
-        ours = [agent_dir(), *([Path(session.path)] if session.path is not None else [])]
-        if session.directory is not None and not Path(root).is_relative_to(os.path.realpath(session.directory)):
-            ours.append(Path(session.directory))
-        places = {str(path) for path in ours} | {os.path.realpath(path) for path in ours}
-        return sorted(os.path.relpath(path, root) for path in places if Path(path).is_relative_to(root))
+        return _names_of_ours(root, agent_dir(), session.path, session.directory)
 
     @property
     def _is_guest(self) -> bool:
@@ -173,7 +170,7 @@ class Checkpoints(Hooks):
             self._snapshots = place, make()
         return self._snapshots[1]
 
-    def _here(self, stores: Path, root: str, own: list[str], *, is_repository: bool) -> "Snapshots":
+    def _here(self, stores: Path, root: str, own: tuple[str, ...], *, is_repository: bool) -> "Snapshots":
         from spindle.states.recorder import Here
         from spindle.states.store import Snapshots, store_of
 
@@ -429,6 +426,16 @@ class Checkpoints(Hooks):
 
 def _is(entry: Entry, kind: type[Any]) -> bool:
     return entry.type == "message" and isinstance(entry.message, kind)
+
+
+@lru_cache(maxsize=16)
+def _names_of_ours(root: str, home: Path, session: Path | None, directory: Path | None) -> tuple[str, ...]:
+    """Return the names in a folder that the agent directory, a session and their directory have there, links or not."""
+    ours = [home, *([session] if session is not None else [])]
+    if directory is not None and not Path(root).is_relative_to(os.path.realpath(directory)):
+        ours.append(directory)
+    places = {os.path.abspath(path) for path in ours} | {os.path.realpath(path) for path in ours}
+    return tuple(sorted(os.path.relpath(path, root) for path in places if Path(path).is_relative_to(root)))
 
 
 def shown(path: str, cwd: str, root: str) -> str:
