@@ -29,6 +29,10 @@ def test_programs_that_commands_may_change_are_told(
     told = _gaps(tmp_path / "home", using)
     assert f"those that git runs: {tmp_path}/home/bin" in told
     assert f"obey in {tmp_path}/home can be changed" in told
+    monkeypatch.setenv("SPINDLE_DIR", f"{tmp_path}/home/.agent")
+    (tmp_path / "home/.agent").mkdir()
+    is_open = f"{tmp_path}/home/.agent can be read and written" in (told := _gaps(tmp_path / "home", using))
+    assert is_open == (using.bwrap is None) == ("obeys what commands put there" in told)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "home/work/.venv"))
     assert f"Spindle itself runs from {tmp_path}/home/work/.venv" in _gaps(tmp_path / "home/work", using)
 

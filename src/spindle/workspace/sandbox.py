@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec.structs import replace
 
 from spindle.base import limits
+from spindle.base.agent_dir import agent_dir
 from spindle.programs import children
 from spindle.programs.fence import LEAST_LANDLOCK, Fence, Support, landlock, support
 from spindle.shapes.sandbox import (
@@ -427,8 +428,10 @@ class Sandbox:
             yield f"Programs behind unix sockets act without a fence (tmux, D-Bus, docker, agents): {found}"
         yield "SysV memory, queues and semaphores of other processes can be used, and POSIX queues removed"
         yield "How other processes are scheduled can be changed (taskset)"
+        of_ours = {os.path.realpath(agent_dir()): "; Spindle obeys what commands put there, from its next start on"}
         yield from (
-            f"{path} can be read and written: it lies in a folder that may be written" for path in self._bare_secrets()
+            f"{path} can be read and written: it lies in a folder that may be written{of_ours.get(path, '')}"
+            for path in self._bare_secrets()
         )
         if os.geteuid() == 0 and not _can_lose_capabilities():
             yield "Root keeps all its capabilities: it may not drop them here"
