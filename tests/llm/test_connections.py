@@ -328,6 +328,24 @@ def test_interim_responses_are_signs_of_life():
     run(work())
 
 
+def test_the_time_limit_of_a_request_is_none_of_the_next_on_its_connection():
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for pause in (0, 0.4, 0.4, 5):
+            await asked(reader)
+            await asyncio.sleep(pause)
+            writer.write(LENGTH)
+
+    async def main() -> None:
+        async with serving(serve) as (url, server):
+            for limit in (0.2, None, 60):
+                assert await answer(url, idle_timeout=limit) == (b"hello world", True)
+            with pytest.raises(http.IdleTimeoutError):
+                await answer(url, idle_timeout=0.2)
+            assert server.connections == 1
+
+    run(main())
+
+
 def test_a_server_that_takes_a_large_request_slowly_is_not_silent():
     size = 40_000_000
 

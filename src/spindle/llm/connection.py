@@ -163,13 +163,12 @@ class Connection(asyncio.Protocol):
         """Wait until something arrives or the connection is lost; the time runs on from the wait before unless it
         `begins`. Raises `IdleTimeoutError`."""
         self._waiter = self._loop.create_future()
-        if idle_timeout is not None:
-            if begins:
-                self._deadline = self._loop.time() + idle_timeout
-            if self._timer is not None and self._timer.when() > self._deadline:
-                self._stop_timer()
-            if self._timer is None:
-                self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
+        if idle_timeout is not None and begins:
+            self._deadline = self._loop.time() + idle_timeout
+        if self._timer is not None and (idle_timeout is None or self._timer.when() > self._deadline):
+            self._stop_timer()  # that of an earlier request
+        if idle_timeout is not None and self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._look_at_clock)
         try:
             await self._waiter
         except TimeoutError:
