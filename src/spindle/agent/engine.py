@@ -419,10 +419,14 @@ class Engine:
         self.lifecycle.signal.abort()
         self.hub.hooks.interrupt()
 
+    def leave_off(self) -> None:
+        """Stop the work, but not the run: unless somebody has stopped it, it can be resumed later."""
+        self.cut_off = self.cut_off or not self.lifecycle.signal.aborted
+        self.stop()
+
     async def kill(self) -> None:
         """End the work for good: the agent is being closed. A run that nobody has stopped can be resumed later."""
-        self.cut_off = not self.lifecycle.signal.aborted
-        self.stop()
+        self.leave_off()
         chain = self._task
         if chain is None:
             return

@@ -538,6 +538,11 @@ class AgentSession:
             self.publish(events.AgentSettled(True, "aborted", NOT_BEGUN))
         self._engine.stop()
 
+    def leave_off(self) -> None:
+        """Stop whatever is running because the process ends: a run that nobody has stopped can be resumed later."""
+        self.lifecycle.closed = True
+        self._engine.leave_off()
+
     async def abort(self) -> None:
         """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queued messages stay."""
         self.stop()

@@ -455,9 +455,9 @@ class SessionPool:
         return infos
 
     async def interrupt(self) -> None:
-        """Stop every run; clients get to see its end."""
+        """Stop every run because the process ends; clients get to see that, and it can be resumed."""
         for live in self:
-            live.agent.stop()
+            live.agent.leave_off()
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.SESSIONS_INTERRUPT):
                 for live in self:

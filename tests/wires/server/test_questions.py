@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from spindle.base import limits
 from spindle.protocol.live_session import LiveSession
 from spindle.protocol.seat import Seat
@@ -96,3 +98,30 @@ def test_a_session_stays_as_strict_as_a_client_wanted_it(tmp_path: Path) -> None
                     assert state["approval"] == strict["approval"]
                     # What a client opens again stays open, until the server ends.
                     assert client.call("set_permissions", mode="bypass")["success"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_server_that_is_told_to_end_loses_no_run(waits: bool, tmp_path: Path) -> None:
+    """SIGTERM is no abort by the user: the run can be resumed, and a question that may wait waits."""
+    options = ["--on-question", "wait"] if waits else []
+    steps = [reply(call("write", {"path": "a", "content": "x"})), reply("done")]
+    with ServerProcess(steps, args=options, base=tmp_path) as first, first.rpc() as client:
+        session = client.call("get_state")["data"]["sessionId"]
+        assert client.call("set_permissions", mode="default")["success"]
+        client.call("prompt", message="go")
+        asked = client.wait("permission_request")
+        first.stop()
+        settled = client.wait("agent_settled")
+        assert settled["stopReason"] == ("waiting" if waits else "aborted")
+    with (
+        ServerProcess([reply("done")], args=options, base=tmp_path) as second,
+        second.rpc(f"?session={session}") as client,
+    ):
+        left = client.call("get_state")["data"]["interruptedRun"]
+        assert [question["id"] for question in left.get("questions", [])] == [asked["id"]] * waits
+        assert client.call("resume_run")["success"]
+        if waits:
+            client.wait("permission_request")
+            assert client.call("answer_permission", question=asked["id"], behavior="allow")["success"]
+        assert client.wait("agent_settled")["stopReason"] == "end"
+        assert (second.cwd / "a").exists() is waits

@@ -171,7 +171,16 @@ export class Conversation {
     if (this.session.held) return null; // the work may be going on there
     this.showHalf();
     if (this.session.state.interruptedRun) {
-      const open = this.session.state.interruptedRun.openCalls.map((/** @type {any} */ { name }) => name).join(', ');
+      const { openCalls = [], questions = [] } = this.session.state.interruptedRun;
+      const asked = questions.map((/** @type {any} */ { toolName }) => toolName).join(', ');
+      if (asked)
+        return this.notice(
+          'shield',
+          `This run waits for your answer: may it call ${asked}?`,
+          button('link', () => this.actions.resume(), 'Answer'),
+        );
+      if (message?.stopReason === 'aborted') return null; // it says so, and can be continued
+      const open = openCalls.map((/** @type {any} */ { name }) => name).join(', ');
       return this.notice(
         'warning',
         `This run was interrupted${open && ` in ${open}`}`,

@@ -62,7 +62,7 @@ export class Dialogs {
     session.on('permission_request', request => this.permission(request));
     session.on('permission_answered', ({ id }) => this.close(id));
     session.on('message_end', ({ message }) => this.callEnded(message));
-    session.on('attached', ({ known }) => known || this.forget());
+    session.on('attached', ({ known }) => (known ? this.connected() : this.forget()));
     // What was asked before the conversation was loaded belongs to a call in it.
     session.on('reset', () => this.open.forEach(asked => this.place(asked)));
     session.on('tool_execution_start', () => this.open.forEach(asked => this.place(asked)));
@@ -187,21 +187,24 @@ export class Dialogs {
     allow.dataset.answer = 'yes';
     refuse.dataset.answer = 'no';
     const buttons = [allow, refuse];
+    const written = `input-${request.id}`;
+    let change = () => {};
     if (request.kind === 'tool') {
-      const edit = button(
-        'plain',
-        () => {
-          edit.disabled = true;
-          buttonRow.before(
-            inputEditor(request, (input, wrong) => {
-              trouble.textContent = wrong;
-              trouble.hidden = !wrong;
-              if (!wrong) answer({ behavior: 'allow', input });
-            }),
-          );
-        },
-        'Edit…',
-      );
+      change = () => {
+        edit.disabled = true;
+        const editor = inputEditor(request, (input, wrong) => {
+          trouble.textContent = wrong;
+          trouble.hidden = !wrong;
+          if (!wrong) answer({ behavior: 'allow', input });
+        });
+        const fields = [...editor.querySelectorAll('textarea')];
+        JSON.parse(unsent.get(written) ?? '[]').forEach((/** @type {string} */ text, /** @type {number} */ i) => {
+          fields[i].value = text;
+        });
+        editor.addEventListener('input', () => unsent.set(written, JSON.stringify(fields.map(({ value }) => value))));
+        buttonRow.before(editor);
+      };
+      const edit = button('plain', change, 'Edit…');
       edit.title = 'Change the input of the call before it runs';
       const stop = button('plain', () => deny({ stop: true }), 'Deny and stop');
       stop.title = 'The run ends';
@@ -222,6 +225,7 @@ export class Dialogs {
       trouble,
       buttonRow,
     );
+    if (unsent.get(written) !== null) change();
   }
 
   /** @param {ExtensionUIRequest} request */
@@ -353,6 +357,7 @@ export class Dialogs {
   /** @param {string} id */
   close(id) {
     unsent.set(`answer-${id}`, null);
+    unsent.set(`input-${id}`, null);
     this.requests.delete(id);
     this.takeAway(id);
   }
@@ -364,6 +369,12 @@ export class Dialogs {
   callEnded(message) {
     if (message.role !== 'toolResult') return;
     for (const [id, { request }] of this.open) if (request.toolCallId === message.toolCallId) this.close(id);
+  }
+
+  /** What could not be sent can be now. */
+  connected() {
+    for (const { node } of this.open.values())
+      for (const said of node.querySelectorAll('[role=alert]')) said.hidden = true;
   }
 
   /** @param {string} id */

@@ -283,7 +283,9 @@ function regenerate() {
 
 /** Let the model go on with an answer that was cut. */
 function goOn() {
-  return session.attempt(() => session.prompt('Continue where you stopped.'));
+  return session.attempt(() =>
+    session.state.interruptedRun ? session.call('resume_run') : session.prompt('Continue where you stopped.'),
+  );
 }
 
 /** Let the model find a name for the conversation. */
