@@ -174,13 +174,18 @@ def test_whatever_happens_both_looks_see_the_same(tmp_path: Path, seed: int) -> 
         fresh = GitDirs([str(top)])
         found = fresh.look()
         assert (dirs.look(), dirs.obeyed, dirs.links) == (found, fresh.obeyed, fresh.links)
-        assert {one: (it.folders, *it.kind) for one, it in _sorted(dirs)} == {
-            one: (it.folders, *it.kind) for one, it in _sorted(fresh)
-        }
+        mine, theirs = ({one: (it.folders, *it.kind) for one, it in looks._known.items()} for looks in (dirs, fresh))
+        assert mine == theirs
         fresh._events.give_up()
 
 
-def _sorted(dirs: GitDirs) -> list[tuple[str, git_dirs._Folder]]:
-    for folder in dirs._known.values():
-        folder.folders.sort()
-    return sorted(dirs._known.items())
+def test_a_folder_in_the_place_of_one_that_somebody_holds(dirs: GitDirs, tmp_path: Path) -> None:
+    """The kernel tells of the end of a folder only when nobody has it open."""
+    held = os.open(tmp_path / "a/b", os.O_RDONLY)
+    try:
+        (tmp_path / "a/b").rmdir()
+        (tmp_path / "a/b").mkdir()
+        _plant(tmp_path / "a/b/c")
+        assert list(dirs.look()) == [f"{tmp_path}/a/b/c/.git"]
+    finally:
+        os.close(held)

@@ -59,7 +59,8 @@ class _Folder(Struct):
     changed: int
     """When, in nanoseconds; 0 if another change might not show."""
     number: tuple[int, int]
-    folders: list[str]
+    folders: dict[str, int]
+    """With their inodes; 0: not known."""
     has_git: bool
     is_git: bool
     obeyed: list[str]
@@ -194,18 +195,25 @@ class GitDirs:
             folder = self._folder(path, None, now)
             if folder is None or folder.number != old.number:  # another one, of which nothing is known
                 self._forget(path)
-                before, below = set[str](), {path}
+                gone, new = set[str](), {path}
             elif folder.kind != old.kind:
                 return False
             else:
                 self._known[path] = folder
-                before, below = (set(_below(path, one, self._parts)) for one in (old, folder))
-            for one in before - below:
+                gone, new = (set(_below(path, one, self._parts)) for one in (old, folder))
+                # Nothing is told of the end of a folder that somebody has open, so names alone do not count.
+                same = {one for one in gone & new if self._is_same(one, folder.folders[one])}
+                gone, new = gone - same, new - same
+            for one in gone:
                 self._forget(one)
-            if not self._add(below - before, now):
+            if not self._add(new, now):
                 return False
         self._sum_up()
         return self._events.can_tell
+
+    def _is_same(self, path: str, inode: int) -> bool:
+        known = self._known.get(path)
+        return known is not None and known.number[1] == inode
 
     def _forget(self, folder: str) -> None:
         """Forget a folder that is gone, and all that was in it."""
@@ -286,7 +294,7 @@ def _number(path: str) -> tuple[int, int] | None:
 
 def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
     changed = status.st_ctime_ns if is_settled(status.st_ctime_ns, now) else 0
-    folders, names, links = [], set(), []
+    folders, names, links = dict[str, int](), set[str](), list[str]()
     inside = path.rstrip("/")
     try:
         with os.scandir(path) as entries:
@@ -294,12 +302,12 @@ def _scanned(path: str, status: os.stat_result, now: int) -> _Folder:
                 name = entry.name
                 names.add(name)
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{inside}/{name}")
+                    folders[f"{inside}/{name}"] = entry.inode()
                 elif entry.is_symlink():
                     links.append(f"{inside}/{name}")
     except OSError:  # git finds by name what cannot be listed
         names = {name for name in (*_NAMES, *AT_EVERY_DEPTH) if os.path.lexists(f"{path}/{name}")}
-        folders = [f"{inside}/.git"] if ".git" in names else []
+        folders = {f"{inside}/.git": 0} if ".git" in names else {}
     obeyed = [f"{inside}/{name}" for name in AT_EVERY_DEPTH if name in names]
     is_git = "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
     return _Folder(changed, (status.st_dev, status.st_ino), folders, ".git" in names, is_git, obeyed, links)
