@@ -69,8 +69,6 @@ class Conversation:
         """Those that were begun and, when the last one began, not over."""
         self._last_sync: DiskWait | None = None
         """`on_disk` waits for it."""
-        self._sync_next: asyncio.Handle | None = None
-        """A sync for the next turn of the loop."""
         self._sync_due: asyncio.TimerHandle | None = None
         """Timer of a sync that can wait for a moment."""
         self._last_id: str | None = None
@@ -160,20 +158,11 @@ class Conversation:
         for message in held:
             self.append(message)
 
-    def sync_next(self) -> None:
-        """Sync in the next turn of the loop: the request is on its way then, and the disk works beside the model.
-
-        A thread that begins while the request is made takes the interpreter from it, and has to wait for it.
-        """
-        if self._sync_next is None:
-            self._sync_next = asyncio.get_running_loop().call_soon(self.sync_soon)
-
     def sync_soon(self) -> None:
         """Sync the session file to the disk, in a thread: nothing waits for a slow disk."""
-        for due in (self._sync_next, self._sync_due):
-            if due is not None:
-                due.cancel()
-        self._sync_next = self._sync_due = None
+        if self._sync_due is not None:
+            self._sync_due.cancel()
+            self._sync_due = None
         if (wait := self.session.begin_sync()) is not None:
             self._last_sync = DiskWait(wait, self.session.sync_failed)
             self._syncs = [*(sync for sync in self._syncs if not sync.over), self._last_sync]
@@ -185,8 +174,6 @@ class Conversation:
 
     async def on_disk(self) -> None:
         """Wait for the last sync, once: a disk that hangs does not hold up every request."""
-        if self._sync_next is not None:  # the answer is there before the next turn
-            self.sync_soon()
         sync, self._last_sync = self._last_sync, None
         if sync is not None and not sync.over:
             await sync.wait(limits.DISK_SYNC)

@@ -215,8 +215,8 @@ class Engine:
         if self.chain is not None:
             self.chain.entered(message)
         if isinstance(message, UserMessage):
-            await asyncio.sleep(0)  # what was told is sent now: making the request may take a while
-            self.conversation.sync_next()
+            self.conversation.sync_soon()
+            await asyncio.sleep(0)  # the thread gets its turn now: the disk works while the request is made
         elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
             if self.choice.line is not None:
