@@ -72,6 +72,10 @@ class _Folder(Struct):
         """What decides about the folders in it."""
         return self.has_git, self.is_git
 
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        return self.links, self.obeyed
+
 
 class GitDirs:
     def __init__(self, tops: list[str]) -> None:
@@ -188,7 +192,7 @@ class GitDirs:
         if not self._paths:
             return False
         self.closed = set()
-        now = time.time_ns()
+        now, comes_to_more = time.time_ns(), False
         for path in sorted(self._paths[number] for number in changed if number in self._paths):
             if (old := self._known.get(path)) is None:
                 continue  # it was in one that is gone
@@ -208,7 +212,11 @@ class GitDirs:
                 self._forget(one)
             if not self._add(new, now):
                 return False
-        self._sum_up()
+            comes_to_more = comes_to_more or bool(gone or new) or (folder or old).names != old.names
+        if comes_to_more:
+            self._sum_up()
+        else:
+            self._read_entries()
         return self._events.can_tell
 
     def _is_same(self, path: str, inode: int) -> bool:
