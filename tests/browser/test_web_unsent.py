@@ -212,6 +212,28 @@ def test_what_is_attached_outlives_a_reload_and_goes_when_it_is_sent(open_tab: A
     assert tab.page.locator("#attachments img").count() == 0
 
 
+def test_a_file_that_cannot_be_brought_is_told_of(open_tab: Any, tmp_path: Path) -> None:
+    """Also if it is the first one, and what reads files is not here yet."""
+    notes = tmp_path / "notes.txt"
+    notes.write_text("hello")
+    tab = open_tab(reply("hello"))
+    tab.ask("hi")
+    tab.context.set_offline(True)
+    tab.sees("#banner", "Connection lost")
+    tab.page.set_input_files("#files", str(notes))
+    tab.sees(".toast", "Not connected: notes.txt was not added")
+    tab.context.set_offline(False)
+    tab.connected()
+    tab.page.set_input_files("#files", str(notes))
+    tab.sees("#attachments", "notes.txt")
+    tab.context.set_offline(True)
+    tab.sees("#banner", "Connection lost")
+    tab.click(".toast [aria-label=Dismiss]")
+    tab.page.set_input_files("#files", str(notes))
+    tab.sees(".toast", "Not connected: notes.txt was not added")
+    tab.context.set_offline(False)
+
+
 def test_half_an_answer_to_a_question_outlives_a_reload(open_tab: Any) -> None:
     tab = open_tab(reply(call("bash", {"command": "echo 1"})), reply("as you like"))
     tab.press("Alt+a")

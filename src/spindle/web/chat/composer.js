@@ -6,7 +6,7 @@ import { splitFiles, withFiles } from '../shared/attached.js';
 import { textOf } from '../shared/format.js';
 import { reconcile } from '../shared/reconcile.js';
 import { Completions } from './completions.js';
-import { Disconnected } from './connection.js';
+import { Disconnected, isAway } from './connection.js';
 import { attachedTo, forgetOld, keepAttached } from './draft-store.js';
 import { LineComments, withComments } from './line-comments.js';
 import { fileChip } from './messages.js';
@@ -372,21 +372,28 @@ export class Composer {
   /** @param {any[]} files */
   async addFiles(files) {
     for (const file of files) {
-      await this.session.attempt(async () => {
-        const { readImage } = await import('./attachments.js');
-        const image = await readImage(file);
-        if (!image) {
-          await this.upload(file);
-          return;
-        }
-        const length = [...this.images, image].reduce((sum, { data }) => sum + data.length, 0);
-        if (length > MAX_IMAGES_LENGTH) throw new Error('These images are too large for one message');
-        this.images = [...this.images, image];
-        announce('Image added');
-      });
+      await this.session.attempt(() =>
+        this.addFile(file).catch(error => {
+          throw isAway(error) ? new Error(`Not connected: ${file.name} was not added`) : error;
+        }),
+      );
     }
     this.showImages();
     this.showState();
+  }
+
+  /** @param {File} file */
+  async addFile(file) {
+    const { readImage } = await import('./attachments.js');
+    const image = await readImage(file);
+    if (!image) {
+      await this.upload(file);
+      return;
+    }
+    const length = [...this.images, image].reduce((sum, { data }) => sum + data.length, 0);
+    if (length > MAX_IMAGES_LENGTH) throw new Error('These images are too large for one message');
+    this.images = [...this.images, image];
+    announce('Image added');
   }
 
   /**

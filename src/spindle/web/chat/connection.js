@@ -25,6 +25,12 @@ export class CommandError extends Error {
 /** The connection went away before the answer came. */
 export class Disconnected extends CommandError {}
 
+/**
+ * Whether something failed because the server is away; a part of the page may not be here yet.
+ * @param {any} error
+ */
+export const isAway = error => error instanceof Disconnected || /dynamically imported module/.test(error?.message);
+
 export class Connection {
   /**
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of

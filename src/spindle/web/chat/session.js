@@ -5,7 +5,7 @@
 // commands that the user runs here.
 
 import { announce, breathe } from '../shared/dom.js';
-import { Connection, Disconnected } from './connection.js';
+import { Connection, Disconnected, isAway } from './connection.js';
 import { Entries } from './entries.js';
 
 const CHANGES_STATE = new Set([
@@ -397,7 +397,8 @@ export class Session {
   /** @param {Error} error */
   complain(error) {
     // The connection shows its own state.
-    if (!(error instanceof Disconnected)) this.report(error.message || String(error));
+    if (error instanceof Disconnected) return;
+    this.report(isAway(error) ? 'Not connected: a part of the page is missing' : error.message || String(error));
   }
 
   /**
