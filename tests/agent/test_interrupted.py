@@ -62,6 +62,17 @@ def test_the_session_says_when_a_run_begins_and_ends(tmp_path: Path) -> None:
     assert ended["used"]["turns"] == 1
 
 
+def test_a_list_says_which_session_was_left_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    cut = Cut(tmp_path)
+    with AgentProcess([], base=tmp_path, session=True) as other:
+        [item] = other.data("list_sessions")["sessions"]
+        assert item["path"] == str(cut.file) and item["interrupted"] is True
+    with cut.reopened(reply("it ran")) as agent:
+        agent.call("resume_run")
+        agent.wait("agent_settled")
+        assert all("interrupted" not in one for one in agent.data("list_sessions")["sessions"])
+
+
 def test_a_killed_run_is_told_and_goes_on_without_a_second_effect(tmp_path: Path) -> None:
     cut = Cut(tmp_path, prompt={"maxTurns": 10})
     with cut.reopened(reply("I looked: it ran")) as agent:

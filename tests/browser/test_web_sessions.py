@@ -303,6 +303,21 @@ def test_a_server_that_died_in_mid_answer(browser: Any, tmp_path: Path) -> None:
             assert tab.page.input_value("#prompt") == "being typed"
 
 
+def test_the_list_marks_a_run_that_a_dead_server_has_left(browser: Any, tmp_path: Path) -> None:
+    steps = [reply("half of an ", gate("half"), "answer")]
+    with ServerProcess(steps, base=tmp_path) as server, Tab(browser, server) as tab:
+        tab.say("one")
+        server.mock.wait_gate("half")
+        server.process.kill()
+    with ServerProcess([reply("a whole answer")], base=tmp_path) as again, Tab(browser, again) as tab:
+        tab.press("Alt+f")
+        tab.counts(".session", 1)
+        tab.page.get_by_role("img", name="can be gone on with").wait_for()
+        tab.click(".session")
+        tab.sees(".notice", "This run was interrupted")
+        tab.counts(".live.left", 0)
+
+
 def test_two_tabs_agree_on_everything(browser: Any) -> None:
     steps = [reply("for both"), reply(call("bash", {"command": "echo 1"})), reply("done"), reply("again"), reply("new")]
     with (

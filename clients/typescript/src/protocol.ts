@@ -808,6 +808,7 @@ export interface SessionItem {
   firstMessage: string;
   modified: string;
   messageCount: number;
+  interrupted?: boolean;
 }
 
 export interface LogInMcpServerData {

@@ -155,6 +155,8 @@ class SessionItem(Wire, kw_only=True):
     first_message: str
     modified: str
     message_count: int
+    interrupted: bool = False
+    """Whether a run in it was cut off by the end of its process, or waits for an answer."""
 
 
 def session_item(info: "SessionInfo") -> SessionItem:
@@ -166,6 +168,7 @@ def session_item(info: "SessionInfo") -> SessionItem:
         first_message=info.first_message,
         modified=iso_time(info.modified),
         message_count=info.message_count,
+        interrupted=info.interrupted,
     )
 
 

@@ -271,31 +271,41 @@ export class Sidebar {
   line(session, isPinned) {
     const { id } = session;
     const isHere = id === this.session.id;
-    const state = JSON.stringify([session, isPinned, isHere, this.inside.get(id), this.standing(id), this.session.cwd]);
+    const state = JSON.stringify([
+      session,
+      isPinned,
+      isHere,
+      this.inside.get(id),
+      this.standing(session),
+      this.session.cwd,
+    ]);
     return { key: id, state, build: () => this.item(session, isPinned) };
   }
 
   /**
-   * How a conversation stands: it runs, it asks, or it has ended while the reader was elsewhere.
-   * @param {string} id
+   * How a conversation stands: it runs, it asks, its run was left in the middle, or it has ended while the reader was
+   * elsewhere.
+   * @param {SessionItem} session
    */
-  standing(id) {
+  standing({ id, interrupted }) {
     const live = this.live?.get(id);
     const here = id === this.session.id;
     const asks = here ? this.session.asking : live?.questions > 0 || live?.questions?.length > 0;
     const runs = here ? this.session.running : live && live.phase && live.phase !== 'idle';
     if (runs) this.seenRunning.add(id);
     else if (here) this.seenRunning.delete(id);
-    return asks ? 'asks' : runs ? 'runs' : this.seenRunning.has(id) ? 'done' : '';
+    const left = interrupted && !live && !here;
+    return asks ? 'asks' : runs ? 'runs' : left ? 'left' : this.seenRunning.has(id) ? 'done' : '';
   }
 
   /**
    * The same, as a mark.
-   * @param {string} id
+   * @param {SessionItem} session
    */
-  markOf(id) {
-    const kind = this.standing(id);
-    const words = kind && { asks: 'waits for an answer', runs: 'running', done: 'done' }[kind];
+  markOf(session) {
+    const kind = this.standing(session);
+    const words =
+      kind && { asks: 'waits for an answer', runs: 'running', left: 'can be gone on with', done: 'done' }[kind];
     return kind ? el('i', { class: `live ${kind}`, role: 'img', 'aria-label': words, title: words }) : null;
   }
 
@@ -316,7 +326,7 @@ export class Sidebar {
    * @param {boolean} searching
    */
   place(cwd, sessions, searching) {
-    const marks = sessions.map((/** @type {any} */ { id }) => this.markOf(id));
+    const marks = sessions.map((/** @type {SessionItem} */ one) => this.markOf(one));
     const isOpen = searching || !(this.folded.get(cwd) ?? marks.every((/** @type {string} */ mark) => !mark));
     const node = el(
       'details',
@@ -361,7 +371,7 @@ export class Sidebar {
     const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
     more.setAttribute('aria-haspopup', 'listbox');
     more.tabIndex = -1; // the arrow keys lead to it
-    return el('div', { class: 'session-row' }, link, this.markOf(id), more);
+    return el('div', { class: 'session-row' }, link, this.markOf(session), more);
   }
 
   /**

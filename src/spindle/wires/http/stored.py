@@ -148,7 +148,7 @@ class StoredSessions:
 
 
 def _facts(info: SessionInfo) -> dict[str, Any]:
-    return {**asdict(session_item(info)), "interrupted": info.interrupted}
+    return asdict(session_item(info))
 
 
 def _held(error: SessionLocked) -> AgentError:
