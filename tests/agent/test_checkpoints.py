@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from spindle.agent.features.undo import checkpoints
+from spindle.base import limits
 from spindle.states import git as base_git
 from spindle.states import inventory, recorder
 from spindle.states import store as snapshots
@@ -1266,6 +1267,28 @@ def test_calls_of_two_subagents_wait_for_one_checkpoint(tmp_path: Path) -> None:
 def inner(rig: Rig, kinds: tuple[str, ...]) -> list[Any]:
     """Return the events of subagents of these kinds."""
     return [one for one in rig.of("subagent_event") if one["event"]["type"] in kinds]
+
+
+def test_a_run_ends_though_its_files_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_END", 0.3)
+    (tmp_path / "work").mkdir()
+    steps = [shell("echo 1 > n"), {"text": ["I ", Pause(gate="end"), "am done."]}, shell("echo 2 > n"), "Again."]
+
+    async def main() -> None:
+        async with rig(tmp_path, steps) as it:
+            await it.call("prompt", message="go")
+            await it.script.reached("end")
+            with stored(tmp_path, "lock").open("w") as lock:  # of a process that stands still
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                it.script.release("end")
+                await it.until("agent_settled")
+            assert any("No checkpoint" in one["message"] for one in it.of("notice"))
+            await it.run("go on")
+            first = (await it.data("list_checkpoints"))["checkpoints"][0]["id"]
+            await it.data("restore", checkpoint=first, force=True)
+            assert not (tmp_path / "work/n").exists()
+
+    run(main())
 
 
 def test_a_restore_says_nothing_of_the_time_before_it(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ TASKS_END: Final = 5.0
 """For cancelled tasks of extensions."""
 DISK_SYNC: Final = 5.0
 """The session file may reach the disk."""
+CHECKPOINT_END: Final = 60.0
+"""For the state of the files after a run: then the run ends without it."""
 SYNC_LATER: Final = 0.2
 """Until the end of a run is forced to disk, unless the next message does it before."""
 PROMPT_KEPT: Final = 0.005

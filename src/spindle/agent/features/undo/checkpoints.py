@@ -22,6 +22,7 @@ from spindle.agent.hub import Hub
 from spindle.agent.run.meter import Meter
 from spindle.agent.run.options import Chain
 from spindle.agent.shell import Shell
+from spindle.base import limits
 from spindle.base.agent_dir import agent_dir
 from spindle.resources.loader import Resources
 from spindle.sessions.entries import Entry
@@ -371,7 +372,7 @@ class Checkpoints(Hooks):
 
     async def observe(self, event: Event) -> None:
         if self._last is not None:
-            await self._or_tell(self._finish)
+            await self._or_tell(self._finish_in_time, is_call=False)
         self._end()
 
     def observe_soon(self, event: Event) -> None:
@@ -381,6 +382,14 @@ class Checkpoints(Hooks):
         self._wait_no_more()
         self._last = None
         self._working.close()
+
+    async def _finish_in_time(self) -> None:
+        """Every run ends, whatever holds up a look at the files."""
+        try:
+            async with asyncio.timeout(limits.CHECKPOINT_END):
+                await self._finish()
+        except TimeoutError:
+            raise ToolError(f"after {limits.CHECKPOINT_END:g} s the files were not looked at") from None
 
     async def _finish(self) -> None:
         """Keep the state after the run: what differs from it later is not the agent's doing."""
