@@ -126,6 +126,12 @@ def test_a_new_conversation_and_the_list(browser: Any) -> None:
         tab.page.mouse.up()
         tab.sees(".bubble", "about parsers")
         tab.sees(".session", "Lexers")
+        # So does the focus.
+        tab.page.locator(".session", has_text="Parsers").focus()
+        with server.rpc(f"?session={first}") as other:
+            assert other.call("set_session_name", name="Scanners")["success"]
+        tab.page.locator(".session", has_text="Scanners").wait_for()
+        assert "Scanners" in tab.page.evaluate("document.activeElement.closest('.session')?.textContent || ''")
         assert tab.trouble == []
 
 

@@ -18,7 +18,8 @@ export function arrange(parent, nodes) {
 
 /**
  * A child of an element that is kept up to date. `key` tells it from the others; `state` is a text of all that `build`
- * depends on: the child is built again if it has become another. `update` is called every time, for what it has inside.
+ * depends on: the child is built again, and keeps the focus, if it has become another. `update` is called every time,
+ * for what it has inside.
  * @typedef {{ key: any, state?: string, build: () => Element, update?: (node: any) => void }} Child
  */
 
@@ -33,9 +34,14 @@ const made = new WeakMap(); // element → key → its child
 export function reconcile(parent, children) {
   const before = made.get(parent);
   const now = new Map();
+  const focused = document.activeElement;
+  /** @type {Element | undefined} */
+  let again;
   for (const { key, state = '', build, update } of children) {
     const kept = before?.get(key);
     const child = kept?.state === state ? kept : { node: build(), state };
+    if (focused && kept && kept !== child && kept.node.contains(focused))
+      again = stopsIn(child.node)[stopsIn(kept.node).indexOf(focused)];
     now.set(key, child);
     update?.(child.node);
   }
@@ -44,4 +50,8 @@ export function reconcile(parent, children) {
     parent,
     Array.from(now.values(), ({ node }) => node),
   );
+  if (again instanceof HTMLElement) again.focus({ preventScroll: true });
 }
+
+/** @param {Element} node */
+const stopsIn = node => [node, ...node.querySelectorAll('a, button, summary')];
