@@ -35,13 +35,13 @@ export function reconcile(parent, children) {
   const before = made.get(parent);
   const now = new Map();
   const focused = document.activeElement;
-  /** @type {Element | undefined} */
+  /** @type {HTMLElement | undefined} */
   let again;
   for (const { key, state = '', build, update } of children) {
     const kept = before?.get(key);
     const child = kept?.state === state ? kept : { node: build(), state };
     if (focused && kept && kept !== child && kept.node.contains(focused))
-      again = stopsIn(child.node)[stopsIn(kept.node).indexOf(focused)];
+      again = stopsIn(child.node)[stopsIn(kept.node).findIndex(one => one === focused)];
     now.set(key, child);
     update?.(child.node);
   }
@@ -50,8 +50,8 @@ export function reconcile(parent, children) {
     parent,
     Array.from(now.values(), ({ node }) => node),
   );
-  if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+  again?.focus({ preventScroll: true });
 }
 
 /** @param {Element} node */
-const stopsIn = node => [node, ...node.querySelectorAll('a, button, summary')];
+const stopsIn = node => /** @type {HTMLElement[]} */ ([node, ...node.querySelectorAll('a, button, summary')]);
