@@ -41,7 +41,7 @@ export function reconcile(parent, children) {
     const kept = before?.get(key);
     const child = kept?.state === state ? kept : { node: build(), state };
     if (focused && kept && kept !== child && kept.node.contains(focused))
-      again = stopsIn(child.node)[stopsIn(kept.node).findIndex(one => one === focused)];
+      again = likeIt(focused, kept.node, child.node);
     now.set(key, child);
     update?.(child.node);
   }
@@ -53,5 +53,16 @@ export function reconcile(parent, children) {
   again?.focus({ preventScroll: true });
 }
 
-/** @param {Element} node */
-const stopsIn = node => /** @type {HTMLElement[]} */ ([node, ...node.querySelectorAll('a, button, summary')]);
+/**
+ * The link or button that has taken the place of another one.
+ * @param {Element} one
+ * @param {Element} before what it was in
+ * @param {Element} now
+ */
+function likeIt(one, before, now) {
+  const stopsIn = (/** @type {Element} */ node) =>
+    /** @type {HTMLElement[]} */ ([node, ...node.querySelectorAll('a, button, summary')]);
+  const found = stopsIn(now)[stopsIn(before).findIndex(other => other === one)];
+  // A link may have another name by now; a button that says another thing is another one.
+  return found && (found.localName === 'a' || found.textContent === one.textContent) ? found : undefined;
+}
