@@ -146,11 +146,27 @@ def test_an_exercise_of_the_polyglot_benchmark(tmp_path):
 # -- the model's server, kept trials, reports ----------------------------------------------------
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+
+
+@contextlib.contextmanager
+def serving(handler):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @contextlib.contextmanager
 def ollama(model, *names):
     """A server that passes requests for its models on, and answers like Ollama for others."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def answer(self, status, body, kind="application/json"):
             self.send_response(status)
             self.send_header("content-type", kind)
@@ -179,16 +195,8 @@ def ollama(model, *names):
             with urllib.request.urlopen(request) as done:
                 self.answer(200, done.read(), done.headers["content-type"])
 
-        def log_message(self, *words):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url
 
 
 def run_evals(*words, module="evals", env=None):
@@ -200,7 +208,7 @@ def run_evals(*words, module="evals", env=None):
 def answering(status, body):
     """A server that says the same to every request."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["content-length"]))
             self.send_response(status)
@@ -208,16 +216,8 @@ def answering(status, body):
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *words):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url
 
 
 EASY_FIX = reply(call("bash", {"command": "mv draft.txt final.txt"}))

@@ -330,26 +330,37 @@ def test_a_name_is_cleaned_and_never_empty(tmp_path):
     run(main())
 
 
+def stalled_disk(monkeypatch):
+    """Let the disk stand still. Returns events: set to let it go on, and set when it is asked for something."""
+    disk, asked = threading.Event(), threading.Event()
+
+    def fsync(descriptor: int) -> None:
+        asked.set()
+        assert disk.wait(30)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return disk, asked
+
+
+async def closes_with(disk: threading.Event, rig: Rig) -> None:
+    """The end of the process waits for the disk."""
+    closing = asyncio.create_task(rig.agent.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    disk.set()
+    await closing
+
+
 def test_a_slow_disk_holds_up_nobody_but_the_end_of_the_process(tmp_path, monkeypatch):
     async def main():
-        disk, asked = threading.Event(), threading.Event()
-
-        def fsync(descriptor: int) -> None:
-            asked.set()
-            assert disk.wait(30)
-
         async with Rig(tmp_path, ["ok"], session=True) as rig:
-            monkeypatch.setattr(os, "fsync", fsync)
+            disk, asked = stalled_disk(monkeypatch)
             monkeypatch.setattr(limits, "DISK_SYNC", 0.2)
             await rig.run("hi")
             await rig.run("at once")
             await until_true(asked.is_set)
             monkeypatch.undo()
-            closing = asyncio.create_task(rig.agent.close())
-            await asyncio.sleep(0.05)
-            assert not closing.done()
-            disk.set()
-            await closing
+            await closes_with(disk, rig)
 
     run(main())
 
@@ -358,25 +369,15 @@ def test_an_abort_gives_up_the_wait_of_its_run_for_the_disk_and_not_that_of_the_
     tmp_path, monkeypatch
 ):
     async def main():
-        disk, asked = threading.Event(), threading.Event()
-
-        def fsync(descriptor: int) -> None:
-            asked.set()
-            assert disk.wait(30)
-
         async with Rig(tmp_path, ["ok"], session=True) as rig:
-            monkeypatch.setattr(os, "fsync", fsync)
+            disk, asked = stalled_disk(monkeypatch)
             going = asyncio.create_task(rig.run("hi"))
             await until_true(lambda: asked.is_set() and len(rig.script.requests) == 1)
             await asyncio.sleep(0.05)  # the run waits for the disk, with the first piece of its answer
             monkeypatch.undo()
             await rig.agent.abort()
             await going
-            closing = asyncio.create_task(rig.agent.close())
-            await asyncio.sleep(0.05)
-            assert not closing.done()
-            disk.set()
-            await closing
+            await closes_with(disk, rig)
 
     run(main())
 

@@ -129,7 +129,7 @@ class GitDirs:
         if not self._events.can_tell:
             return set() if self._have_same_times() else None
         changed = self._events.changed()
-        return changed if self._numbers == {top: _number(top) for top in self._tops} else None
+        return changed if self._numbers == {top: number_of(top) for top in self._tops} else None
 
     def _have_same_times(self) -> bool:
         """Say the same by their times. This is most of what the gate costs then, so the loop is bare."""
@@ -153,7 +153,7 @@ class GitDirs:
 
     def _walk(self) -> None:
         known, now = self._known, time.time_ns()
-        self._numbers = {top: _number(top) for top in self._tops}
+        self._numbers = {top: number_of(top) for top in self._tops}
         seen: dict[str, _Folder] = {}
         times: dict[str, list[tuple[bytes, int]]] = {}
         parts = {top: _is_objects(top) for top in self._tops if _is_part(top)}
@@ -292,7 +292,8 @@ class GitDirs:
         return _scanned(path, status, now)
 
 
-def _number(path: str) -> tuple[int, int] | None:
+def number_of(path: str) -> tuple[int, int] | None:
+    """Return device and inode of what is at a path; None if there is nothing."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -21,6 +21,7 @@ from spindle.workspace import git_config
 from spindle.workspace.git_dirs import (
     Entry,
     GitDirs,
+    number_of,
     on_the_way,
     path_in,
     real_of,
@@ -157,7 +158,7 @@ class GitGuard:
                 yield from self._changed(path, entry, now, numbers, put_aside)
         for path, known in self.known.items():
             is_gone = path not in now and path.endswith("/.git") and known.entry.form == "folder"
-            is_gone = is_gone and known.is_own and _number(os.path.dirname(path)) == known.entry.above
+            is_gone = is_gone and known.is_own and number_of(os.path.dirname(path)) == known.entry.above
             if is_gone or (path not in now and _is_hollow(known)):
                 for one in known.configs:
                     yield from self._gate(one, known, put_aside)
@@ -207,7 +208,7 @@ class GitGuard:
         }
         for path, known in self.known.items():
             old, entry = known.entry, now.get(path)
-            if not path.endswith("/.git") or not known.is_own or _number(os.path.dirname(path)) != old.above:
+            if not path.endswith("/.git") or not known.is_own or number_of(os.path.dirname(path)) != old.above:
                 continue
             if old.form == "folder":
                 if entry is not None and (entry.form, entry.number) == (old.form, old.number):
@@ -520,14 +521,6 @@ def _is_led(line: str) -> bool:
 
 def _without_runs(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not (_is_exec(line) or _is_led(line)))
-
-
-def _number(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _opening(path: str) -> Repair:
